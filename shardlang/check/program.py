@@ -1,0 +1,79 @@
+"""What checking yields: a graph and everything else of a file that later stages need, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardlang.graph.graph import Graph
+from shardlang.source import Source, Span
+from shardlang.syntax import ast
+
+
+@dataclass(frozen=True, slots=True)
+class DataField:
+    """A field of a data source: value id in the graph, and its whole shape with the batch first."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """`kind` (random, digits, mnist, numpy, csv, ...), its evaluated arguments by name, the fields it declares.
+
+    Paths among the arguments are kept as written, relative to the program's file. `span` is its call.
+    """
+
+    kind: str
+    arguments: Mapping[str, Any]
+    fields: tuple[DataField, ...]
+    batch: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSetting:
+    """`sgd(lr = 0.1)`: kind and arguments with all defaults filled in, and the parameters (value ids) it trains."""
+
+    kind: str
+    arguments: Mapping[str, Any]
+    params: tuple[int, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. init: the path or None.
+
+    `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not None.
+    """
+
+    data: DataSource
+    eval: DataSource | None
+    optimizers: tuple[OptimizerSetting, ...]
+    epochs: int | None
+    steps: int | None
+    seed: int = 0
+    precision: str = "f32"
+    clip: float | None = None
+    lr_schedule: tuple[str, Mapping[str, Any]] | None = None
+    checkpoint: tuple[str, Mapping[str, Any]] | None = None
+    init: tuple[str, Mapping[str, Any]] | None = None
+    log: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checked file. `sources` are all files read, the root first. `strategies` in file order (overrides of axes are
+    in `axis_overrides`: strategy -> axis -> size). `statics`: names an expression in a strategy may use (file dims)."""
+
+    source: Source
+    sources: tuple[Source, ...]
+    graph: Graph
+    training: Training | None
+    strategies: tuple[ast.Strategy, ...]
+    hardware: Mapping[str, ast.Hardware]
+    axis_overrides: Mapping[str, Mapping[str, int]]
+    statics: Mapping[str, int | float]

@@ -1,0 +1,98 @@
+"""A diagnostic as a value, and the sink that passes report to. Rendering is left to the renderers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shardlang.source import Span
+
+
+class Severity(Enum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place and what is to be said about it (may be empty)."""
+
+    span: Span
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One mistake: a stable code, the fact with the user's names and numbers, places, and text to type.
+
+    `primary` is None only for mistakes outside of any file (a command-line override, say).
+    """
+
+    code: str
+    message: str
+    primary: Label | None = None
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+    severity: Severity = Severity.ERROR
+
+
+class InternalError(Exception):
+    """A fault of ours: the message says which invariant did not hold. Shown to users as SH900."""
+
+
+@dataclass
+class Sink:
+    """Collects diagnostics; the same mistake (code, place, message) is kept once."""
+
+    found: list[Diagnostic] = field(default_factory=list)
+    _seen: set[tuple[str, int, int, str, str]] = field(default_factory=set)
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        span: Span | None,
+        label: str = "",
+        *,
+        labels: Iterable[tuple[Span, str]] = (),
+        notes: Sequence[str] = (),
+        help: Sequence[str] | str = (),
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """Report one mistake at `span`; `label` is written under it, `labels` at further places."""
+        key = (code, span.start, span.end, span.source.name, message) if span else (code, -1, -1, "", message)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.found.append(
+            Diagnostic(
+                code,
+                message,
+                Label(span, label) if span else None,
+                tuple(Label(s, t) for s, t in labels),
+                tuple(notes),
+                (help,) if isinstance(help, str) else tuple(help),
+                severity,
+            )
+        )
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Report a diagnostic made elsewhere."""
+        first = diagnostic.primary
+        self.report(
+            diagnostic.code,
+            diagnostic.message,
+            first.span if first else None,
+            first.text if first else "",
+            labels=[(label.span, label.text) for label in diagnostic.labels],
+            notes=diagnostic.notes,
+            help=diagnostic.help,
+            severity=diagnostic.severity,
+        )
+
+    @property
+    def failed(self) -> bool:
+        return any(d.severity is Severity.ERROR for d in self.found)

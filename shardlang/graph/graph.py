@@ -1,0 +1,94 @@
+"""The logical graph: values and operators with whole shapes, before any layout. Frozen; made by check/, read by plan/ and emit/.
+
+Values and operators are numbered in a topological order. Types hold canonical dims (unified, formals replaced by what
+they were given), while each operator's factor rule still knows dims apart as its own model did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from shardlang.ops.rule import FactorRule
+from shardlang.source import Span
+from shardlang.types.dim import Dim, TensorType
+
+
+class Kind(Enum):
+    DATA = "data"        # a field of a batch
+    PARAM = "param"      # trained
+    STATE = "state"      # saved, not trained
+    RESULT = "result"    # of an operator
+    CONSTANT = "constant"  # a static number used as a tensor of no dims; `Value.constant` holds it
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """How a parameter or state starts: `normal(0.02)` is ("normal", (0.02,)). Kinds: zeros, ones, constant(v),
+    normal(std), uniform(low, high), and kaiming_uniform(fan_in) / xavier_uniform(fan_in, fan_out) with sizes resolved."""
+
+    kind: str
+    args: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`path` is its address (`encoder.blocks[3].attention.scores`, `conv1.weight`, `train.loss`): unique; a value
+    within a statement of several operators gets a path that no user can write (`h:1`). `name` is the last part.
+
+    gradient: the loss's gradient flows to it. statement: how many operators its statement holds (1: `shard` may name it).
+    """
+
+    id: int
+    kind: Kind
+    path: str
+    name: str
+    type: TensorType
+    gradient: bool
+    span: Span
+    statement: int = 1
+    init: Init | None = None
+    constant: float | int | None = None
+    bound: int | None = None   # DATA of integers: exclusive upper bound, where known
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operator. `path` is the address of what it computes (its random key), `call` the number of the call of the
+    layer it stands in. `section`: "loss" (the loss needs it) or "metric" (only metrics do; computed without gradient)."""
+
+    id: int
+    operator: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    attrs: Mapping[str, Any]
+    rule: FactorRule
+    span: Span
+    path: str
+    call: int
+    section: str = "loss"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """`addresses`: every path a selector may name -> the values there (a layer called twice has several; the value a
+    call returns is also under the name it was assigned to). `declared`: every declared path, members that a static
+    `if` removed included, layers with their index (`encoder.blocks[3]`) too.
+    `dims`: names a strategy may use -> dims: file-level and root-model dims by name, others by path (`fc1.out`).
+    `data`: the DATA values, `loss`: value id (a model without `train` has none), `metrics`: name -> value id.
+    """
+
+    values: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    data: tuple[int, ...]
+    params: tuple[int, ...]
+    states: tuple[int, ...]
+    loss: int | None
+    metrics: Mapping[str, int]
+    addresses: Mapping[str, tuple[int, ...]]
+    declared: tuple[str, ...]
+    dims: Mapping[str, tuple[Dim, ...]]
+    batch: Dim | None = None   # the dim that the data source batches over
+    producers: Mapping[int, int] = field(default_factory=dict)   # value id -> op id

@@ -1,0 +1,124 @@
+"""An operator is one declaration: signature, shape and factor rule, cost and emitted text. Families register theirs here.
+
+`infer` gets a `CallSite` (typed operands, evaluated static arguments) and returns an `Inference`, or reports what is
+wrong on `site.sink` and returns None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.ops.rule import FactorRule
+from shardlang.ops.site import OpSite
+from shardlang.source import Span
+from shardlang.types.dim import Dim, TensorType, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of an operator. kind:
+
+    tensor   a value ("tensors" takes all further positional values);
+    dim      a dim of the first operand, by name        -> attrs: Term (a whole term of the operand)
+    dims     one dim or a tuple of dims `(h, w)`        -> tuple[Term, ...]
+    newdim   any dim in scope, or a number (a new dim)  -> Term
+    int, float, bool, str, dtype                        -> the Python value (dtype as "bf16")
+    number   int or float                               -> the Python value
+    pair     an int, or a tuple of two ints             -> (int, int)
+    slices   all further keywords `d = 0..4`            -> tuple of (Term, start, stop)
+    `default` REQUIRED means the argument must be given; a tensor with default None may be absent.
+    """
+
+    name: str
+    kind: str
+    default: Any = ...  # Ellipsis: required
+
+    @property
+    def required(self) -> bool:
+        return self.default is ...
+
+
+class Dims(Protocol):
+    """What `infer` may ask about dims; implemented by check/ (literal dims unify through it)."""
+
+    def same(self, a: Term, b: Term) -> bool:
+        """Whether two terms are one; unifies a literal dim with a term of its size (and records that)."""
+
+    def fresh(self, name: str, size: int | None) -> Term:
+        """A new literal dim (of an operator's own making, e.g. the height after a convolution)."""
+
+    def resolve(self, term: Term) -> Term:
+        """The term with unified literal dims replaced by what they have become; product dims flattened."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A call as `infer` sees it. `operands[i]` is None for an absent optional tensor. All terms are resolved.
+
+    `arrow`: for einsum, rearrange, relabel: the terms after `->` ('...' already expanded). `spans`: per operand.
+    """
+
+    operator: Operator
+    operands: tuple[TensorType, ...]
+    static: Mapping[str, Any]
+    arrow: tuple[Term, ...] | None
+    dims: Dims
+    sink: Sink
+    span: Span
+    spans: tuple[Span, ...]
+    names: tuple[str, ...]  # how to call each operand in a message (`x`, `image`, "the left side")
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """Result types, factor rule and the attributes kept in the graph (hashable values only)."""
+
+    results: tuple[TensorType, ...]
+    rule: FactorRule
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _no_flops(rule: FactorRule) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of the whole operator.
+
+    differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot, detach).
+    random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
+    train_only: the operator is the identity on its first operand in `eval` (dropout).
+    reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; then `accumulate`
+    writes an expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    infer: Callable[[CallSite], Inference | None]
+    emit: Callable[[OpSite], str]
+    doc: str
+    flops: Callable[[FactorRule], int] = _no_flops
+    differentiable: bool = True
+    random: bool = False
+    updates: tuple[int, ...] = ()
+    train_only: bool = False
+    reduces: str = ""
+    accumulate: Callable[[OpSite], str] | None = None
+
+
+REGISTRY: dict[str, Operator] = {}
+
+
+def register(operator: Operator) -> Operator:
+    """Add an operator under its name; a second of the same name is our fault."""
+    if operator.name in REGISTRY:
+        raise ValueError(f"operator {operator.name} is declared twice")
+    REGISTRY[operator.name] = operator
+    return operator
+
+
+__all__ = ["REGISTRY", "CallSite", "Dim", "Dims", "Inference", "Operator", "Param", "register"]

@@ -1,0 +1,42 @@
+"""What an operator is given to write its text: one place in an emitted program. Made by emit/, read by ops/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardlang.ops.rule import FactorRule
+from shardlang.types.dim import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class OpSite:
+    """One operator on one rank's shards.
+
+    operands: the Python expressions (mostly names) of the local operands.
+    operand_shapes, result_shapes: per tensor, the *local* sizes as Python text ("16", or "hidden_local" where uneven).
+    operand_types, result_types: the whole (logical) types.
+    attrs: the operator's attributes. rule: its factor rule. axes: per factor, the axes that split it, major first.
+    groups: per factor, the Python text of the group over those axes (`mesh.mp`, `mesh["dp", "cp"]`), "" where unsplit.
+    offsets: per factor, the Python text of the global index of its first local element ("0" where unsplit).
+    training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch (the
+    rest is padding) and `batch` the index of the batch factor (-1: none).
+    path, call: the random key of the operator (its address, and the number of the call).
+    """
+
+    operands: tuple[str, ...]
+    operand_shapes: tuple[tuple[str, ...], ...]
+    result_shapes: tuple[tuple[str, ...], ...]
+    operand_types: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
+    attrs: Mapping[str, Any]
+    rule: FactorRule
+    axes: tuple[tuple[str, ...], ...]
+    groups: tuple[str, ...]
+    offsets: tuple[str, ...]
+    training: bool
+    rows: str
+    batch: int
+    path: str
+    call: int

@@ -1,0 +1,138 @@
+"""The plan: layouts for every value, conversions between them, parameters and their reductions. Frozen; read by emit/ and reports.
+
+Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from shardlang.check.program import Program
+from shardlang.graph.graph import Graph
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+
+class MoveKind(Enum):
+    """The rows of the conversion table (forward / backward)."""
+
+    I_TO_R = "replicate"              # nothing / all-reduce
+    P_TO_I = "all_reduce"             # all-reduce / nothing
+    P_TO_R = "all_reduce_replicated"  # all-reduce / all-reduce
+    P_TO_S = "reduce_scatter"         # reduce-scatter / all-gather
+    S_TO_R = "all_gather_replicated"  # all-gather / reduce-scatter
+    S_TO_I = "all_gather"             # all-gather / slice
+    I_TO_S = "split"                  # slice / all-gather
+    R_TO_S = "split_replicated"       # slice / zero-pad
+    S_TO_S = "all_to_all"             # all-to-all / all-to-all
+    I_TO_P = "keep_first"             # mask / nothing
+    R_TO_P = "keep_first_replicated"  # mask / mask
+    R_TO_I = "unreplicate"            # nothing / mask
+    S_TO_P = "pad"                    # zero-pad / slice
+    PERMUTE = "permute"               # send blocks / the inverse
+    VIEW = "view"                     # the same bytes, named on another mesh: nothing / nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One collective (or local step) between two layouts of one value.
+
+    axes: the axes it runs over, in the order of the blocks (major first). dim: the tensor dim gathered, cut, or (all-to-all)
+    split after the move; from_dim: for all-to-all, the dim gathered. PERMUTE, VIEW: `to` of the conversion says it all.
+    forward_bytes, backward_bytes: bytes each rank sends (ring algorithms: all-reduce 2(n-1)/n, all-gather and
+    reduce-scatter (n-1)/n of the whole, all-to-all (n-1)/n of the local buffer).
+    """
+
+    kind: MoveKind
+    axes: tuple[str, ...]
+    dim: int = -1
+    from_dim: int = -1
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """An edge of a value's tree: from conversion `parent` (or the value as produced: -1) by `move` to layout `to`.
+
+    gradient: False where only metrics use it, or the value has no gradient (then no dual runs).
+    """
+
+    id: int
+    value: int
+    parent: int
+    move: Move
+    to: Layout
+    gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperandUse:
+    """Which form of a value an operator reads: the conversion, or -1 for the value as produced."""
+
+    value: int
+    conversion: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOp:
+    """An operator with its assignment: per factor the axes that split it, operand forms, result layouts.
+
+    inside: (factor, axes, forward bytes, backward bytes) of each reduction of statistics within the operator.
+    chosen: why this layout: "shard", "pin", "split", "propagated" (and the rule's span is in `PlanNotes`).
+    """
+
+    op: int
+    factor_axes: tuple[tuple[str, ...], ...]
+    operands: tuple[OperandUse, ...]
+    results: tuple[Layout, ...]
+    inside: tuple[tuple[int, tuple[str, ...], int, int], ...] = ()
+    chosen: str = "propagated"
+    mesh: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ParamPlan:
+    """A parameter: `stored` layout (S and I only, without ZeRO), the axes over which its gradient is reduced once a
+    step (where its uses are R; deferred, bucketed), and ZeRO: level 0..3 over `zero_axes` (most minor cut of dim 0 in
+    torch.chunk's sizes of the local shape). Its conversions other than I -> R are ordinary conversions of the plan."""
+
+    value: int
+    stored: Layout
+    reduce_axes: tuple[str, ...]
+    zero: int = 0
+    zero_axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the program in order: an operator (index into `Plan.ops`) or a conversion (index)."""
+
+    kind: str  # "op" or "conversion"
+    index: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program laid out on `ranks` ranks.
+
+    produced: value id -> layout as produced (data: as loaded; params: as stored; results).
+    sizes: for dims split unevenly, (dim name -> local sizes per coordinate); empty where all divide.
+    loss: the layout of the loss. steps: the training graph's order; metrics follow the loss.
+    """
+
+    program: Program
+    graph: Graph
+    strategy: str
+    ranks: int
+    meshes: tuple[Mesh, ...]
+    produced: Mapping[int, Layout]
+    ops: tuple[PlannedOp, ...]
+    conversions: tuple[Conversion, ...]
+    params: Mapping[int, ParamPlan]
+    steps: tuple[Step, ...]
+    bucket_bytes: int = 25_000_000
+    strict: bool = False

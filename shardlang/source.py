@@ -1,0 +1,67 @@
+"""Source files and spans: where in the user's text a thing stands.
+
+Turns offsets into lines and columns; reads nothing and prints nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One text and the name to show for it (a path as the user typed it, or `std.nn`)."""
+
+    name: str
+    text: str
+    _starts: list[int] = field(default_factory=list, repr=False)
+
+    def _line_starts(self) -> list[int]:
+        if not self._starts:
+            self._starts.append(0)
+            at = self.text.find("\n")
+            while at >= 0:
+                self._starts.append(at + 1)
+                at = self.text.find("\n", at + 1)
+        return self._starts
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of `offset`, both counted from 1; columns count characters."""
+        starts = self._line_starts()
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of line `number` (from 1) without its newline; empty past the end."""
+        starts = self._line_starts()
+        if not 1 <= number <= len(starts):
+            return ""
+        end = starts[number] - 1 if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of characters of one source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        return self.source.position(self.start)[0]
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    def place(self) -> str:
+        """`file:line:column`, as shown to users."""
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"
+
+    def to(self, other: Span) -> Span:
+        """From the start of this span to the end of `other`."""
+        return Span(self.source, self.start, other.end)

@@ -1,0 +1,78 @@
+"""Dims with identity, products of dims, and tensor types: pure values.
+
+A dim is a name and a size; two dims are the same only if they are one object. A tensor dim is a *term*: a tuple of
+dims, major first (`heads * head_dim`); a literal `1` is the empty term.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shardlang.source import Span
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+DTYPES = (*FLOATS, "i64", "i32", "bool")
+BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Dim:
+    """One named size. `literal` dims were made from a number and may unify once with another dim of their size.
+
+    `size` is None only while a model is checked generically without values for its formals.
+    """
+
+    name: str
+    size: int | None
+    span: Span | None = None
+    literal: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.name}={self.size}"
+
+
+Term = tuple[Dim, ...]
+ONE: Term = ()
+
+
+def term_size(term: Term) -> int | None:
+    """Product of the sizes of a term's dims; None where one is unknown."""
+    sizes = [d.size for d in term]
+    return None if None in sizes else math.prod(s for s in sizes if s is not None)
+
+
+def term_text(term: Term) -> str:
+    """`heads * head_dim`; `1` for the empty term; a literal dim shows its size."""
+    return " * ".join(str(d.size) if d.literal and d.size is not None else d.name for d in term) or "1"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and terms. Equality is identity of dims."""
+
+    dtype: str
+    dims: tuple[Term, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the whole tensor; an unknown size raises ValueError."""
+        sizes = [term_size(t) for t in self.dims]
+        if None in sizes:
+            raise ValueError(f"type {self} has a dim of unknown size")
+        return tuple(s for s in sizes if s is not None)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * BYTES[self.dtype]
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype in FLOATS
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(term_text(t) for t in self.dims)}]"

@@ -1,0 +1,83 @@
+"""A layout: how one value lies on a mesh. Along each axis it is split, pending, replicated for split work, or identical.
+
+Pure values; the moves between layouts are in plan/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardlang.types.dim import TensorType, term_text
+from shardlang.types.mesh import Mesh
+
+DimAxes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`dims[i]`: the axes that cut tensor dim i, major first. `pending`: P axes; `replicated`: R axes (`^`); the rest is I.
+
+    `pending` and `replicated` are in mesh order. `mesh` indexes the plan's meshes (0 but for unrelated factorings).
+    """
+
+    dims: tuple[DimAxes, ...]
+    pending: tuple[str, ...] = ()
+    replicated: tuple[str, ...] = ()
+    mesh: int = 0
+
+    def split_axes(self) -> tuple[str, ...]:
+        return tuple(a for axes in self.dims for a in axes)
+
+    def state(self, axis: str) -> str:
+        """`S`, `P`, `R` or `I` along an axis."""
+        if axis in self.pending:
+            return "P"
+        if axis in self.replicated:
+            return "R"
+        return "S" if axis in self.split_axes() else "I"
+
+
+def identical(rank: int, mesh: int = 0) -> Layout:
+    """The layout of a value of `rank` dims that is whole and identical everywhere."""
+    return Layout(((),) * rank, mesh=mesh)
+
+
+def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
+    """torch.chunk's sizes: ceil(size / parts) each, the last ones smaller, possibly 0. Always `parts` entries."""
+    each = -(-size // parts)
+    return tuple(max(0, min(each, size - i * each)) for i in range(parts))
+
+
+def local_shape(type: TensorType, layout: Layout, mesh: Mesh) -> tuple[int, ...]:
+    """The largest local shape over the ranks (each rank's, where all dims divide)."""
+    return tuple(
+        -(-size // mesh.degree(axes)) if axes else size for size, axes in zip(type.shape, layout.dims, strict=True)
+    )
+
+
+def _axes_text(axes: DimAxes) -> str:
+    return "" if not axes else f"@{axes[0]}" if len(axes) == 1 else f"@({', '.join(axes)})"
+
+
+def _term_layout_text(term: tuple, axes: DimAxes, mesh: Mesh) -> str:
+    """`heads@mp * head_dim`: axes are attributed to factors, major first, as each is used up."""
+    if len(term) <= 1:
+        return term_text(term) + _axes_text(axes)
+    left, texts = list(axes), []
+    for dim in term:
+        mine: list[str] = []
+        room = dim.size or 1
+        while left and (mesh.axis_size(left[0]) <= room or dim is term[-1]):
+            axis = left.pop(0)
+            room //= mesh.axis_size(axis)
+            mine.append(axis)
+        texts.append(term_text((dim,)) + _axes_text(tuple(mine)))
+    return " * ".join(texts)
+
+
+def layout_text(type: TensorType, layout: Layout, mesh: Mesh) -> str:
+    """The one notation of layouts: `[batch@a, hidden@b] +c ^d` (without the element type)."""
+    dims = ", ".join(_term_layout_text(t, a, mesh) for t, a in zip(type.dims, layout.dims, strict=True))
+    marks = "".join(f" {m}{axes[0] if len(axes) == 1 else '(' + ', '.join(axes) + ')'}"
+                    for m, axes in (("+", layout.pending), ("^", layout.replicated)) if axes)
+    return f"[{dims}]{marks}"

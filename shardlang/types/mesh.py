@@ -1,0 +1,61 @@
+"""A mesh: named axes over ranks, row-major, outermost first. Pure values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A named factor of the ranks; `name` is the user's, or made from it (`dp0`), or `a`, `b`, ... for positional rules."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Axes, outermost first. `name` is "mesh", or "mesh2".. where a plan needs several factorings of its ranks."""
+
+    axes: tuple[Axis, ...]
+    name: str = "mesh"
+
+    @property
+    def size(self) -> int:
+        return math.prod(a.size for a in self.axes)
+
+    def axis_size(self, name: str) -> int:
+        for axis in self.axes:
+            if axis.name == name:
+                return axis.size
+        raise KeyError(name)
+
+    def degree(self, axes: tuple[str, ...]) -> int:
+        """Product of the sizes of `axes`."""
+        return math.prod(self.axis_size(a) for a in axes)
+
+    def stride(self, name: str) -> int:
+        """Distance in ranks between neighbours along an axis."""
+        stride = 1
+        for axis in reversed(self.axes):
+            if axis.name == name:
+                return stride
+            stride *= axis.size
+        raise KeyError(name)
+
+    def coordinate(self, rank: int, name: str) -> int:
+        return rank // self.stride(name) % self.axis_size(name)
+
+    def groups(self, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """The rank groups that share all coordinates but those of `axes`.
+
+        Members are ordered by their coordinates along `axes` in the given order (first is major); groups by least rank.
+        Cost grows with the rank count: for reports and launch only, never for planning.
+        """
+        offsets = [0]
+        for name in axes:
+            stride = self.stride(name)
+            offsets = [o + i * stride for o in offsets for i in range(self.axis_size(name))]
+        first = [r for r in range(self.size) if all(self.coordinate(r, a) == 0 for a in axes)]
+        return tuple(tuple(r + o for o in offsets) for r in first)
