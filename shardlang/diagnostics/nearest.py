@@ -1,0 +1,55 @@
+"""From an unknown name and the names that exist to the one that was probably meant, or None.
+
+Decides only which name is nearest; how to offer it is each diagnostic's own matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def distance(left: str, right: str, limit: int) -> int:
+    """Edits from `left` to `right`: insert, delete, replace, swap neighbours, each 1; above `limit`: `limit + 1`.
+
+    The restricted Damerau-Levenshtein distance (optimal string alignment), a row at a time.
+    """
+    if abs(len(left) - len(right)) > limit:
+        return limit + 1
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        older, before, row = before, row, [i]
+        for j, b in enumerate(right, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                best = min(best, older[j - 2] + 1)
+            row.append(best)
+        if min(row) > limit:
+            return limit + 1
+    return min(row[-1], limit + 1)
+
+
+def _tokens(name: str) -> list[str]:
+    return sorted(name.replace(".", "_").lower().split("_"))
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that `name` is probably a misspelling of, or None where none is near enough.
+
+    A third of the letters may differ (at least one, at most four), so `x` is never offered for `loss`. Next come names of
+    the same words in another order or spelling (`dim_head`, `headDim`: `head_dim`), then the one candidate that `name`
+    is the start or the last part of. Ties go to the nearer length, then the first in alphabetical order, so the
+    answer does not depend on the order of `candidates`.
+    """
+    known = sorted({c for c in candidates if c and c != name})
+    limit = min(4, max(1, len(name) // 3))
+    folded = name.lower()
+    scored = [(distance(folded, c.lower(), limit), abs(len(c) - len(name)), c) for c in known]
+    near = [entry for entry in scored if entry[0] <= limit and (len(name) > 1 and len(entry[2]) > 1 or entry[0] == 0)]
+    if near:
+        return min(near)[2]
+    reordered = [c for c in known if _tokens(c) == _tokens(name) or c.replace("_", "").lower() == folded.replace("_", "")]
+    if reordered:
+        return reordered[0]
+    parts = [c for c in known if len(name) >= 3 and (c.startswith(name) or c.endswith("." + name))]
+    return parts[0] if len(parts) == 1 else None
