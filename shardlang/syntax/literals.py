@@ -1,0 +1,49 @@
+"""Turns number and string tokens into nodes, and reports those that cannot be read (SH106, SH107, SH117)."""
+
+from __future__ import annotations
+
+import re
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.syntax.units import UNITS, read_number
+
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+def number(span: Span, sink: Sink) -> ast.Number:
+    """The number at `span`; 1 in place of one that cannot be read."""
+    text = span.text
+    if text.isdecimal() and len(text) < 18:
+        return ast.Number(text, int(text), "", span)
+    try:
+        value, unit = read_number(text)
+    except KeyError as unknown:
+        unit = str(unknown.args[0])
+        digits = text[: -len(unit)]
+        known = nearest(unit, UNITS)
+        help = f"write `{digits}{known}`" if known else "units are bytes (`25MB`), rates (`400Gb/s`, `1TFLOP/s`), times (`5us`)"
+        if len(unit) == 1 or not known:
+            help = f"write `{digits} * {unit}` for a product" if unit.isidentifier() and not known else help
+        sink.report("SH106", f"`{unit}` is not a unit", Span(span.source, span.end - len(unit), span.end), help=help)
+        return ast.Number(text, 1, "", span)
+    except ValueError as wrong:
+        sink.report("SH107", str(wrong), span, help="the largest whole number is 9223372036854775807")
+        return ast.Number(text, 1, "", span)
+    return ast.Number(text, value, unit, span)
+
+
+def string(span: Span, sink: Sink) -> ast.String:
+    """The string at `span`, its escapes resolved; an unknown escape stays as it is written."""
+    text = span.text[1:-1]
+    if "\\" not in text:
+        return ast.String(text, span)
+    for found in _ESCAPE.finditer(text):
+        if found.group(1) not in _ESCAPES:
+            start = span.start + 1 + found.start()
+            help = f'write `\\\\{found.group(1)}` for a backslash; the escapes are `\\n`, `\\t`, `\\"` and `\\\\`'
+            sink.report("SH117", f"`{found.group()}` is not an escape", Span(span.source, start, start + 2), help=help)
+    return ast.String(_ESCAPE.sub(lambda found: _ESCAPES.get(found.group(1), found.group()), text), span)

@@ -1,0 +1,35 @@
+"""Turns the text of a .shard file into its syntax tree, and reports what is no Shard (SH1xx).
+
+Always gives a tree: after a mistake parsing goes on, and the tree holds what is sound. Names and types are left to check.
+"""
+
+from __future__ import annotations
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source
+from shardlang.syntax import ast
+from shardlang.syntax.automaton import Automaton
+from shardlang.syntax.build import Builder
+from shardlang.syntax.recover import Recovery
+from shardlang.syntax.tables import tables
+from shardlang.syntax.tokens import Tokens
+
+
+def parse(source: Source, sink: Sink) -> ast.File:
+    """The file's tree: partial where `sink` got errors."""
+    tokens = Tokens(source, tables())
+    items = _run(tokens, sink, "start")
+    return ast.File(source, items or (), tuple(tokens.comments))
+
+
+def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
+    """The tree of one expression, as a command line gives them; None where it is none."""
+    found: ast.Expr | None = _run(Tokens(source, tables()), sink, "expression_only")
+    return None if sink.failed else found
+
+
+def _run(tokens: Tokens, sink: Sink, start: str) -> object:
+    builder = Builder(sink, tokens.docs)
+    automaton = Automaton(tokens.tables, tokens.source, builder, sink, start)
+    stream = iter(tokens)
+    return automaton.run(stream, Recovery(tokens, stream, sink))

@@ -1,0 +1,88 @@
+"""Turns text into tokens: (kind, start, end), the kinds being terminals of grammars/shard.lark.
+
+Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept as its documentation.
+What no terminal matches becomes a BAD token; to say what is wrong with it is left to recover.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shardlang.source import Source, Span
+from shardlang.syntax import ast
+from shardlang.syntax.tables import END, Tables
+
+Token = tuple[str, int, int]
+
+NEWLINE = "_NL"
+BAD = "BAD"
+ITEMS = ("use", "dim", "model", "fn", "strategy", "train", "device", "cluster")
+# What begins an item where it stands in column 0, whatever came before it.
+ITEM = re.compile(rf'(?:(?:{"|".join(ITEMS)})[ \t]+[A-Za-z_"]|train[ \t]*\{{)')
+_COMMENT = re.compile(r"#[^\n\r]*+")
+_WRONG = re.compile(r'"[^\n]*|[^\x00-\x7f]+|.', re.DOTALL)
+
+
+@dataclass
+class Tokens:
+    """The tokens of a source, made as they are asked for; `open` holds the places of the brackets open by then."""
+
+    source: Source
+    tables: Tables
+    open: list[int] = field(default_factory=list)
+    comments: list[ast.Comment] = field(default_factory=list)
+    docs: dict[int, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Token]:
+        text, match = self.source.text, self.tables.pattern.match
+        keywords, symbols = self.tables.keywords, self.tables.symbols
+        at, end = (1 if text.startswith("\ufeff") else 0), len(text)
+        while at < end:
+            found = match(text, at)
+            if found is None:
+                stop = _WRONG.match(text, at).end()  # type: ignore[union-attr]
+                yield BAD, at, stop
+                at = stop
+                continue
+            kind, start, at = found.lastgroup, at, found.end()
+            if kind == "NAME":
+                yield keywords.get(found.group(), "NAME"), start, at
+            elif kind == "SYMBOL":
+                yield self._symbol(symbols[found.group()], start), start, at
+            elif kind == "SPACE":
+                continue
+            elif kind in ("NUMBER", "STRING"):
+                yield kind, start, at  # type: ignore[misc]
+            else:
+                self._note(start, at)
+                if kind == NEWLINE and self._ends_line(at):
+                    yield NEWLINE, start, at
+        yield END, end, end
+
+    def _symbol(self, kind: str, start: int) -> str:
+        """Keeps count of the brackets; a brace closes all of them, since no bracket may hold one."""
+        if kind in ("LPAR", "LSQB"):
+            self.open.append(start)
+        elif kind in ("RPAR", "RSQB"):
+            if self.open:
+                self.open.pop()
+        elif kind in ("LBRACE", "RBRACE"):
+            self.open.clear()
+        return kind
+
+    def _ends_line(self, after: int) -> bool:
+        """Whether a newline with the next token at `after` is one to the grammar."""
+        return not self.open or (self.source.text[after - 1] == "\n" and ITEM.match(self.source.text, after) is not None)
+
+    def _note(self, start: int, end: int) -> None:
+        """Keep the comments of a run of newlines and comments; the last `##` ones document what comes at `end`."""
+        if self.source.text.find("#", start, end) < 0:
+            return
+        doc: list[str] = []
+        for found in _COMMENT.finditer(self.source.text, start, end):
+            self.comments.append(ast.Comment(found.group().rstrip(), Span(self.source, found.start(), found.end())))
+            doc = [*doc, found.group()[2:].strip()] if found.group().startswith("##") else []
+        if doc:
+            self.docs[end] = "\n".join(doc)
