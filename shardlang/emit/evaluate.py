@@ -1,0 +1,142 @@
+"""The plan -> `evaluate` and `finish`: the loss and metrics of `eval`, accumulated over batches, then made whole.
+
+`evaluate` is the same operators and layouts as `forward`, without dropout. Which reductions it accumulates is evaluation.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.evaluation import Accumulator, Evaluation, layout_of, wanted_values
+from shardlang.emit.forward import data_names, dict_text, function_text, signature
+from shardlang.emit.fuse import fusions
+from shardlang.emit.lines import Block, Line, indented, literal
+from shardlang.emit.names import Form, short_names
+from shardlang.emit.needs import form, steps_for
+from shardlang.emit.places import place
+from shardlang.emit.sites import Sites
+from shardlang.emit.sizes import Groups, Sizes
+from shardlang.emit.statements import Writer, blocks_text, operator
+from shardlang.plan.plan import MoveKind, Plan, Step
+
+
+def evaluate_text(plan: Plan, names: dict[Form, str], groups: Groups, evaluation: Evaluation) -> str:
+    """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts."""
+    names = _without_dropout(plan, names)
+    sizes = Sizes(plan, groups)
+    sizes.taken.names.update(names.values())
+    fused = fusions(plan)
+    writer = Writer(plan, names, sizes, False, fused, frozenset(f.product for f in fused.values()))
+    steps = _steps(plan, evaluation)
+    totals = {a.value: sizes.taken.claim(f"{names[a.value, -1].removesuffix('_pending')}_total") for a in _ordered(evaluation)}
+    blocks = writer.blocks(step for step in plan.steps if step in steps)
+    blocks.extend(_total_block(writer, a, totals[a.value]) for a in _ordered(evaluation))
+    return "@torch.no_grad()\n" + function_text(
+        signature("evaluate", [*data_names(plan, names), "rows"]),
+        indented("\n".join(sizes.definitions)),
+        blocks_text(blocks),
+        f"    return {dict_text({a.name: totals[a.value] for a in _ordered(evaluation)})}",
+    )
+
+
+def _ordered(evaluation: Evaluation) -> list[Accumulator]:
+    return list(evaluation.accumulators.values())
+
+
+def _without_dropout(plan: Plan, names: dict[Form, str]) -> dict[Form, str]:
+    """The names of forms where the result of an operator that only training has is its operand."""
+    changed = dict(names)
+    for planned in plan.ops:
+        if operator(plan, planned).train_only:
+            value, first = plan.graph.ops[planned.op].results[0], planned.operands[0]
+            changed[value, -1] = changed[form(first)]
+        for value in plan.graph.ops[planned.op].results:
+            _rename_views(plan, value, changed)
+    return changed
+
+
+def _rename_views(plan: Plan, value: int, names: dict[Form, str]) -> None:
+    for conversion in plan.conversions:
+        if conversion.value == value and conversion.move.kind is MoveKind.VIEW:
+            names[value, conversion.id] = names[value, conversion.parent]
+
+
+def _steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
+    """The steps before the accumulators, without the operators that only training has."""
+    wanted: list[Form] = []
+    for accumulator in evaluation.accumulators.values():
+        if accumulator.op >= 0:
+            wanted.extend(form(use) for use in plan.ops[accumulator.op].operands)
+        else:
+            wanted.append(accumulator.form)
+    steps = steps_for(plan, wanted)
+    return frozenset(s for s in steps if s.kind != "op" or not operator(plan, plan.ops[s.index]).train_only)
+
+
+def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
+    """The statement of one accumulator: its local sum and count, float64."""
+    marks = f" +{_axes_text(accumulator.pending)}" if accumulator.pending else ""
+    comment = f"f64[2]  (sum, count){marks}"
+    if accumulator.op < 0:
+        return Block("", [Line(f"{name} = {_carried_text(writer, accumulator)}", comment)])
+    planned = writer.plan.ops[accumulator.op]
+    title = place(writer.plan.graph.ops[planned.op], writer.plan.program.source).title
+    site = writer.sites.site(planned)
+    block, texts = Block(title), []
+    for use, text in zip(planned.operands, site.operands, strict=True):
+        if use.layout.pending:
+            whole = writer.sizes.taken.claim(f"{text.removesuffix('_pending')}_whole")
+            group = writer.sizes.groups.text(use.layout.pending, use.layout.mesh)
+            layout = replace(use.layout, pending=())
+            block.lines.append(Line(f"{whole} = rt.all_reduce({text}, {group})", writer.comment(use.value, layout)))
+            text = whole
+        texts.append(text)
+    accumulate = operator(writer.plan, planned).accumulate
+    if accumulate is None:
+        raise InternalError(f"operator {operator(writer.plan, planned).name} reduces, but has no text to accumulate")
+    block.lines.append(Line(f"{name} = {accumulate(replace(site, operands=tuple(texts)))}", comment))
+    return block
+
+
+def _carried_text(writer: Writer, accumulator: Accumulator) -> str:
+    """A number without the batch, once for all ranks whose sum it is a part of, so that sum / count is the number."""
+    value = writer.names[accumulator.form]
+    mesh = writer.plan.meshes[layout_of(writer.plan, accumulator.form).mesh]
+    degree = mesh.degree(accumulator.pending)
+    return f"torch.stack(({value}.double(), torch.ones_like({value}, dtype=torch.float64){f' / {degree}' if degree > 1 else ''}))"
+
+
+def _axes_text(axes: tuple[str, ...]) -> str:
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def finish_text(plan: Plan, evaluation: Evaluation) -> str:
+    """`def finish(totals): ...`: from sums over the set to the loss and metrics."""
+    own = short_names(plan.graph)
+    taken = Sizes(plan, Groups(plan.meshes)).taken
+    used = {a.value for a in _ordered(evaluation)} | {v for at in evaluation.after for v in plan.graph.ops[plan.ops[at].op].results}
+    names = {(value, -1): taken.claim(own[value]) for value in sorted(used)}
+    blocks = [Block("", [Line(f"{names[a.value, -1]} = {_total_text(plan, a)}") for a in _ordered(evaluation)])]
+    blocks.extend(_after_block(plan, at, names) for at in evaluation.after)
+    shown = {name: names[value, -1] for name, value in wanted_values(plan).items()}
+    return function_text("def finish(totals):", blocks_text(blocks), f"    return {dict_text(shown)}")
+
+
+def _total_text(plan: Plan, accumulator: Accumulator) -> str:
+    total = f"totals[{literal(accumulator.name)}]"
+    summed = accumulator.op >= 0 and operator(plan, plan.ops[accumulator.op]).reduces == "sum"
+    return f"{total}[0]" if summed else f"{total}[0] / {total}[1]"
+
+
+def _after_block(plan: Plan, at: int, names: dict[Form, str]) -> Block:
+    """One operator on whole numbers; no axis splits it any more."""
+    planned = plan.ops[at]
+    op = plan.graph.ops[planned.op]
+    constants = {use.value: repr(plan.graph.values[use.value].constant) for use in planned.operands}
+    texts = tuple(names.get((use.value, -1), constants[use.value]) for use in planned.operands)
+    whole = replace(planned, factor_axes=((),) * len(op.rule.factors))
+    forms = {form(use): text for use, text in zip(planned.operands, texts, strict=True)}
+    site = Sites(plan, forms, Sizes(plan, Groups(plan.meshes)), False).site(whole)
+    title = place(op, plan.program.source).title
+    return Block(title, [Line(f"{names[op.results[0], -1]} = {operator(plan, planned).emit(site)}")])

@@ -1,0 +1,58 @@
+"""The plan -> `forward`: from the parameters and the fields of a batch to the loss and the metrics of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shardlang.emit.fuse import fusions
+from shardlang.emit.lines import indented, literal
+from shardlang.emit.names import Form
+from shardlang.emit.needs import final_form, steps_for
+from shardlang.emit.sizes import Groups, Sizes
+from shardlang.emit.statements import Writer, blocks_text
+from shardlang.plan.plan import Plan
+
+
+def forward_text(plan: Plan, names: dict[Form, str], groups: Groups, loss: int) -> str:
+    """`def forward(p, x, label): ...`. Metrics follow the loss, without gradient."""
+    fused = fusions(plan)
+    sizes = Sizes(plan, groups)
+    sizes.taken.names.update(names.values())
+    writer = Writer(plan, names, sizes, True, fused, frozenset(f.product for f in fused.values()))
+    metrics = {name: final_form(plan, value) for name, value in plan.graph.metrics.items()}
+    for_loss = steps_for(plan, [final_form(plan, loss)])
+    for_metrics = steps_for(plan, metrics.values()) - for_loss
+    loss_blocks = writer.blocks(step for step in plan.steps if step in for_loss)
+    metric_blocks = writer.blocks(step for step in plan.steps if step in for_metrics)
+    shown = {name: names[form] for name, form in metrics.items()}
+    return function_text(
+        signature("forward", data_names(plan, names)),
+        indented("\n".join(sizes.definitions)),
+        blocks_text(loss_blocks),
+        f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
+        f"    return {names[final_form(plan, loss)]}, {dict_text(shown)}",
+    )
+
+
+def data_names(plan: Plan, names: Mapping[Form, str]) -> list[str]:
+    """The parameters of `forward` after `p`: the fields of a batch, in the source's order."""
+    return [names[value, -1] for value in plan.graph.data]
+
+
+def signature(name: str, arguments: Iterable[str]) -> str:
+    return f"def {name}({', '.join(['p', *arguments])}):"
+
+
+def function_text(head: str, *parts: str) -> str:
+    """A function from its first line and the parts of its body, an empty line between them."""
+    body = "\n\n".join(part for part in parts if part)
+    return f"{head}\n{body}\n"
+
+
+def dict_text(items: Mapping[str, str]) -> str:
+    """`{"accuracy": accuracy}` on one line where it fits, else an item a line."""
+    entries = [f"{literal(key)}: {text}" for key, text in items.items()]
+    flat = f"{{{', '.join(entries)}}}"
+    if len(flat) <= 90:
+        return flat
+    return "{\n" + "".join(f"        {entry},\n" for entry in entries) + "    }"

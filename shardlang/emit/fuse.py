@@ -1,0 +1,81 @@
+"""Two operators -> one call of torch where that is exact and reads better: a product, then its bias.
+
+A product and an addition of a bias over its last dim (`F.linear`), or over a convolution's channels (`F.conv2d`), are one
+call if nothing else reads the product, neither is pending, and no conversion stands between them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardlang.emit.sites import Sites
+from shardlang.graph.graph import Kind, Op
+from shardlang.ops.declaration import REGISTRY
+from shardlang.plan.plan import Plan, PlannedOp
+
+CALLS = ("F.linear(", "F.conv2d(")
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """`product` takes `bias` (operand of the addition) as its third argument; indices into `Plan.ops`."""
+
+    product: int
+    addition: int
+    bias: int
+
+
+def fusions(plan: Plan) -> dict[int, Fusion]:
+    """The index of each addition that becomes one call with its product. Text is checked when it is written."""
+    readers = Counter(use.value for op in plan.ops for use in op.operands)
+    shown = {plan.graph.loss, *plan.graph.metrics.values()}
+    makers = {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
+    converted = {conversion.value for conversion in plan.conversions}
+    found: dict[int, Fusion] = {}
+    for at, planned in enumerate(plan.ops):
+        fusion = _fusion(plan, at, planned, makers)
+        if fusion is None:
+            continue
+        product = plan.graph.ops[plan.ops[fusion.product].op].results[0]
+        if readers[product] == 1 and product not in converted and product not in shown:
+            found[at] = fusion
+    return found
+
+
+def _fusion(plan: Plan, at: int, planned: PlannedOp, makers: Mapping[int, int]) -> Fusion | None:
+    """An addition of a linear product and a bias of one dim, its last; none of them pending."""
+    op = plan.graph.ops[planned.op]
+    if op.operator != "add" or len(planned.operands) != 2:
+        return None
+    product, bias = planned.operands
+    maker = makers.get(product.value)
+    if maker is None or product.layout.pending or bias.layout.pending:
+        return None
+    if plan.graph.values[bias.value].kind is not Kind.PARAM or not _is_last_dim(plan, op, bias.value):
+        return None
+    return Fusion(maker, at, 1) if _is_linear(plan.graph.ops[plan.ops[maker].op]) else None
+
+
+def _is_last_dim(plan: Plan, op: Op, bias: int) -> bool:
+    dims = op.rule.operands[1]
+    return len(plan.graph.values[bias].type.dims) == 1 and dims[0] == op.rule.results[0][-1]
+
+
+def _is_linear(op: Op) -> bool:
+    """`x [..., in], w [out, in] -> [..., out]`, as F.linear has it."""
+    if op.operator != "einsum" or len(op.operands) != 2:
+        return False
+    x, w = op.rule.operands
+    return len(w) == 2 and len(x) >= 1 and x[-1] == w[1] and op.rule.results[0] == (*x[:-1], w[0]) and w[0] not in x
+
+
+def fused_text(fusion: Fusion, sites: Sites) -> str:
+    """`F.linear(x, w, b)`; the sum of both texts where the product is not written as such a call."""
+    planned = sites.plan.ops[fusion.product]
+    product = sites.site(planned)
+    bias = sites.site(sites.plan.ops[fusion.addition]).operands[fusion.bias]
+    text = REGISTRY[sites.plan.graph.ops[planned.op].operator].emit(product)
+    x, w = product.operands
+    return f"F.linear({x}, {w}, {bias})" if text == f"F.linear({x}, {w})" else f"{text} + {bias}"

@@ -1,0 +1,109 @@
+"""The head of an emitted file: what it is, what it imports, its meshes and its parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from shardlang.emit.lines import list_text, literal, tuple_text
+from shardlang.emit.places import file_text
+from shardlang.emit.sizes import Groups
+from shardlang.graph.graph import Kind, Value
+from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.types.layout import Layout, chunk_sizes, identical
+from shardlang.types.mesh import Mesh
+
+_IMPORTS = (("math", "import math"), ("torch", "import torch"), ("F", "import torch.nn.functional as F"))
+
+
+def docstring(plan: Plan) -> str:
+    """What the file is and how to run it."""
+    file = file_text(plan.program.source, plan.program.source)
+    axes = "; ".join(", ".join(f"{a.name} = {a.size}" for a in mesh.axes) for mesh in plan.meshes)
+    ranks = "1 rank" if plan.ranks == 1 else f"{plan.ranks} ranks"
+    mesh = f" of the mesh {axes}" if axes else ""
+    strategy = f", strategy `{plan.strategy}`" if plan.strategy else ""
+    return (
+        f'"""{file}{strategy}, on {ranks}{mesh}.\n\n'
+        "Written by shardc from the program and its strategy. Each rank runs this file on its own shards; a comment gives\n"
+        "a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
+        f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
+    )
+
+
+def imports(body: str) -> str:
+    """The imports that `body` uses."""
+    used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.\"]){name}\.", body)]
+    return "\n".join([*used, "", "from shardlang import runtime as rt"] if used else ["from shardlang import runtime as rt"])
+
+
+def mesh_lines(plan: Plan) -> str:
+    """`mesh = rt.Mesh(a=2, b=4)`, a line a mesh."""
+    return "\n".join(f"{mesh.name} = rt.Mesh({_mesh_arguments(mesh)})" for mesh in plan.meshes)
+
+
+def _mesh_arguments(mesh: Mesh) -> str:
+    plain = all(axis.name.isidentifier() for axis in mesh.axes)
+    if plain:
+        return ", ".join(f"{axis.name}={axis.size}" for axis in mesh.axes)
+    return "**{" + ", ".join(f"{literal(axis.name)}: {axis.size}" for axis in mesh.axes) + "}"
+
+
+def parameter_lines(plan: Plan, groups: Groups) -> str:
+    """`parameters = [...]`, an item a line, in the program's order."""
+    items = [_parameter(plan, plan.graph.values[value], groups) for value in plan.graph.params]
+    return f"parameters = {list_text(items)}"
+
+
+def state_lines(plan: Plan) -> str:
+    """`states = [...]`."""
+    items = [_state(plan, plan.graph.values[value]) for value in plan.graph.states]
+    return f"states = {list_text(items)}"
+
+
+def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
+    planned = plan.params.get(value.id, ParamPlan(value.id, identical(len(value.type.dims)), ()))
+    arguments = [*_stored(plan, value, planned.stored)]
+    groups.note(planned.reduce_axes, planned.stored.mesh)
+    groups.note(planned.zero_axes, planned.stored.mesh)
+    if planned.reduce_axes:
+        arguments.append(f"reduce={literal(planned.reduce_axes)}")
+    if planned.zero:
+        arguments.append(f"zero={planned.zero}, zero_axes={literal(planned.zero_axes)}")
+    for axes in planned.stored.dims:
+        groups.note(axes, planned.stored.mesh)
+    return f"rt.Parameter({', '.join(arguments)})"
+
+
+def _state(plan: Plan, value: Value) -> str:
+    layout = plan.produced.get(value.id, identical(len(value.type.dims)))
+    return f"rt.State({', '.join(_stored(plan, value, layout))})"
+
+
+def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:
+    """The arguments that a parameter and a state share."""
+    init = value.init
+    arguments = [literal(value.path), literal(value.type.shape)]
+    if init is not None:
+        arguments.append(f"init={literal((init.kind, *init.args))}")
+    if value.kind is Kind.STATE and value.type.dtype != "f32":
+        arguments.append(f"dtype={literal(value.type.dtype)}")
+    return [*arguments, *cut_arguments(value.type.shape, layout, plan.meshes[layout.mesh])]
+
+
+def cut_arguments(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> list[str]:
+    """`cut=((), ("mp",))`, and `sizes={1: (4, 4, 2)}` for dims that do not divide."""
+    cut = tuple_text([literal(axes) for axes in layout.dims]) if layout.dims else "()"
+    arguments = [f"cut={cut}"]
+    uneven = dict(_uneven(shape, layout, mesh))
+    if uneven:
+        arguments.append(f"sizes={literal(uneven)}")
+    if layout.mesh:
+        arguments.append(f"mesh={mesh.name}")
+    return arguments
+
+
+def _uneven(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> Iterable[tuple[int, tuple[int, ...]]]:
+    for dim, (size, axes) in enumerate(zip(shape, layout.dims, strict=True)):
+        if axes and size % mesh.degree(axes):
+            yield dim, chunk_sizes(size, mesh.degree(axes))

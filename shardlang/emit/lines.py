@@ -1,0 +1,161 @@
+"""Lines of Python and their comments -> text as a careful engineer would lay it out.
+
+A block is one statement of the user's program: a title that cites it, then its lines, their comments aligned.
+Knows nothing of plans or operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+WIDTH = 120
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One statement of Python and what is said of it (may be empty)."""
+
+    code: str
+    comment: str = ""
+
+
+@dataclass(slots=True)
+class Block:
+    """`title` (without `#`; may be empty) and the lines below it."""
+
+    title: str
+    lines: list[Line] = field(default_factory=list)
+
+
+def indented(text: str, depth: int = 1) -> str:
+    """Each line that is not empty moved right by `depth` levels of four spaces."""
+    return "\n".join("    " * depth + line if line else line for line in text.split("\n"))
+
+
+def block_text(block: Block, depth: int = 1) -> str:
+    """The block at `depth` levels of indentation, no newline at the end."""
+    room = WIDTH - 4 * depth
+    rows = [(_wrapped(line.code, room), line.comment) for line in block.lines]
+    column = _comment_column(rows, room)
+    texts = [f"# {_shortened(block.title, room - 2)}"] if block.title else []
+    for code, comment in rows:
+        texts.extend(_row(code, comment, column, room))
+    return indented("\n".join(texts), depth)
+
+
+def _row(code: list[str], comment: str, column: int, room: int) -> list[str]:
+    """A row's lines; a comment that does not fit beside its code stands above it."""
+    if not comment:
+        return code
+    last = f"{code[-1]:<{column}}  # {comment}" if len(code) == 1 else f"{code[-1]}  # {comment}"
+    if len(last) <= room:
+        return [*code[:-1], last]
+    return [f"# {comment}", *code]
+
+
+def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
+    """Where comments begin: after the longest one-line code that still leaves every such comment its place."""
+    single = [(len(code[0]), len(comment)) for code, comment in rows if len(code) == 1 and comment]
+    fitting = [c for c, comment in single if c + comment + 4 <= room]
+    return max(fitting, default=0)
+
+
+def _shortened(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 4].rstrip() + " ..."
+
+
+def _wrapped(code: str, room: int) -> list[str]:
+    """`code` as one line, or with the contents of its last outermost bracket broken over lines."""
+    if len(code) <= room:
+        return [code]
+    span = _outermost(code)
+    if span is None:
+        return [code]
+    start, end = span
+    items = split_items(code[start + 1 : end])
+    return [code[: start + 1], *_filled(items, room), code[end:]]
+
+
+def _filled(items: Sequence[str], room: int) -> list[str]:
+    """Items, comma after each, packed into lines indented by four."""
+    lines, current = [], ""
+    for item in items:
+        longer = f"{current} {item}," if current else f"    {item},"
+        if current and len(longer) > room:
+            lines.append(current)
+            longer = f"    {item},"
+        current = longer
+    return [*lines, current]
+
+
+def _outermost(code: str) -> tuple[int, int] | None:
+    """Positions of the last bracket pair at depth 0 that holds something."""
+    depth, start, found = 0, -1, None
+    for at, char in _outside_strings(code):
+        if char in _OPEN:
+            start = at if depth == 0 else start
+            depth += 1
+        elif char in _CLOSE:
+            depth -= 1
+            found = (start, at) if depth == 0 and at > start + 1 else found
+    return found
+
+
+def split_items(text: str) -> list[str]:
+    """`a, f(b, c), d` -> the items between the commas of depth 0."""
+    items, depth, start = [], 0, 0
+    for at, char in _outside_strings(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        if char == "," and depth == 0:
+            items.append(text[start:at].strip())
+            start = at + 1
+    return [*items, text[start:].strip()] if text[start:].strip() else items
+
+
+def _outside_strings(text: str) -> Iterable[tuple[int, str]]:
+    """Positions and characters that are not inside a string literal."""
+    quote, escaped = "", False
+    for at, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote and not escaped else quote
+            escaped = char == "\\" and not escaped
+        elif char in "\"'":
+            quote = char
+        else:
+            yield at, char
+
+
+def call_text(name: str, arguments: Sequence[str], depth: int = 0) -> str:
+    """`name(...)` on one line where it fits and is short, else one argument a line with a comma after each."""
+    flat = f"{name}({', '.join(arguments)})"
+    if len(flat) + 4 * depth <= WIDTH and "\n" not in flat:
+        return flat
+    inner = "\n".join(f"{argument}," for argument in arguments)
+    return f"{name}(\n{indented(inner)}\n)"
+
+
+def list_text(items: Sequence[str]) -> str:
+    """A list, one item a line; `[]` when empty."""
+    if not items:
+        return "[]"
+    inner = "\n".join(f"{item}," for item in items)
+    return f"[\n{indented(inner)}\n]"
+
+
+def tuple_text(items: Sequence[str]) -> str:
+    """`()`, `(a,)`, `(a, b)`."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def literal(value: object) -> str:
+    """A static value as Python text: strings in double quotes, tuples and dicts of literals."""
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, tuple | list):
+        return tuple_text([literal(item) for item in value])
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+    return repr(value)

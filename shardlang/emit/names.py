@@ -1,0 +1,159 @@
+"""Paths and names of the user -> Python identifiers, one per form of a value, none taken twice.
+
+A value has a form as produced and one per conversion. Where the produced form is pending and one converted form
+serves all readers, that one bears the user's name and the other says why it exists (`h_pending`). Leaves layouts to plan/.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.plan.plan import Conversion, MoveKind, Plan
+from shardlang.types.layout import Layout
+
+# What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.
+RESERVED = frozenset({
+    "F", "torch", "math", "rt", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate", "finish",
+    "float", "int", "len", "max", "min", "sum", "range", "slice", "tuple", "getattr",
+})
+
+Form = tuple[int, int]  # value id, conversion id (-1: as produced)
+
+
+def identifier(text: str) -> str:
+    """The nearest Python identifier: `blocks[3].h:1` -> `blocks_3_h_1`; a keyword gets an underscore."""
+    name = re.sub(r"\W+", "_", text).strip("_") or "value"
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
+
+
+@dataclass(slots=True)
+class Taken:
+    """Names of one function: the first to ask gets the name, later ones `name_2`, `name_3`."""
+
+    names: set[str] = field(default_factory=set)
+
+    def claim(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.names:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.names.add(name)
+        return name
+
+
+def attribute(base: str, path: str) -> str:
+    """`p`, `blocks[3].fc1.weight` -> the expression that reads it; parts that are keywords by getattr."""
+    for part in path.split("."):
+        name, bracket, index = part.partition("[")
+        base = f'getattr({base}, "{name}")' if keyword.iskeyword(name) else f"{base}.{name}"
+        base += bracket + index
+    return base
+
+
+def form_names(plan: Plan) -> dict[Form, str]:
+    """The Python text of each form of each value that the plan reads or makes."""
+    names: dict[Form, str] = {}
+    taken = Taken(set(_mesh_names(plan)))
+    short = short_names(plan.graph)
+    trees = _trees(plan.conversions)
+    for value in _by_claim(plan.graph):
+        names.update(_value_forms(plan, value, short[value.id], trees.get(value.id, []), taken))
+    return names
+
+
+def _mesh_names(plan: Plan) -> Iterable[str]:
+    return (mesh.name for mesh in plan.meshes)
+
+
+def _by_claim(graph: Graph) -> list[Value]:
+    """Data first, then results of the shortest paths: the user's own names go to what he wrote outermost."""
+    rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
+    return sorted(graph.values, key=lambda v: (rank[v.kind], v.path.count(".") if v.kind is Kind.RESULT else 0, v.id))
+
+
+def short_names(graph: Graph) -> dict[int, str]:
+    """Per value the shortest tail of its path that no other value of the graph has, as an identifier.
+
+    `train.loss` is `loss`; `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
+    """
+    tails: dict[str, set[int]] = {}
+    for value in graph.values:
+        for tail in _tails(value):
+            tails.setdefault(tail, set()).add(value.id)
+    return {v.id: next((t for t in _tails(v) if len(tails[t]) == 1), _tails(v)[-1]) for v in graph.values}
+
+
+def _tails(value: Value) -> list[str]:
+    """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
+    parts = value.path.removeprefix("train.").split(".")
+    return [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
+
+
+def _trees(conversions: Iterable[Conversion]) -> dict[int, list[Conversion]]:
+    trees: dict[int, list[Conversion]] = {}
+    for conversion in conversions:
+        trees.setdefault(conversion.value, []).append(conversion)
+    return trees
+
+
+def _value_forms(plan: Plan, value: Value, name: str, tree: list[Conversion], taken: Taken) -> Mapping[Form, str]:
+    """Names of the forms of one value. A VIEW or a form that is not made by a line of its own reads as its parent does."""
+    forms: dict[Form, str] = {}
+    base = _base_text(plan, value, name)
+    produced = plan.produced.get(value.id)
+    main = _main_form(plan, value, tree)
+    if base is not None:
+        forms[value.id, -1] = base
+        name = identifier(value.path)
+    elif main == -1 or produced is None:
+        forms[value.id, -1] = taken.claim(name)
+    else:
+        forms[value.id, main] = taken.claim(name)
+        forms[value.id, -1] = taken.claim(f"{name}_{_reason(plan, value, produced)}")
+    for conversion in tree:
+        if conversion.move.kind is MoveKind.VIEW:
+            forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
+        elif (value.id, conversion.id) not in forms:
+            forms[value.id, conversion.id] = taken.claim(f"{name}_{_reason(plan, value, conversion.to)}")
+    return forms
+
+
+def _base_text(plan: Plan, value: Value, name: str) -> str | None:
+    """The text of a value that no line makes: a parameter, a state or a number; None for all others."""
+    match value.kind:
+        case Kind.PARAM | Kind.STATE:
+            return attribute("p", value.path)
+        case Kind.CONSTANT:
+            return repr(value.constant) if (value.constant or 0) >= 0 else f"({value.constant!r})"
+        case Kind.DATA | Kind.RESULT:
+            return None
+
+
+def _main_form(plan: Plan, value: Value, tree: list[Conversion]) -> int:
+    """The form that bears the user's name: a pending result's one converted form that all readers use, else as produced."""
+    produced = plan.produced.get(value.id)
+    if value.kind is not Kind.RESULT or produced is None or not produced.pending:
+        return -1
+    read = {u.conversion for op in plan.ops for u in op.operands if u.value == value.id}
+    ends = read or {c.id for c in tree} - {c.parent for c in tree}
+    return ends.pop() if len(ends) == 1 else -1
+
+
+def _reason(plan: Plan, value: Value, layout: Layout) -> str:
+    """Why a form exists, from its layout: `pending`, `whole`, or the names of the dims that are cut."""
+    if layout.pending:
+        return "pending"
+    cut = [identifier(term[0].name if term else "1") for term, axes in zip(value.type.dims, layout.dims, strict=True) if axes]
+    if cut:
+        return "_".join(cut)
+    return "shared" if layout.replicated and not _was_cut(plan, value) else "whole"
+
+
+def _was_cut(plan: Plan, value: Value) -> bool:
+    produced = plan.produced.get(value.id)
+    return produced is not None and (bool(produced.split_axes()) or bool(produced.pending))

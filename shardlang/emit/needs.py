@@ -1,0 +1,49 @@
+"""Which steps of a plan some values need: used to part metrics from the loss, and the program of `eval` from training's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from shardlang.emit.names import Form
+from shardlang.plan.plan import OperandUse, Plan, Step
+
+
+def steps_for(plan: Plan, forms: Iterable[Form], given: frozenset[int] = frozenset()) -> frozenset[Step]:
+    """The steps that make `forms`; those of values in `given` are taken as there already."""
+    makers = {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
+    found: set[Step] = set()
+    open_forms = list(forms)
+    while open_forms:
+        value, conversion = open_forms.pop()
+        step = _step(value, conversion, makers)
+        if step is None or step in found or value in given:
+            continue
+        found.add(step)
+        open_forms.extend(_inputs(plan, step))
+    return frozenset(found)
+
+
+def _step(value: int, conversion: int, makers: dict[int, int]) -> Step | None:
+    if conversion >= 0:
+        return Step("conversion", conversion)
+    return Step("op", makers[value]) if value in makers else None
+
+
+def _inputs(plan: Plan, step: Step) -> Iterator[Form]:
+    if step.kind == "op":
+        yield from (form(use) for use in plan.ops[step.index].operands)
+    else:
+        conversion = plan.conversions[step.index]
+        yield conversion.value, conversion.parent
+
+
+def form(use: OperandUse) -> Form:
+    return use.value, use.conversion
+
+
+def final_form(plan: Plan, value: int) -> Form:
+    """The form of a loss or metric that the program returns: the end of its conversions that no operator reads."""
+    read = {use.conversion for op in plan.ops for use in op.operands if use.value == value}
+    mine = [c for c in plan.conversions if c.value == value]
+    ends = [c.id for c in mine if c.id not in read and all(c.id != other.parent for other in mine)]
+    return value, ends[-1] if ends else -1

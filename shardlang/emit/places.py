@@ -1,0 +1,52 @@
+"""Spans -> the places that an emitted program cites: `quickstart.shard:14  h = x @ w`. No absolute path gets through."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+
+from shardlang.graph.graph import Op
+from shardlang.source import Source
+
+_COMMENT = re.compile(r'\s*#[^"]*$')
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One statement of the user's: lines with equal places belong to one block. `layer` is "" in the model of `train`."""
+
+    file: str
+    line: int
+    text: str
+    layer: str
+    call: int
+
+    @property
+    def title(self) -> str:
+        layer = f"   ({self.layer})" if self.layer else ""
+        call = f", call {self.call + 1}" if self.call else ""
+        return f"{self.file}:{self.line}  {self.text}{layer}{call}"
+
+
+def file_text(source: Source, root: Source) -> str:
+    """How the program calls a file: `std.nn`, or its path from the folder of the root file."""
+    if source.name.startswith("std."):
+        return source.name
+    folder = posixpath.dirname(root.name)
+    if posixpath.isabs(source.name) != posixpath.isabs(root.name):
+        return posixpath.basename(source.name)
+    return posixpath.relpath(source.name, folder) if folder else source.name
+
+
+def place(op: Op, root: Source) -> Place:
+    """Where an operator stands."""
+    line = op.span.line
+    text = _COMMENT.sub("", op.span.source.line(line)).strip()
+    return Place(file_text(op.span.source, root), line, text, _layer(op.path), op.call)
+
+
+def _layer(path: str) -> str:
+    """The layer of an operator's path: `up` of `up.y`; nothing for the model's own statements and those of `train`."""
+    layer = path.rpartition(".")[0]
+    return "" if layer == "train" else layer

@@ -1,0 +1,104 @@
+"""The settings of `train` and the plan's -> the `rt.Program` at the end of an emitted file."""
+
+from __future__ import annotations
+
+from shardlang.check.program import DataSource, OptimizerSetting, Training
+from shardlang.emit.evaluation import Evaluation
+from shardlang.emit.header import cut_arguments
+from shardlang.emit.lines import call_text, indented, list_text, literal
+from shardlang.emit.needs import final_form
+from shardlang.emit.evaluation import layout_of
+from shardlang.emit.places import file_text
+from shardlang.emit.sizes import Groups
+from shardlang.plan.plan import Plan
+
+
+def program_text(plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int) -> str:
+    """`program = rt.Program(...)`, an argument or two a line."""
+    loss_pending = layout_of(plan, final_form(plan, loss)).pending
+    metrics = {name: layout_of(plan, final_form(plan, value)).pending for name, value in plan.graph.metrics.items()}
+    totals = {a.name: a.pending for a in evaluation.accumulators.values()} if evaluation else {}
+    for axes in (loss_pending, *metrics.values(), *totals.values()):
+        groups.note(axes)
+    data = _source_text(plan, training.data)
+    evaluated = _source_text(plan, training.eval) if training.eval is not None and evaluation is not None else ""
+    lines = [
+        f"name={literal(file_text(plan.program.source, plan.program.source))}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
+        f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
+        *_further_meshes(plan, groups),
+        "parameters=parameters, states=states",
+        f"data={data}",
+        *([f"eval={evaluated}"] if evaluated else []),
+        f"optimizers={list_text([_optimizer_text(plan, o) for o in training.optimizers])}",
+        f"forward=forward, loss_pending={literal(loss_pending)}, metrics_pending={literal(metrics)}",
+        *([f"evaluate=evaluate, finish=finish, eval_pending={literal(totals)}"] if evaluated else []),
+        f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
+        *_optional(training),
+    ]
+    body = "\n".join(f"{line}," for line in lines)
+    return f"program = rt.Program(\n{indented(body)}\n)"
+
+
+def _further_meshes(plan: Plan, groups: Groups) -> list[str]:
+    if len(plan.meshes) == 1:
+        return []
+    pairs = [f"({mesh.name}, {literal(groups.listed(at))})" for at, mesh in enumerate(plan.meshes) if at]
+    return [f"further_meshes=[{', '.join(pairs)}]"]
+
+
+def _length(training: Training) -> str:
+    return f"epochs={training.epochs}" if training.epochs is not None else f"steps={training.steps}"
+
+
+def _optional(training: Training) -> list[str]:
+    """The settings that most programs leave at their defaults."""
+    given = {
+        "clip": training.clip,
+        "lr_schedule": _setting(training.lr_schedule),
+        "init": _setting(training.init),
+        "checkpoint": _setting(training.checkpoint),
+        "log": dict(training.log) if training.log else None,
+    }
+    lines = [f"{name}={literal(value)}" for name, value in given.items() if value is not None]
+    return [*lines, f"precision={literal(training.precision)}"]
+
+
+def _setting(setting: tuple[str, object] | None) -> object:
+    """(kind, arguments by name) as a tuple of literals."""
+    if setting is None:
+        return None
+    kind, arguments = setting
+    return (kind, dict(arguments) if isinstance(arguments, dict) else arguments)
+
+
+def _source_text(plan: Plan, source: DataSource) -> str:
+    """`rt.Source("random", batch=16, fields=[...], batches=4, seed=1)`."""
+    fields = list_text([_field_text(plan, name, value) for name, value in _fields(plan, source)])
+    further = [f"{key}={literal(value)}" for key, value in source.arguments.items() if key not in ("batch", "fields")]
+    return call_text("rt.Source", [literal(source.kind), f"batch={source.batch}", f"fields={fields}", *further])
+
+
+def _fields(plan: Plan, source: DataSource) -> list[tuple[str, int]]:
+    """The fields in the order of `forward`'s arguments; those of `eval` lie as those of `data` do."""
+    names = {field.value: field.name for field in source.fields}
+    training = plan.program.training
+    by_name = {f.value: f.name for f in training.data.fields} if training else names
+    return [(by_name.get(value, plan.graph.values[value].name), value) for value in plan.graph.data]
+
+
+def _field_text(plan: Plan, name: str, value: int) -> str:
+    type, layout = plan.graph.values[value].type, plan.produced[value]
+    arguments = [literal(name), literal(type.dtype), literal(type.shape)]
+    arguments.extend(cut_arguments(type.shape, layout, plan.meshes[layout.mesh]))
+    bound = plan.graph.values[value].bound
+    if bound is not None:
+        arguments.append(f"bound={bound}")
+    return f"rt.Field({', '.join(arguments)})"
+
+
+def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:
+    paths = [literal(plan.graph.values[value].path) for value in optimizer.params]
+    flat = f"[{', '.join(paths)}]"
+    listed = flat if len(flat) <= 72 else list_text(paths)
+    further = [f"{key}={literal(value)}" for key, value in optimizer.arguments.items()]
+    return call_text("rt.Optimizer", [literal(optimizer.kind), f"parameters={listed}", *further], 2)

@@ -1,0 +1,58 @@
+"""A planned operator -> the `OpSite` that its declaration writes text from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardlang.emit.names import Form
+from shardlang.emit.sizes import Sizes
+from shardlang.graph.graph import Op
+from shardlang.ops.site import OpSite
+from shardlang.plan.plan import Plan, PlannedOp
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What every site of one function shares."""
+
+    plan: Plan
+    names: dict[Form, str]
+    sizes: Sizes
+    training: bool
+
+    def site(self, planned: PlannedOp) -> OpSite:
+        """The operator's place: operand texts, local and whole shapes, groups and offsets."""
+        graph, sizes = self.plan.graph, self.sizes
+        op = graph.ops[planned.op]
+        uses = planned.operands
+        operand_types = tuple(graph.values[use.value].type for use in uses)
+        result_types = tuple(graph.values[value].type for value in op.results)
+        axes = planned.factor_axes
+        return OpSite(
+            operands=tuple(self.names[use.value, use.conversion] for use in uses),
+            operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
+            result_shapes=tuple(sizes.shape(t, r) for t, r in zip(result_types, planned.results, strict=True)),
+            operand_types=operand_types,
+            result_types=result_types,
+            attrs=op.attrs,
+            rule=op.rule,
+            axes=axes,
+            groups=tuple(sizes.groups.text(a, planned.mesh) for a in axes),
+            offsets=tuple(sizes.offset(f, a, planned.mesh) for f, a in zip(op.rule.factors, axes, strict=True)),
+            training=self.training,
+            rows="" if self.training else "rows",
+            batch=batch_factor(self.plan, op),
+            path=op.path,
+            call=op.call,
+        )
+
+
+def batch_factor(plan: Plan, op: Op) -> int:
+    """The factor of an operator that is the batch dim in one of its operands or results; -1 where it has none."""
+    batch = plan.graph.batch
+    tensors = [*zip(op.operands, op.rule.operands, strict=True), *zip(op.results, op.rule.results, strict=True)]
+    for value, dims in tensors:
+        for term, factors in zip(plan.graph.values[value].type.dims, dims, strict=True):
+            if batch in term and factors:
+                return factors[term.index(batch)] if len(factors) == len(term) else factors[0]
+    return -1

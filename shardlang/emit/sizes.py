@@ -1,0 +1,101 @@
+"""Layouts -> local sizes, groups and offsets as Python text, and a record of which of them a program used.
+
+Sizes that divide are numbers; sizes that do not are names, defined once at the top of the function that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardlang.emit.names import RESERVED, Taken, identifier
+from shardlang.ops.rule import Factor
+from shardlang.plan.plan import Plan
+from shardlang.types.dim import TensorType, Term, term_size
+from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.mesh import Mesh
+
+# Attributes of rt.Mesh itself: axes of these names are read by subscript.
+MESH_ATTRIBUTES = frozenset({"axes", "size", "rank", "connect", "group", "close", "names", "sizes"})
+
+
+@dataclass
+class Groups:
+    """Group expressions; remembers the axes of each for `Program.groups`."""
+
+    meshes: tuple[Mesh, ...]
+    used: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
+
+    def text(self, axes: Sequence[str], mesh: int = 0) -> str:
+        """`mesh.dp`, `mesh["dp", "cp"]`; "" without axes."""
+        if not axes:
+            return ""
+        self.used.add((mesh, tuple(axes)))
+        name = self.meshes[mesh].name
+        if len(axes) == 1 and axes[0].isidentifier() and identifier(axes[0]) == axes[0] and axes[0] not in MESH_ATTRIBUTES:
+            return f"{name}.{axes[0]}"
+        return f"{name}[{', '.join(repr(a).replace(chr(39), chr(34)) for a in axes)}]"
+
+    def note(self, axes: Sequence[str], mesh: int = 0) -> None:
+        """Record a group that the program uses without naming it in its text (reductions of gradients)."""
+        if axes:
+            self.used.add((mesh, tuple(axes)))
+
+    def listed(self, mesh: int) -> list[tuple[str, ...]]:
+        """Axes tuples used on one mesh, fewer axes first, then in the mesh's order."""
+        order = {axis.name: at for at, axis in enumerate(self.meshes[mesh].axes)}
+        mine = [axes for index, axes in self.used if index == mesh]
+        return sorted(mine, key=lambda axes: (len(axes), [order[a] for a in axes]))
+
+
+@dataclass
+class Sizes:
+    """Local sizes of one function; `definitions` are the lines that it must begin with."""
+
+    plan: Plan
+    groups: Groups
+    taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
+    names: dict[tuple[str, int, int, tuple[str, ...]], str] = field(default_factory=dict)
+    definitions: list[str] = field(default_factory=list)
+
+    def shape(self, type: TensorType, layout: Layout) -> tuple[str, ...]:
+        """The local size of each tensor dim."""
+        return tuple(
+            self.local(_name(term), term_size(term) or 1, axes, layout.mesh)
+            for term, axes in zip(type.dims, layout.dims, strict=True)
+        )
+
+    def local(self, name: str, size: int, axes: tuple[str, ...], mesh: int) -> str:
+        """`size` cut over `axes`: a number, or the name of this rank's own size."""
+        degree = self.plan.meshes[mesh].degree(axes)
+        if size % degree == 0:
+            return str(size // degree)
+        return self._defined("local", name, size, axes, mesh, "chunk")
+
+    def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int) -> str:
+        """The global index of a factor's first local element."""
+        if not axes:
+            return "0"
+        degree = self.plan.meshes[mesh].degree(axes)
+        group = self.groups.text(axes, mesh)
+        if factor.size % degree == 0:
+            each = factor.size // degree
+            return f"{group}.index" if each == 1 else f"{group}.index * {each}"
+        return self._defined("start", factor.name, factor.size, axes, mesh, "start")
+
+    def uneven(self, size: int, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
+        """The local sizes by coordinate where they differ; None where all are equal."""
+        degree = self.plan.meshes[mesh].degree(axes)
+        return None if size % degree == 0 else chunk_sizes(size, degree)
+
+    def _defined(self, what: str, name: str, size: int, axes: tuple[str, ...], mesh: int, method: str) -> str:
+        key = (what, size, mesh, axes)
+        if key not in self.names:
+            self.names[key] = self.taken.claim(f"{identifier(name)}_{what}")
+            self.definitions.append(f"{self.names[key]} = {self.groups.text(axes, mesh)}.{method}({size})")
+        return self.names[key]
+
+
+def _name(term: Term) -> str:
+    return "_".join(dim.name for dim in term) or "one"
+

@@ -1,0 +1,107 @@
+"""Steps of a plan -> blocks of lines, one block a statement of the user's program. Shared by forward and evaluate.
+
+Each line's comment is its value's local type and layout. What is computed, and in which order, is decided by the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.fuse import Fusion, fused_text
+from shardlang.emit.lines import Block, Line, block_text
+from shardlang.emit.moves import move_text
+from shardlang.emit.names import Form
+from shardlang.emit.places import Place, place
+from shardlang.emit.sites import Sites
+from shardlang.emit.sizes import Sizes
+from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
+from shardlang.types.layout import Layout, layout_text
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes steps of one function. `fusions`: index of a planned operator -> what it takes in; `taken_in` write nothing."""
+
+    plan: Plan
+    names: dict[Form, str]
+    sizes: Sizes
+    training: bool
+    fusions: dict[int, Fusion]
+    taken_in: frozenset[int]
+
+    @property
+    def sites(self) -> Sites:
+        return Sites(self.plan, self.names, self.sizes, self.training)
+
+    def blocks(self, steps: Iterable[Step]) -> list[Block]:
+        """The blocks of `steps`. A conversion stands with the statement that made its value, or else that reads it next."""
+        blocks: list[Block] = []
+        here: Place | None = None
+        waiting: list[Line] = []
+        made: set[int] = set()
+        for step in steps:
+            if step.kind == "conversion":
+                conversion = self.plan.conversions[step.index]
+                lines = self.conversion_lines(conversion)
+                (blocks[-1].lines if blocks and conversion.value in made else waiting).extend(lines)
+                continue
+            planned = self.plan.ops[step.index]
+            op = self.plan.graph.ops[planned.op]
+            there = place(op, self.plan.program.source)
+            if there != here:
+                blocks.append(Block(there.title))
+                here, made = there, set()
+            made.update(op.results)
+            blocks[-1].lines.extend([*waiting, *self.op_lines(step.index)])
+            waiting = []
+        if waiting:
+            blocks.append(Block("", waiting))
+        return [block for block in blocks if block.lines]
+
+    def op_lines(self, index: int) -> list[Line]:
+        """The line of one operator; none where a later line takes it in."""
+        planned = self.plan.ops[index]
+        op = self.plan.graph.ops[planned.op]
+        if index in self.taken_in:
+            return []
+        text = self.op_text(index, planned)
+        targets = ", ".join(self.names[value, -1] for value in op.results)
+        comments = [self.comment(value, layout) for value, layout in zip(op.results, planned.results, strict=True)]
+        return [Line(f"{targets} = {text}", "; ".join(comments))]
+
+    def op_text(self, index: int, planned: PlannedOp) -> str:
+        """The expression of one operator on local shards."""
+        fusion = self.fusions.get(index)
+        if fusion is not None:
+            return fused_text(fusion, self.sites)
+        return operator(self.plan, planned).emit(self.sites.site(planned))
+
+    def conversion_lines(self, conversion: Conversion) -> list[Line]:
+        if conversion.move.kind is MoveKind.VIEW:
+            return []
+        source = self.names[conversion.value, conversion.parent]
+        text = move_text(self.plan, conversion, source, self.sizes)
+        target = self.names[conversion.value, conversion.id]
+        return [Line(f"{target} = {text}", self.comment(conversion.value, conversion.to))]
+
+    def comment(self, value: int, layout: Layout) -> str:
+        """`f32[8, 16]  [batch@a, hidden] +b`."""
+        type = self.plan.graph.values[value].type
+        shape = ", ".join(self.sizes.shape(type, layout))
+        return f"{type.dtype}[{shape}]  {layout_text(type, layout, self.plan.meshes[layout.mesh])}"
+
+
+def operator(plan: Plan, planned: PlannedOp) -> Operator:
+    """The declaration of a planned operator."""
+    name = plan.graph.ops[planned.op].operator
+    if name not in REGISTRY:
+        raise InternalError(f"operator {name} of a checked program has no declaration")
+    return REGISTRY[name]
+
+
+def blocks_text(blocks: Iterable[Block], depth: int = 1) -> str:
+    """Blocks with an empty line between them."""
+    return "\n\n".join(block_text(block, depth) for block in blocks)
