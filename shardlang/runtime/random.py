@@ -1,0 +1,115 @@
+"""Turns a key and global indices into numbers: counter-based random numbers that do not depend on how a value is split.
+
+A number is a pure function of (seed, path of the operator, number of its call, step, index in the whole value), so every
+layout and rank count draws the same; CPU and CUDA agree bit for bit in `bits` and `uniform`. The generator is splitmix64
+(Steele, Lea and Flood, 2014): the mixing function applied to key + index * golden ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_MASK = (1 << 64) - 1
+# Numbers made at once: the several int64 temporaries of a chunk then stay in a core's cache.
+_CHUNK = 1 << 17
+
+
+class State:
+    """The run's seed and current step (0 before the first), which every key contains."""
+
+    seed = 0
+    step = 0
+
+
+def start(seed: int) -> None:
+    """Sets the run's seed and goes back to step 0."""
+    State.seed, State.step = seed, 0
+
+
+def at_step(step: int) -> None:
+    """Sets the step that keys made from now on contain."""
+    State.step = step
+
+
+def _signed(value: int) -> int:
+    """The int64 with the same 64 bits."""
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value
+
+
+def key(path: str, call: int = 0, *, step: int | None = None) -> int:
+    """A 64-bit key from the seed, the current step (or `step`), the path and the number of the call."""
+    text = f"{State.seed}\0{path}\0{call}\0{State.step if step is None else step}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _shift(x: Tensor, by: int) -> Tensor:
+    """Logical right shift: torch's is arithmetic, so the copies of the sign bit are cleared."""
+    return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:
+    """splitmix64's finaliser on int64, in place, wrapping as unsigned would."""
+    x.bitwise_xor_(_shift(x, 30)).mul_(_signed(_MIX_1))
+    x.bitwise_xor_(_shift(x, 27)).mul_(_signed(_MIX_2))
+    return x.bitwise_xor_(_shift(x, 31))
+
+
+def bits(key: int, index: Tensor, lane: int = 0) -> Tensor:
+    """64 random bits per int64 global index; `lane` gives further independent numbers for the same index."""
+    start = _signed(key + lane * 0xD1B54A32D192ED03 + _GOLDEN)
+    return mix(index.mul(_signed(_GOLDEN)).add_(start))
+
+
+def global_index(shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
+                 device: torch.device | str | None = None) -> Tensor:
+    """int64 [*shape]: row-major index in `whole` of each element of a block of `shape` that begins at `offsets`."""
+    index = torch.zeros((), dtype=torch.int64, device=device)
+    stride = math.prod(whole)
+    for dim, (size, full, offset) in enumerate(zip(shape, whole, offsets, strict=True)):
+        stride = stride // full if full else 0
+        line = torch.arange(offset, offset + size, device=device).mul_(stride)
+        index = index + line.view(-1, *[1] * (len(shape) - dim - 1))
+    return index.expand(tuple(shape))
+
+
+def _drawn(draw: object, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
+           device: torch.device | str | None) -> Tensor:
+    index = global_index(shape, whole, offsets, device).reshape(-1)
+    result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
+    for begin in range(0, len(result), _CHUNK):
+        end = begin + _CHUNK
+        result[begin:end] = draw(key, index[begin:end])  # type: ignore[operator]
+    return result.view(tuple(shape))
+
+
+def _uniform(key: int, index: Tensor) -> Tensor:
+    # 24 bits are what a float32 in [0, 1) holds exactly.
+    return _shift(bits(key, index), 40).to(torch.float32).mul_(2.0 ** -24)
+
+
+def _normal(key: int, index: Tensor) -> Tensor:
+    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids log(0).
+    radius = _shift(bits(key, index), 11).to(torch.float64).mul_(-(2.0 ** -53)).add_(1.0).log_().mul_(-2.0).sqrt_()
+    angle = _shift(bits(key, index, 1), 11).to(torch.float64).mul_(2.0 ** -53 * 2.0 * math.pi)
+    return radius.mul_(angle.cos_()).to(torch.float32)
+
+
+def uniform(key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
+            device: torch.device | str | None = None) -> Tensor:
+    """float32 [*shape] in [0, 1): element i is the number of its global index in the row-major order of `whole`."""
+    return _drawn(_uniform, key, shape, whole, offsets, device)
+
+
+def normal(key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
+           device: torch.device | str | None = None) -> Tensor:
+    """float32 [*shape], normal with mean 0 and variance 1, numbered as in `uniform`."""
+    return _drawn(_normal, key, shape, whole, offsets, device)
