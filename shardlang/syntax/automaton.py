@@ -40,11 +40,7 @@ class Automaton:
         self.ends: list[int] = [0]
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
-        self.reductions = [
-            (len(builder_kept), production, builder.actions.get(production.action))
-            for production in tables.productions
-            for builder_kept in (production.kept,)
-        ]
+        self.reductions = [(p, builder.actions.get(p.action)) for p in tables.productions]
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:
         """The value of the start rule."""
@@ -88,9 +84,15 @@ class Automaton:
         self.depths.append(0)
         self.previous = token
 
+    def cut(self, count: int) -> None:
+        """Drop the last `count` symbols."""
+        if count:
+            for stack in (self.states, self.values, self.starts, self.ends, self.depths):
+                del stack[-count:]
+
     def reduce(self, number: int) -> bool:
         """Replace the symbols of a rule by its value. False, and nothing done, if the nodes would nest too deep."""
-        _, production, action = self.reductions[number]
+        production, action = self.reductions[number]
         size = production.size
         states = self.states
         if production.action == "" and size == 1:

@@ -1,8 +1,210 @@
-"""thin"""
+"""Reports a syntax mistake and brings the parser to where it can go on, so that each mistake is reported once.
+
+A mistake in a statement costs that statement: what is left of it, with the block it opens, is skipped, and the stacks are
+cut back to the enclosing block. At file level all up to the next item is skipped. An item keyword in column 0 always begins
+an item: the blocks still open there are closed for the user. The words are in mistakes.py.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
+from shardlang.syntax.automaton import DEEPEST, Automaton
+from shardlang.syntax.mistakes import MISTAKES
+from shardlang.syntax.tables import END, Tables
+from shardlang.syntax.tokens import ITEM, NEWLINE, Token, Tokens
+
+MOST_MISTAKES = 100
+# What to call groups of terminals in "X may stand here", the first that all of the group are allowed.
+_GROUPS = (
+    ("an expression", {"NAME", "NUMBER", "STRING", "LPAR"}),
+    ("a member of the model", {"LAYER", "PARAM"}),
+    ("an item such as `model`", {"STRATEGY", "TRAIN"}),
+    ("a rule", {"SPLIT", "SHARD"}),
+    ("a type", {"LSQB"}),
+    ("a name", {"NAME"}),
+    ("the end of the line", {NEWLINE}),
+)
+
+
 class Recovery:
-    def __init__(self, tokens, stream, sink):
-        self.tokens, self.stream, self.sink = tokens, stream, sink
-    def __call__(self, automaton, token, too_deep):
-        self.sink.report("SH101", f"unexpected `{self.tokens.source.text[token[1]:token[2]]}`", Span(self.tokens.source, token[1], token[2]))
+    """What an Automaton calls at a token that no rule allows."""
+
+    def __init__(self, tokens: Tokens, stream: Iterator[Token], sink: Sink) -> None:
+        self.tokens = tokens
+        self.stream = stream
+        self.sink = sink
+        self.text = tokens.source.text
+        self.mistakes = 0
+        self.points = _block_points(tokens.tables)
+
+    def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
+        self.mistakes += 1
+        if self.mistakes > MOST_MISTAKES:
+            self._report("SH120", f"more than {MOST_MISTAKES} mistakes: the rest is not read", token, "mend the first ones")
+            return None
+        if too_deep:
+            self._report("SH108", f"more than {DEEPEST} expressions within one another", token, "give the inner ones names")
+            return self._resume(automaton, self._skip_statement(token, False))
+        if bracket := self._lost_bracket(token):
+            return self._close_bracket(automaton, token, bracket)
+        if token[0] == END or (token[0] != NEWLINE and self._is_item(token) and len(automaton.states) > 3):
+            if self._open_brace(automaton) is not None:
+                return self._close_braces(automaton, token)
+        self._explain(automaton, token)
+        if self._open_brace(automaton) is None:
+            self._cut(automaton)
+            return self._resume(automaton, self._skip_to_item(token))
+        self._cut(automaton)
+        return self._resume(automaton, self._skip_statement(token, True))
+
+    # --- saying what is wrong -------------------------------------------------
+
+    def _report(self, code: str, message: str, token: Token, help: str) -> None:
+        self.sink.report(code, message, Span(self.tokens.source, token[1], token[2]), help=help)
+
+    def _explain(self, automaton: Automaton, token: Token) -> None:
+        found = self.text[token[1] : token[2]]
+        before = self.text[automaton.previous[1] : automaton.previous[2]]
+        if unreadable := _unreadable(found):
+            self._report("SH104", unreadable, token, "remove it, or write it in ASCII; comments and strings may hold any text")
+            return
+        row = automaton.tables.actions[automaton.states[-1]]
+        mistake = next(m for m in MISTAKES if m.fits(found, before, row))
+        if token[0] == NEWLINE:
+            token = (NEWLINE, automaton.previous[2], automaton.previous[2])
+        words = {"found": found, "before": before.strip(), "expected": _expected(row, automaton.tables)}
+        self._report(mistake.code, _fill(mistake.message, words), token, _fill(mistake.help, words))
+
+    # --- brackets and braces --------------------------------------------------
+
+    def _lost_bracket(self, token: Token) -> int | None:
+        """The place of a bracket that should have been closed before `token`."""
+        if self.tokens.lost is not None and self.tokens.lost_at in (token[1], token[2]):
+            return self.tokens.lost
+        line = self.text.rfind("\n", 0, token[1]) + 1
+        if not self.tokens.open or self.tokens.open[-1] >= line:
+            return self.tokens.open[-1] if self.tokens.open and token[0] == END else None
+        return self.tokens.open[-1] if not self.text[line : token[1]].strip() else None
+
+    def _close_bracket(self, automaton: Automaton, token: Token, bracket: int) -> Token | None:
+        """The statement ended before `token`, which may begin the next one."""
+        shape = self.text[bracket]
+        closing = ")" if shape == "(" else "]"
+        place = ("", bracket, bracket + 1)
+        self._report("SH103", f"this `{shape}` is not closed", place, f"write `{closing}` where it ends")
+        self.tokens.open.clear()
+        self.tokens.lost = None
+        if self._open_brace(automaton) is None:
+            self._cut(automaton)
+            return self._resume(automaton, self._skip_to_item(token))
+        self._cut(automaton)
+        return self._resume(automaton, token)
+
+    def _open_brace(self, automaton: Automaton) -> int | None:
+        """The place of the innermost brace still open."""
+        symbols = self.points
+        for depth in range(len(automaton.states) - 1, 0, -1):
+            if symbols.get(automaton.states[depth]) == "LBRACE":
+                return automaton.starts[depth]
         return None
+
+    def _close_braces(self, automaton: Automaton, token: Token) -> Token | None:
+        """Close all open blocks before `token`, the end of the file or an item."""
+        brace = self._open_brace(automaton)
+        assert brace is not None
+        self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), "write `}` on a line of its own after the block")
+        while self._open_brace(automaton) is not None:
+            self._cut(automaton)
+            if not self._feed(automaton, ("RBRACE", token[1], token[1])):
+                automaton.cut(1)
+        if token[0] != END:
+            self._feed(automaton, (NEWLINE, token[1], token[1]))
+        return token
+
+    def _feed(self, automaton: Automaton, token: Token) -> bool:
+        """Take a token that the user left out. False where no rule allows it."""
+        while True:
+            step = automaton.tables.actions[automaton.states[-1]].get(token[0])
+            if step is None or (step < 0 and not automaton.reduce(-1 - step)):
+                return False
+            if step >= 0:
+                automaton.shift(step, token[0], token)
+                return True
+
+    # --- going on -------------------------------------------------------------
+
+    def _cut(self, automaton: Automaton) -> None:
+        """Drop the unfinished statement: back to after a newline or a brace that opens a block."""
+        depth = len(automaton.states)
+        while depth > 1 and automaton.states[depth - 1] not in self.points:
+            depth -= 1
+        automaton.cut(len(automaton.states) - depth)
+
+    def _resume(self, automaton: Automaton, token: Token) -> Token | None:
+        """The token to go on with: a newline is dropped where one has just been taken."""
+        self._cut(automaton)
+        if token[0] == NEWLINE and self.points.get(automaton.states[-1]) == NEWLINE:
+            return next(self.stream)
+        return token
+
+    def _is_item(self, token: Token) -> bool:
+        start = token[1]
+        return (start == 0 or self.text[start - 1] == "\n") and ITEM.match(self.text, start) is not None
+
+    def _skip_statement(self, token: Token, first: bool) -> Token:
+        """The newline or closing brace that ends the statement in which `token` stands, blocks that it opens skipped."""
+        braces = 0
+        while token[0] != END and not (self._is_item(token) and not first):
+            if braces == 0 and token[0] in (NEWLINE, "RBRACE"):
+                break
+            braces += (token[0] == "LBRACE") - (token[0] == "RBRACE")
+            token = next(self.stream)
+            first = False
+        return token
+
+    def _skip_to_item(self, token: Token) -> Token:
+        """The next item in column 0, or the end."""
+        token = next(self.stream) if token[0] != END and not (self._is_item(token) and token[1] > 0) else token
+        while token[0] != END and not self._is_item(token):
+            token = next(self.stream)
+        return token
+
+
+def _block_points(tables: Tables) -> dict[int, str]:
+    """The states reached by a newline or an opening brace, and the first: there a statement may begin."""
+    points = {state: "start" for state in tables.starts.values()}
+    for row in tables.actions:
+        for symbol in (NEWLINE, "LBRACE"):
+            if row.get(symbol, -1) >= 0:
+                points[row[symbol]] = symbol
+    return points
+
+
+def _fill(text: str, words: dict[str, str]) -> str:
+    """`text` with `{found}` and the like replaced; other braces are Shard's and stay."""
+    for name, word in words.items():
+        text = text.replace(f"{{{name}}}", word)
+    return text
+
+
+def _unreadable(found: str) -> str | None:
+    """What is wrong with characters outside of ASCII, or that do not show."""
+    if not found or found.startswith('"') or (found.isascii() and found.isprintable()) or found.isspace():
+        return None
+    name = unicodedata.name(found[0], "a control character").lower()
+    shown = f"`{found[0]}`, " if found[0].isprintable() else ""
+    return f"{shown}U+{ord(found[0]):04X} ({name}) is no letter or sign of the language"
+
+
+def _expected(row: dict[str, int], tables: Tables) -> str:
+    """What may stand in a state, in a few words."""
+    for words, group in _GROUPS:
+        if group <= set(row):
+            return words
+    texts = {kind: text for text, kind in (tables.symbols | tables.keywords).items()}
+    shown = [f"`{texts[kind]}`" for kind in row if kind in texts][:4]
+    return " or ".join(shown) or "a name"

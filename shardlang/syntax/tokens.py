@@ -32,6 +32,9 @@ class Tokens:
     source: Source
     tables: Tables
     open: list[int] = field(default_factory=list)
+    # The last bracket that a brace or an item cut off, and where that brace or item stands.
+    lost: int | None = None
+    lost_at: int = -1
     comments: list[ast.Comment] = field(default_factory=list)
     docs: dict[int, str] = field(default_factory=dict)
 
@@ -69,12 +72,19 @@ class Tokens:
             if self.open:
                 self.open.pop()
         elif kind in ("LBRACE", "RBRACE"):
-            self.open.clear()
+            self._lose(start)
         return kind
+
+    def _lose(self, at: int) -> None:
+        if self.open:
+            self.lost, self.lost_at = self.open[-1], at
+            self.open.clear()
 
     def _ends_line(self, after: int) -> bool:
         """Whether a newline with the next token at `after` is one to the grammar."""
-        return not self.open or (self.source.text[after - 1] == "\n" and ITEM.match(self.source.text, after) is not None)
+        if self.open and self.source.text[after - 1] == "\n" and ITEM.match(self.source.text, after):
+            self._lose(after)
+        return not self.open
 
     def _note(self, start: int, end: int) -> None:
         """Keep the comments of a run of newlines and comments; the last `##` ones document what comes at `end`."""
