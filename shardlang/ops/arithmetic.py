@@ -1,0 +1,63 @@
+"""Sums, products, quotients and powers of two tensors (or of one and a number), dims lined up from the right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, broadcast, promote, unary_rule
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import atom
+from shardlang.types.dim import TensorType
+
+_PAIR = (Param("left", "tensor"), Param("right", "tensor"))
+
+
+def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Callable[[CallSite], Inference | None]:
+    def infer(site: CallSite) -> Inference | None:
+        lined = broadcast(site, site.operands)
+        if lined is None:
+            return None
+        dims, operands = lined
+        factors = Factors()
+        result = factors.dims(dims)
+        rule = factors.rule([factors.dims(t) for t in operands], (result,), through)
+        return Inference((TensorType(_dtype(site, floating), dims),), rule)
+
+    return infer
+
+
+def _dtype(site: CallSite, floating: bool) -> str:
+    """The promoted type; a whole number written beside an integer tensor keeps it an integer."""
+    types = site.operands
+    tensors = [t for t, span in zip(types, site.spans, strict=True) if not (not t.dims and _whole(span.text))]
+    dtype = promote(tensors or types)
+    return "f32" if floating and dtype in ("i64", "i32", "bool") else dtype
+
+
+def _whole(text: str) -> bool:
+    return text.replace("_", "").isdigit()
+
+
+def _binary(name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, floating: bool = False) -> None:
+    def emit(site: OpSite) -> str:
+        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc))
+
+
+_binary("add", "+", ((0, 1),), "The sum of two values.")
+_binary("sub", "-", ((0, 1),), "The difference of two values.")
+_binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.")
+_binary("div", "/", ((0,),), "The quotient of two values.", floating=True)
+_binary("pow", "**", (), "left to the power of right.")
+
+
+def _infer_neg(site: CallSite) -> Inference | None:
+    type = site.operands[0]
+    return Inference((type,), unary_rule(type, through=True))
+
+
+register(
+    Operator("neg", (Param("x", "tensor"),), _infer_neg, lambda site: f"-{atom(site.operands[0])}", "The negative of x.")
+)

@@ -1,0 +1,149 @@
+"""Operators that work on each element alone: activations, powers, comparisons, where.
+
+Only `abs`-like nonlinearity is here; sums and products of tensors are in arithmetic.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import atom, is_number
+from shardlang.types.dim import TensorType
+
+_X = Param("x", "tensor")
+
+
+def _floating(site: CallSite) -> Inference | None:
+    if not require(site, 0, "floating"):
+        return None
+    type = site.operands[0]
+    return Inference((type,), unary_rule(type, through=False))
+
+
+def _any_number(site: CallSite) -> Inference | None:
+    type = site.operands[0]
+    return Inference((type,), unary_rule(type, through=False))
+
+
+def _call(function: str) -> Callable[[OpSite], str]:
+    return lambda site: f"{function}({site.operands[0]})"
+
+
+def _unary(name: str, function: str, doc: str, infer: Callable[[CallSite], Inference | None] = _floating) -> None:
+    register(Operator(name, (_X,), infer, _call(function), doc))
+
+
+_unary("relu", "torch.relu", "The greater of x and 0.", _any_number)
+_unary("silu", "F.silu", "x * sigmoid(x).")
+_unary("tanh", "torch.tanh", "Hyperbolic tangent.")
+_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).")
+_unary("exp", "torch.exp", "e to the power of x.")
+_unary("log", "torch.log", "Natural logarithm.")
+_unary("sqrt", "torch.sqrt", "Square root.")
+_unary("rsqrt", "torch.rsqrt", "1 / sqrt(x).")
+_unary("square", "torch.square", "x * x.", _any_number)
+_unary("abs", "torch.abs", "Absolute value.", _any_number)
+_unary("sin", "torch.sin", "Sine.")
+_unary("cos", "torch.cos", "Cosine.")
+
+
+def _infer_gelu(site: CallSite) -> Inference | None:
+    found = _floating(site)
+    approximate = site.static.get("approximate", "none")
+    if found is not None and approximate not in ("none", "tanh"):
+        site.sink.report(
+            "SH293", f'`gelu` knows no approximation "{approximate}"', site.span, help='`approximate` is "none" or "tanh"'
+        )
+        return None
+    return found and Inference(found.results, found.rule, {"approximate": approximate})
+
+
+def _emit_gelu(site: OpSite) -> str:
+    kind = site.attrs["approximate"]
+    return f"F.gelu({site.operands[0]})" if kind == "none" else f'F.gelu({site.operands[0]}, approximate="{kind}")'
+
+
+register(
+    Operator(
+        "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
+        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
+    )
+)  # fmt: skip
+
+
+def _infer_pair(site: CallSite) -> Inference | None:
+    """Two operands line up; the result has the promoted type; nothing pending passes."""
+    return _pointwise(site, promote(site.operands))
+
+
+def _infer_comparison(site: CallSite) -> Inference | None:
+    return _pointwise(site, "bool")
+
+
+def _pointwise(site: CallSite, dtype: str) -> Inference | None:
+    lined = broadcast(site, site.operands)
+    if lined is None:
+        return None
+    dims, operands = lined
+    factors = Factors()
+    result = factors.dims(dims)
+    rule = factors.rule([factors.dims(t) for t in operands], (result,))
+    return Inference((TensorType(dtype, dims),), rule)
+
+
+def _comparison(name: str, symbol: str, doc: str) -> None:
+    def emit(site: OpSite) -> str:
+        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+
+    params = (Param("left", "tensor"), Param("right", "tensor"))
+    register(Operator(name, params, _infer_comparison, emit, doc, differentiable=False))
+
+
+_comparison("eq", "==", "Where left equals right, as bool.")
+_comparison("ne", "!=", "Where left differs from right, as bool.")
+_comparison("lt", "<", "Where left is less than right, as bool.")
+_comparison("le", "<=", "Where left is at most right, as bool.")
+_comparison("gt", ">", "Where left is greater than right, as bool.")
+_comparison("ge", ">=", "Where left is at least right, as bool.")
+
+
+def _extremum(name: str, bound: str, doc: str) -> None:
+    """`torch.maximum` needs tensors; a number is a bound of `torch.clamp`."""
+
+    def emit(site: OpSite) -> str:
+        left, right = site.operands
+        if is_number(right):
+            return f"torch.clamp({left}, {bound}={right})"
+        if is_number(left):
+            return f"torch.clamp({right}, {bound}={left})"
+        return f"torch.{name}({left}, {right})"
+
+    register(Operator(name, (Param("left", "tensor"), Param("right", "tensor")), _infer_pair, emit, doc))
+
+
+_extremum("maximum", "min", "The greater of two values, element by element.")
+_extremum("minimum", "max", "The lesser of two values, element by element.")
+
+
+def _infer_where(site: CallSite) -> Inference | None:
+    if not require(site, 0, "bool"):
+        return None
+    return _pointwise(site, promote(site.operands[1:]))
+
+
+def _emit_where(site: OpSite) -> str:
+    return f"torch.where({', '.join(site.operands)})"
+
+
+register(
+    Operator(
+        "where",
+        (Param("condition", "tensor"), Param("then", "tensor"), Param("otherwise", "tensor")),
+        _infer_where,
+        _emit_where,
+        "`then` where the condition holds, `otherwise` elsewhere.",
+    )
+)

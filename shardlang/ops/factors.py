@@ -1,0 +1,219 @@
+"""Typed operands -> factor rules: numbers the dims of a call as factors; lines up the dims of several operands.
+
+What a family means by its dims is left to the family; texts to emit are in texts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardlang.ops.declaration import CallSite
+from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
+from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text
+
+Mark = tuple[Split, tuple[int, int]]
+WHOLE: Mark = (Split.WHOLE, (0, 0))
+_FREE: Mark = (Split.FREE, (0, 0))
+
+
+class Factors:
+    """Dims -> factor indices, in order of first appearance. `marks` says which dims are not FREE."""
+
+    __slots__ = ("_factors", "_index", "_marks")
+
+    def __init__(self, marks: Mapping[Dim, Mark] | None = None) -> None:
+        self._index: dict[Dim, int] = {}
+        self._factors: list[Factor] = []
+        self._marks = marks or {}
+
+    def term(self, term: Term) -> DimFactors:
+        """The factors of one tensor dim, major first."""
+        index = self._index
+        if len(term) == 1 and term[0] in index:
+            return (index[term[0]],)
+        return tuple([index[dim] if dim in index else self._number(dim) for dim in term])
+
+    def dims(self, terms: Sequence[Term]) -> tuple[DimFactors, ...]:
+        """The factors of each dim of a tensor."""
+        return tuple([self.term(term) for term in terms])
+
+    def alone(self, term: Term, split: Split = Split.WHOLE) -> DimFactors:
+        """A factor of this one tensor dim only, whatever its dims are elsewhere; () for a literal 1."""
+        if not term:
+            return ()
+        self._factors.append(Factor(term_text(term), term_size(term) or 1, split))
+        return (len(self._factors) - 1,)
+
+    def rule(
+        self,
+        operands: Sequence[tuple[DimFactors, ...]],
+        results: Sequence[tuple[DimFactors, ...]],
+        through: tuple[tuple[int, ...], ...] = (),
+    ) -> FactorRule:
+        return factor_rule(tuple(self._factors), tuple(operands), tuple(results), through)
+
+    def _number(self, dim: Dim) -> int:
+        split, statistics = self._marks.get(dim, _FREE)
+        at = self._index[dim] = len(self._factors)
+        self._factors.append(Factor(dim.name, dim.size or 1, split, statistics))
+        return at
+
+
+def marked(terms: Sequence[Term], split: Split, statistics: tuple[int, int] = (0, 0)) -> dict[Dim, Mark]:
+    """One mark for all dims of `terms`."""
+    return {dim: (split, statistics) for term in terms for dim in term}
+
+
+def unary_rule(type: TensorType, through: bool) -> FactorRule:
+    """Each dim a free factor; pending passes through where the operator is linear."""
+    factors = Factors()
+    dims = factors.dims(type.dims)
+    return factors.rule((dims,), (dims,), ((0,),) if through else ())
+
+
+def sized(term: Term) -> str:
+    """`hidden` (16) as a message shows a dim."""
+    size = term_size(term)
+    return f"`{term_text(term)}`" if size is None or not term or term[0].literal else f"`{term_text(term)}` ({size})"
+
+
+def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, ...], list[tuple[Term, ...]]] | None:
+    """The dims of the result, and each operand's dims after unification; None after reporting SH280."""
+    first = types[0].dims
+    if all(t.dims == first or not t.dims for t in types[1:]):
+        return first, [t.dims for t in types]
+    rank = max(len(t.dims) for t in types)
+    result: list[Term] = []
+    owners: list[int] = []
+    for back in range(rank, 0, -1):
+        place = _line_up(site, types, back)
+        if place is None:
+            return None
+        result.append(place[0])
+        owners.append(place[1])
+    resolve = site.dims.resolve
+    return tuple(map(resolve, result)), [tuple(map(resolve, t.dims)) for t in types]
+
+
+def _line_up(site: CallSite, types: Sequence[TensorType], back: int) -> tuple[Term, int] | None:
+    """The term of the dim `back` places from the right, and the operand that it is from."""
+    term: Term = ()
+    owner = -1
+    for at, type in enumerate(types):
+        mine: Term = type.dims[-back] if back <= len(type.dims) else ()
+        if not mine:
+            continue
+        if owner < 0:
+            term, owner = mine, at
+        elif mine != term and not site.dims.same(term, mine):
+            _report_mismatch(site, types, (owner, term), (at, mine), back)
+            return None
+    return term, owner
+
+
+def _report_mismatch(
+    site: CallSite, types: Sequence[TensorType], left: tuple[int, Term], right: tuple[int, Term], back: int
+) -> None:
+    (i, a), (j, b) = left, right
+    name = site.names
+    place = "last dim" if back == 1 else f"dim {back} from the right"
+    site.sink.report(
+        "SH280",
+        f"`{symbol(site.operator.name)}` cannot line up {quoted(name[i])} and {quoted(name[j])}: "
+        f"{sized(a)} meets {sized(b)}",
+        site.span,
+        labels=[(site.spans[i], f"{types[i]}"), (site.spans[j], f"{types[j]}: its {place} is {sized(b)}")],
+        help=_mismatch_help(types, (i, a), (j, b), name),
+    )
+
+
+def _mismatch_help(
+    types: Sequence[TensorType], left: tuple[int, Term], right: tuple[int, Term], names: Sequence[str]
+) -> str:
+    (i, a), (j, b) = left, right
+    for one, other, small in ((i, j, right), (j, i, left)):
+        if set(types[other].dims) - {()} <= set(types[one].dims):
+            dims = [t if t in types[other].dims else () for t in types[one].dims]
+            text = ", ".join(term_text(t) for t in _without_leading_ones(dims))
+            return f"`rearrange({names[small[0]]} -> [{text}])` puts its dims in the places of {quoted(names[one])}"
+    if term_size(a) == term_size(b):
+        dims_text = ", ".join(term_text(a if t == b else t) for t in types[j].dims)
+        return f"equal sizes are not the same dim; if they are meant to be one: `relabel({names[j]} -> [{dims_text}])`"
+    return "dims line up from the right: each pair is one dim, or one of the two is a literal 1 or absent"
+
+
+def _without_leading_ones(dims: Sequence[Term]) -> Sequence[Term]:
+    start = next((i for i, t in enumerate(dims) if t), len(dims))
+    return dims[start:]
+
+
+def quoted(name: str) -> str:
+    """`x`, but: the left side."""
+    return name if " " in name else f"`{name}`"
+
+
+SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "neg": "-", "matmul": "@",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+
+
+def symbol(operator: str) -> str:
+    """How a user writes an operator."""
+    return SYMBOLS.get(operator, operator)
+
+
+_ORDER = {"bool": 0, "i32": 1, "i64": 2, "f16": 3, "bf16": 3, "f32": 4, "f64": 5}
+
+
+def _kind(dtype: str) -> int:
+    return 2 if dtype in FLOATS else 0 if dtype == "bool" else 1
+
+
+def _join(a: str, b: str) -> str:
+    if a == b:
+        return a
+    if {a, b} == {"f16", "bf16"}:
+        return "f32"
+    return a if _ORDER[a] >= _ORDER[b] else b
+
+
+def promote(types: Sequence[TensorType]) -> str:
+    """torch's promotion: values without dims count only where their kind (bool, integer, float) is higher."""
+    first = types[0].dtype
+    if all(t.dtype == first for t in types):
+        return first
+    tensors: str | None = None
+    scalars: str | None = None
+    for type in types:
+        if type.dims:
+            tensors = _join(tensors, type.dtype) if tensors else type.dtype
+        else:
+            scalars = _join(scalars, type.dtype) if scalars else type.dtype
+    if tensors is None or scalars is None:
+        return tensors or scalars or "f32"
+    return scalars if _kind(scalars) > _kind(tensors) else tensors
+
+
+def require(site: CallSite, at: int, what: str) -> bool:
+    """Whether operand `at` is "floating", an "integer" or "bool"; reports SH281 otherwise."""
+    type = site.operands[at]
+    kind = ("bool", "integer", "floating")[_kind(type.dtype)]
+    if kind == what:
+        return True
+    advice = {
+        "floating": f"`cast({site.names[at]}, f32)` makes it floating",
+        "integer": "indices are of type i64 or i32, as a data field `i64[batch]` or `argmax` gives them",
+        "bool": f"a comparison gives bool: `{site.names[at]} != 0`",
+    }
+    site.sink.report(
+        "SH281",
+        f"`{symbol(site.operator.name)}` needs {quoted(site.names[at])} to be {_article(what)}, and it is {type}",
+        site.spans[at],
+        help=advice[what],
+    )
+    return False
+
+
+def _article(kind: str) -> str:
+    return "an integer tensor" if kind == "integer" else f"a {kind} tensor"
