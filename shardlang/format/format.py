@@ -1,0 +1,145 @@
+"""Turns a parsed file into its one canonical text: spaces, indentation and blank lines; every token and comment stays.
+
+Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing can be lost, and the text
+parses to the same tree. Line breaks in brackets and before `|>` are the user's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shardlang.format.tight import Tight, tight_places
+from shardlang.syntax import ast
+from shardlang.syntax.tables import END, tables
+from shardlang.syntax.tokens import NEWLINE, Tokens
+
+INDENT = 2
+_COMMENT = re.compile(r"#[^\n\r]*")
+_OPENING = ("LPAR", "LSQB")
+_CLOSING = ("RPAR", "RSQB")
+_NO_SPACE_BEFORE = frozenset({"COMMA", "COLON", "DOT", "RANGE", "QUESTION", *_CLOSING})
+_NO_SPACE_AFTER = frozenset({"DOT", "RANGE", *_OPENING})
+_CALLED = frozenset({"NAME", "RPAR", "RSQB"})
+
+
+def format_file(file: ast.File) -> str:
+    """The canonical text. The file should have parsed without errors: in one that did not, spacing is a guess."""
+    text = file.source.text
+    tokens = [token for token in Tokens(file.source, tables()) if token[0] not in (NEWLINE, END)]
+    writer = _Writer(tight_places(file))
+    end = 1 if text.startswith("\ufeff") else 0
+    for kind, start, stop in tokens:
+        writer.gap(text[end:start], kind)
+        writer.token(kind, start, text[start:stop])
+        end = stop
+    writer.gap(text[end:], END)
+    return writer.finished()
+
+
+@dataclass
+class _Open:
+    """An open bracket or brace: where its content is aligned to, and the indentation of the line that holds it."""
+
+    brace: bool
+    column: int
+    base: int
+
+
+class _Writer:
+    def __init__(self, tight: Tight) -> None:
+        self.tight = tight
+        self.lines: list[str] = []
+        self.line = ""
+        self.open: list[_Open] = []
+        self.previous = ""
+        self.previous_start = -1
+
+    # --- between tokens -------------------------------------------------------
+
+    def gap(self, between: str, kind: str) -> None:
+        """Write what stands between two tokens: comments, and line breaks where they are kept or must be."""
+        breaks = 0
+        at = 0
+        for comment in _COMMENT.finditer(between):
+            breaks = between.count("\n", at, comment.start())
+            self._comment(comment.group().rstrip(), breaks)
+            at = comment.end()
+        breaks = between.count("\n", at)
+        commented = at > 0
+        if kind == END:
+            return
+        must = self.previous == "LBRACE" or (kind == "RBRACE")
+        if must and self.previous == "LBRACE" and kind == "RBRACE" and not commented:
+            return
+        if breaks or commented or must:
+            self._break(breaks, kind)
+
+    def _comment(self, text: str, breaks: int) -> None:
+        if self.line and breaks == 0:
+            self.line += f"{' ' if self.line.endswith(' #') else '  '}{text}" if self.line.strip() else text
+            self._trailing(text)
+            return
+        self._break(breaks, "COMMENT")
+        self.line += text
+
+    def _trailing(self, text: str) -> None:
+        code = self.line[: len(self.line) - len(text)].rstrip()
+        self.line = f"{code} {text}"
+
+    def _break(self, breaks: int, kind: str) -> None:
+        """End the line, and begin one at the indentation of what comes; at most one blank line is kept."""
+        if self.line or self.lines:
+            if self.line:
+                self.lines.append(self.line.rstrip())
+            wanted = breaks > 1 and self.previous != "LBRACE" and kind not in ("RBRACE", "PIPE") and self._outside()
+            if wanted and self.lines and self.lines[-1] and not self.lines[-1].endswith("{"):
+                self.lines.append("")
+        if self.previous in _OPENING and self.open and not self.open[-1].brace:
+            self.open[-1].column = self.open[-1].base + INDENT
+        self.line = " " * self._indent(kind)
+
+    def _outside(self) -> bool:
+        return not self.open or self.open[-1].brace
+
+    def _indent(self, kind: str) -> int:
+        if not self.open:
+            return INDENT if kind == "PIPE" else 0
+        last = self.open[-1]
+        if last.brace:
+            inner = last.base + INDENT
+            return last.base if kind == "RBRACE" else inner + INDENT if kind == "PIPE" else inner
+        return last.base if kind in _CLOSING and last.column == last.base + INDENT else last.column
+
+    # --- tokens ---------------------------------------------------------------
+
+    def token(self, kind: str, start: int, text: str) -> None:
+        if self.line.strip() and not self.line.lstrip().startswith("#") and self._spaced(kind, start):
+            self.line += " "
+        if kind in ("RBRACE", *_CLOSING) and self.open:
+            self.open.pop()
+        base = len(self.line) - len(self.line.lstrip())
+        self.line += text
+        if kind == "LBRACE":
+            self.open.append(_Open(True, 0, self.open[-1].base + INDENT if self.open else 0))
+        elif kind in _OPENING:
+            self.open.append(_Open(False, len(self.line), base))
+        self.previous, self.previous_start = kind, start
+
+    def _spaced(self, kind: str, start: int) -> bool:
+        """Whether a space stands before the token at `start`, on one line with the one before."""
+        previous = self.previous
+        if self.tight.joined(self.previous_start, start):
+            return False
+        if kind in _NO_SPACE_BEFORE or previous in _NO_SPACE_AFTER:
+            return False
+        if kind in _OPENING:
+            return not (start in self.tight.called)
+        return not (previous == "LBRACE" and kind == "RBRACE")
+
+    def finished(self) -> str:
+        if self.line.strip():
+            self.lines.append(self.line.rstrip())
+        while self.lines and not self.lines[-1]:
+            self.lines.pop()
+        return "".join(f"{line}\n" for line in self.lines)
