@@ -1,0 +1,46 @@
+"""A Pygments lexer for Shard (`pygments.lexers` entry point `shard`); a test holds its words to grammars/shard.lark."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pygments.lexer import RegexLexer, words
+from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
+
+DECLARATIONS = (
+    "use", "dim", "model", "fn", "strategy", "train", "device", "cluster", "layer", "param", "state", "forward", "mesh", "metric",
+)
+RULES = (
+    "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches", "schedule", "zero",
+    "bucket", "gradients", "recompute", "place", "on", "strict", "at",
+)
+RESERVED = ("if", "else", "return", "and", "or", "not")
+CONSTANTS = ("true", "false")
+TYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "bool")
+
+
+class ShardLexer(RegexLexer):
+    """Highlights .shard files."""
+
+    name = "Shard"
+    aliases: ClassVar[list[str]] = ["shard"]
+    filenames: ClassVar[list[str]] = ["*.shard"]
+    url = ""
+    tokens: ClassVar[dict[str, list[object]]] = {
+        "root": [
+            (r"\s+", Text),
+            (r"##[^\n]*", Comment.Special),
+            (r"#[^\n]*", Comment.Single),
+            (r'"(?:[^"\\\n]|\\[^\n])*"', String.Double),
+            (r"[A-Za-z_]\w*(?=[ \t]*=(?!=))", Name.Attribute),
+            (words(DECLARATIONS, prefix=r"\b", suffix=r"\b"), Keyword.Declaration),
+            (words(RULES, prefix=r"\b", suffix=r"\b"), Keyword),
+            (words(RESERVED, prefix=r"\b", suffix=r"\b"), Keyword.Reserved),
+            (words(CONSTANTS, prefix=r"\b", suffix=r"\b"), Keyword.Constant),
+            (words(TYPES, prefix=r"\b", suffix=r"\b"), Keyword.Type),
+            (r"[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9]+)?(?:[A-Za-z]\w*(?:/s\b)?)?", Number),
+            (r"[A-Za-z_]\w*", Name),
+            (r"\|>|->|\*\*|\.\.\.?|==|!=|<=|>=|[-+*/@^<>=?]", Operator),
+            (r"[()\[\]{},:.]", Punctuation),
+        ]
+    }

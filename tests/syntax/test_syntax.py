@@ -1,0 +1,97 @@
+"""The grammar, its tables, the mistakes, the formatter and the highlighters, held against one another."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardlang import highlight
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.format.format import format_file
+from shardlang.source import Source, Span
+from shardlang.syntax import ast
+from shardlang.syntax.mistakes import MISTAKES, Mistake
+from shardlang.syntax.parse import parse, parse_expression
+from shardlang.syntax.tables import PLACE, build, grammar_path, tables
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = [*sorted((ROOT / "examples").glob("*.shard")), *sorted((ROOT / "stdlib").glob("*.shard"))]
+TEXTS = [path.read_text("utf-8") for path in PROGRAMS]
+
+
+def read(text: str) -> tuple[ast.File, Sink]:
+    sink = Sink()
+    return parse(Source("t.shard", text), sink), sink
+
+
+def shape(node: Any) -> Any:
+    """A tree without its spans."""
+    if isinstance(node, tuple):
+        return tuple(shape(n) for n in node)
+    if hasattr(node, "__dataclass_fields__") and not isinstance(node, Span | Source):
+        parts = (getattr(node, f.name) for f in fields(node))
+        return (type(node).__name__, *(shape(p) for p in parts if not isinstance(p, Span | Source)))
+    return node
+
+
+def test_tables_are_those_of_the_grammar() -> None:
+    assert build(grammar_path().read_text("utf-8")) == PLACE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=[p.name for p in PROGRAMS])
+def test_programs_parse_and_are_formatted(text: str) -> None:
+    file, sink = read(text)
+    assert not sink.found
+    assert format_file(file) == text
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: f"{m.code} {m.example[:20]!r}")
+def test_each_mistake_once(mistake: Mistake) -> None:
+    _, sink = read(mistake.example)
+    assert [d.code for d in sink.found] == [mistake.code]
+    assert sink.found[0].help
+
+
+def test_four_mistakes_are_four_diagnostics() -> None:
+    file, sink = read("dim a = 4 +\nmodel M {\n  layer b = = 3\n}\ntrain {\n  loss = f(3\n  epochs = 1\n  clip = 1 2\n}\n")
+    assert [d.code for d in sink.found] == ["SH109", "SH101", "SH103", "SH101"] or len(sink.found) == 4
+    assert len(file.items) == 2
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "f(" * 5000 + ")" * 5000, "-" * 5000 + "1", "+".join("a" * 5000), "9" * 100000])
+def test_hostile_expressions_end_in_a_diagnostic(text: str) -> None:
+    sink = Sink()
+    parse_expression(Source("t", text), sink)
+    assert sink.failed
+
+
+@given(st.sampled_from(TEXTS or ["dim a = 1\n"]), st.data())
+@settings(max_examples=60, deadline=None)
+def test_mutations_never_crash_and_formatting_is_stable(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    size = data.draw(st.integers(0, 12))
+    put = data.draw(st.sampled_from(["", " ", "\n", "\n\n\n", "(", "}", "# c\n", "|>", "\0", "\u202e", "=", '"', "\r\n", "a"]))
+    file, sink = read(text[:start] + put + text[start + size :])
+    if sink.failed:
+        return
+    once = format_file(file)
+    again, sink = read(once)
+    assert not sink.found
+    assert shape(again.items) == shape(file.items)
+    assert [c.text for c in again.comments] == [c.text for c in file.comments]
+    assert format_file(again) == once
+
+
+def test_highlighters_know_the_words_of_the_grammar() -> None:
+    words = {*highlight.DECLARATIONS, *highlight.RULES, *highlight.RESERVED, *highlight.CONSTANTS}
+    assert words == set(tables().keywords)
+    rules = json.loads((ROOT / "grammars" / "shard.tmLanguage.json").read_text("utf-8"))["patterns"]
+    lists = [re.findall(r"\w+", r["match"].replace(r"\b", " ")) for r in rules if r.get("match", "").startswith(r"\b(?:")]
+    assert words | set(highlight.TYPES) == {word for found in lists for word in found}
