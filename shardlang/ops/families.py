@@ -1,5 +1,19 @@
 """Importing this fills `declaration.REGISTRY` with all operators, one module a family."""
 
-from shardlang.ops import arithmetic, elementwise, losses, products, reductions
+from shardlang.ops import (
+    arithmetic,
+    convolution,
+    elementwise,
+    lookups,
+    losses,
+    normalisations,
+    products,
+    random,
+    reductions,
+    shapes,
+)
 
-__all__ = ["arithmetic", "elementwise", "losses", "products", "reductions"]
+__all__ = [
+    "arithmetic", "convolution", "elementwise", "lookups", "losses",
+    "normalisations", "products", "random", "reductions", "shapes",
+]  # fmt: skip
