@@ -104,6 +104,15 @@ class Group:
         self._bind()
         return self._index
 
+    def chunk(self, size: int) -> int:
+        """This rank's length of a dim of `size` in torch.chunk's sizes."""
+        each = -(-size // self.size)
+        return max(0, min(each, size - self.index * each))
+
+    def start(self, size: int) -> int:
+        """The global index of this rank's first element of a dim of `size` in torch.chunk's sizes."""
+        return min(size, self.index * -(-size // self.size))
+
     @property
     def ranks(self) -> tuple[int, ...]:
         self._bind()

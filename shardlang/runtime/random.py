@@ -47,7 +47,12 @@ def _signed(value: int) -> int:
 
 def key(path: str, call: int = 0, *, step: int | None = None) -> int:
     """A 64-bit key from the seed, the current step (or `step`), the path and the number of the call."""
-    text = f"{State.seed}\0{path}\0{call}\0{State.step if step is None else step}"
+    return seeded_key(State.seed, path, call, State.step if step is None else step)
+
+
+def seeded_key(seed: int, path: str, call: int = 0, step: int = 0) -> int:
+    """A 64-bit key from all that a random number depends on but its index."""
+    text = f"{seed}\0{path}\0{call}\0{step}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

@@ -1,0 +1,111 @@
+"""Sums the parameters' gradients over the axes where they are pending: in flat buckets, while backward still runs.
+
+A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts. Buckets start
+in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits for another in vain.
+Gradients of parameters under ZeRO go through zero.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shardlang.runtime.mesh import Group
+
+
+class Bucket(Protocol):
+    """Some parameters whose gradients are reduced together."""
+
+    members: Sequence[Tensor]
+
+    def launch(self) -> None:
+        """Starts the reduction of what has been accumulated."""
+
+    def finish(self) -> None:
+        """Waits; afterwards the gradients that the optimizer reads are whole."""
+
+
+@dataclass
+class SumBucket:
+    """Gradients that one all-reduce over `group` completes; they become views of one flat tensor."""
+
+    group: Group
+    members: list[Tensor] = field(default_factory=list)
+    work: Any = None
+    flat: Tensor | None = None
+
+    def launch(self) -> None:
+        for member in self.members:
+            if member.grad is None:
+                member.grad = torch.zeros_like(member)
+        gradients = [member.grad for member in self.members if member.grad is not None]
+        if len(gradients) == 1 and gradients[0].is_contiguous():
+            self.flat = gradients[0]
+        else:
+            self.flat = torch.cat([g.reshape(-1) for g in gradients])
+            for member, view in zip(self.members, self.flat.split([g.numel() for g in gradients]), strict=True):
+                member.grad = view.view(member.shape)
+        self.work = self.group.handle.allreduce([self.flat], dist.AllreduceOptions())
+
+    def finish(self) -> None:
+        self.work.wait()
+        self.work = self.flat = None
+
+
+class Reducer:
+    """Counts gradients as they arrive and starts each bucket once it is full, in order."""
+
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self.buckets = list(buckets)
+        self._missing = [0] * len(self.buckets)
+        self._next = 0
+        for number, bucket in enumerate(self.buckets):
+            for member in bucket.members:
+                member.register_post_accumulate_grad_hook(self._hook(number))
+        self.start()
+
+    def _hook(self, number: int) -> Any:
+        def arrived(_: Tensor) -> None:
+            self._missing[number] -= 1
+            self._launch(lambda at: self._missing[at] <= 0)
+        return arrived
+
+    def _launch(self, ready: Any) -> None:
+        while self._next < len(self.buckets) and ready(self._next):
+            self._next += 1
+            self.buckets[self._next - 1].launch()
+
+    def start(self) -> None:
+        """Before the backward of a step."""
+        self._missing = [len(bucket.members) for bucket in self.buckets]
+        self._next = 0
+
+    def finish(self) -> None:
+        """After backward: starts what is left, with zeros where no gradient came, and waits for all."""
+        self._launch(lambda _: True)
+        for bucket in self.buckets:
+            bucket.finish()
+
+
+def fill(members: Sequence[tuple[Tensor, Any]], limit: int) -> list[tuple[Any, list[Tensor]]]:
+    """(parameter, key) in the program's order -> (key, parameters) of one key and dtype, at most `limit` bytes each.
+
+    Backward reaches the last parameters first, so buckets are filled from the end.
+    """
+    filled: list[tuple[Any, list[Tensor]]] = []
+    open_: dict[Any, tuple[list[Tensor], int]] = {}
+    for member, key in reversed(members):
+        kind = (key, member.dtype)
+        size = member.numel() * member.element_size()
+        bucket, used = open_.get(kind, ([], limit + 1))
+        if used + size > limit:
+            bucket, used = [], 0
+            filled.append((key, bucket))
+        bucket.append(member)
+        open_[kind] = (bucket, used + size)
+    return filled

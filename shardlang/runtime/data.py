@@ -1,0 +1,157 @@
+"""Turns a data source into this rank's part of each batch; the order of examples depends on the seed alone, not on the ranks.
+
+A source's module reads it into a `Dataset` (data_arrays.py, data_random.py): examples by number. Here they are ordered, cut
+into batches, and each rank takes the slice that its fields' cuts name. Loading happens once, before the ranks are forked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.mesh import world
+from shardlang.runtime.program import DTYPES, Block, Field, Program, Source
+
+_NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32, "i64": np.int64,
+          "i32": np.int32, "bool": np.bool_}
+
+
+class Dataset(Protocol):
+    """Examples by number, 0 to length - 1."""
+
+    length: int
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block` says."""
+
+
+Reader = Callable[[Source, Path], Dataset]
+
+
+def readers() -> dict[str, Reader]:
+    """The reader of each kind of source."""
+    from shardlang.runtime import data_arrays, data_random
+
+    return {"random": data_random.read, "digits": data_arrays.read_digits, "mnist": data_arrays.read_mnist,
+            "numpy": data_arrays.read_numpy, "csv": data_arrays.read_csv}
+
+
+def load(source: Source, base: Path) -> Dataset:
+    """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed."""
+    known = readers()
+    if source.kind not in known:
+        raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
+    return known[source.kind](source, base)
+
+
+def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
+    """int64 [length]: the examples of an epoch (from 1) in their global order."""
+    if not shuffle:
+        return np.arange(length)
+    return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), epoch])).permutation(length)
+
+
+class Loader:
+    """The batches of one source for this rank."""
+
+    def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
+        self.source, self.dataset = source, dataset
+        self.blocks = [program.block(field) for field in source.fields]
+        self.dtypes = [_dtype(program, field) for field in source.fields]
+        # A source's own seed draws its examples; the order is the run's unless the source says otherwise.
+        self.seed = int(source.arguments.get("seed", program.seed))
+        self.shuffle = bool(source.arguments.get("shuffle", True))
+
+    @property
+    def batches(self) -> int:
+        """Whole batches of an epoch."""
+        return self.dataset.length // self.source.batch
+
+    def epoch(self, epoch: int) -> Iterator[list[Tensor]]:
+        """The batches of a training epoch, fields in order; what is left over after the last whole batch is dropped."""
+        examples = order(self.dataset.length, self.seed, epoch, self.shuffle)
+        for number in range(self.batches):
+            yield self._batch(examples[number * self.source.batch:(number + 1) * self.source.batch])
+
+    def once(self) -> Iterator[tuple[list[Tensor], int]]:
+        """All examples in their own order, with the number of real ones in each batch; the last is filled up with example 0."""
+        batch, length = self.source.batch, self.dataset.length
+        for start in range(0, length, batch):
+            examples = np.arange(start, start + batch)
+            examples[examples >= length] = 0
+            yield self._batch(examples), min(batch, length - start)
+
+    def _batch(self, examples: np.ndarray) -> list[Tensor]:
+        tensors = []
+        for field, block, dtype in zip(self.source.fields, self.blocks, self.dtypes, strict=True):
+            mine = examples[block.slices()[0]]
+            values = np.ascontiguousarray(self.dataset.take(field, mine, block))
+            tensors.append(torch.from_numpy(values).to(device=world.device, dtype=dtype))
+        return tensors
+
+
+def _dtype(program: Program, field: Field) -> torch.dtype:
+    return torch.float64 if program.precision == "f64" and field.dtype == "f32" else DTYPES[field.dtype]
+
+
+class Arrays:
+    """A dataset of equally long numpy arrays, one per field name: [examples, ...]. `origin` is named in errors."""
+
+    def __init__(self, source: Source, arrays: dict[str, np.ndarray], origin: Path) -> None:
+        self.arrays = {field.name: _fitted(source, field, arrays, origin) for field in source.fields}
+        lengths = {name: len(array) for name, array in self.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())
+            raise RunError("SH502", f"the fields are not equally long: {listed}", file=origin)
+        self.length = next(iter(lengths.values()), 0)
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        return self.arrays[field.name][(examples, *block.slices()[1:])]
+
+
+def _fitted(source: Source, field: Field, arrays: dict[str, np.ndarray], origin: Path) -> np.ndarray:
+    """The array of a field in its shape and type, or an error that says why it does not fit."""
+    if field.name not in arrays:
+        there = ", ".join(f"`{name}`" for name in arrays)
+        raise RunError("SH502", f"there is no field `{field.name}`; there are {there}", file=origin)
+    array, shape = arrays[field.name], field.shape[1:]
+    if array.size != len(array) * int(np.prod(shape)):
+        raise RunError("SH502", f"an example of `{field.name}` has shape {list(array.shape[1:])}, "
+                                f"where the program has {list(shape)}", file=origin)
+    array = array.reshape(len(array), *shape)
+    if np.issubdtype(_NUMPY[field.dtype], np.integer) and not np.issubdtype(array.dtype, np.integer):
+        _require_whole(field, array, origin)
+    _require_bound(field, array, origin)
+    return array.astype(_NUMPY[field.dtype], copy=False)
+
+
+def _require_whole(field: Field, array: np.ndarray, origin: Path) -> None:
+    broken = np.argwhere(array != np.floor(array))
+    if len(broken):
+        at = tuple(int(i) for i in broken[0])
+        raise RunError("SH502", f"`{field.name}` must be whole numbers; example {at[0]} has {array[at]}", file=origin)
+
+
+def _require_bound(field: Field, array: np.ndarray, origin: Path) -> None:
+    if field.bound is None or not array.size or (array.min() >= 0 and array.max() < field.bound):
+        return
+    at = tuple(int(i) for i in np.argwhere((array < 0) | (array >= field.bound))[0])
+    raise RunError("SH502", f"`{field.name}` must be from 0 to {field.bound - 1}; example {at[0]} has {array[at]}",
+                   file=origin)
+
+
+def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
+    """An argument that a source cannot do without."""
+    if name not in arguments:
+        raise RunError("SH502", f"data source `{kind}` needs `{name}`")
+    return arguments[name]
+
+
+def selected(array: np.ndarray, part: Sequence[int]) -> np.ndarray:
+    return array[part[0]:part[1]]

@@ -1,0 +1,139 @@
+"""The trained state of this rank: parameters, states, their gradients' reduction and their optimizers, put together once.
+
+`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so that the loop need not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime import optimizers, parameters
+from shardlang.runtime.buckets import Bucket, Reducer, SumBucket, fill
+from shardlang.runtime.mesh import Group, Mesh
+from shardlang.runtime.program import Parameter, Program, State
+from shardlang.runtime.weights import Weights
+from shardlang.runtime.zero import ShardBucket, Stored, freed_between, shard
+
+
+class Model:
+    """Parameters and states of one rank. `p` is what `forward` is given."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.weights = _weights(program)
+        self.stored: dict[str, Stored] = {}
+        self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in program.parameters}
+        self.states: dict[str, Tensor] = {tensor.path: self._begin(tensor) for tensor in program.states}
+        self.p = parameters.namespace({**self.leaves, **self.stored, **self.states})
+        self.weights = None
+        self.sharded: list[ShardBucket] = []
+        self.reducer = Reducer(self._buckets())
+        self.trained = self._trained()
+        self.optimizers = [optimizers.optimizer(o.kind, [self.trained[path] for path in o.parameters], o.arguments)
+                           for o in program.optimizers]
+        self.norm_parts = [(self.trained[t.path], self._mesh(t)[self._cut_axes(t)]) for t in program.parameters]
+
+    def _mesh(self, tensor: Parameter | State) -> Mesh:
+        return tensor.mesh or self.program.mesh
+
+    def _begin(self, tensor: Parameter | State) -> Tensor:
+        """This rank's block of a value as it begins: initialised, or from given weights."""
+        if self.weights is None:
+            return parameters.make(self.program, tensor)
+        return self.weights.read(self.program, tensor, parameters.dtype_of(self.program, tensor))
+
+    def _zero_group(self, tensor: Parameter) -> Group | None:
+        group = self._mesh(tensor)[tuple(tensor.zero_axes)]
+        return group if tensor.zero and group.size > 1 else None
+
+    def _cut_axes(self, tensor: Parameter) -> tuple[str, ...]:
+        """The axes over which this rank's trained tensor is a part only, in the mesh's order."""
+        axes = {*tensor.split_axes(), *(tensor.zero_axes if self._zero_group(tensor) else ())}
+        return tuple(axis for axis in self._mesh(tensor) if axis in axes)
+
+    def _leaf(self, tensor: Parameter) -> Tensor:
+        value = self._begin(tensor)
+        group = self._zero_group(tensor)
+        if group is None or tensor.zero < 3:
+            return value.requires_grad_()
+        piece = shard(value, group).clone().requires_grad_()
+        pending = tuple(axis for axis in tensor.reduce if axis in tensor.zero_axes)
+        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self._mesh(tensor)[pending] if pending else None)
+        return piece
+
+    def _buckets(self) -> list[Bucket]:
+        """Reductions of gradients: one bucket per axes and dtype up to the limit, of ZeRO-1/2 apart."""
+        keyed = [(self.leaves[t.path], self._key(t)) for t in self.program.parameters]
+        buckets: list[Bucket] = []
+        for (mesh, zero_axes, reduce), members in fill([k for k in keyed if k[1] is not None], self.program.bucket_bytes):
+            if not zero_axes:
+                buckets.append(SumBucket(mesh[reduce], members))
+                continue
+            pending = set(zero_axes) <= set(reduce)
+            rest = tuple(axis for axis in reduce if not pending or axis not in zero_axes)
+            bucket = ShardBucket(members, mesh[zero_axes], pending, mesh[rest] if mesh[rest].size > 1 else None)
+            self.sharded.append(bucket)
+            buckets.append(bucket)
+        return buckets
+
+    def _key(self, tensor: Parameter) -> tuple[Mesh, tuple[str, ...], tuple[str, ...]] | None:
+        """(mesh, axes to shard over, axes to sum over) of a gradient, or None where nothing is to be done."""
+        mesh, group = self._mesh(tensor), self._zero_group(tensor)
+        reduce = tuple(tensor.reduce)
+        if tensor.path in self.stored:
+            reduce = tuple(axis for axis in reduce if axis not in tensor.zero_axes)
+            group = None
+        if group is None:
+            return (mesh, (), reduce) if mesh[reduce].size > 1 else None
+        return mesh, tuple(tensor.zero_axes), reduce
+
+    def _trained(self) -> dict[str, Tensor]:
+        """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
+        rows = {id(member): piece for bucket in self.sharded
+                for member, piece in zip(bucket.members, bucket.shards, strict=True)}
+        return {path: rows.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
+
+    def forward_context(self) -> Any:
+        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward."""
+        return freed_between() if self.stored else contextlib.nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of this rank's part of the loss, reduced when it returns. Seeded with 1 on every rank."""
+        self.reducer.start()
+        loss.backward()
+        self.reducer.finish()
+
+    @torch.no_grad()
+    def update(self, step: int, total: int) -> None:
+        """One step of all optimizers, step from 1; clears the gradients."""
+        if self.program.clip is not None:
+            optimizers.clip(self.norm_parts, self.program.clip)
+        for optimizer in self.optimizers:
+            optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+        for bucket in self.sharded:
+            bucket.publish()
+        for leaf in self.leaves.values():
+            leaf.grad = None
+
+    def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor]]]:
+        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3)."""
+        named: list[Parameter | State] = [*self.program.parameters, *self.program.states]
+        return [(tensor, self._block(tensor.path)) for tensor in named]
+
+    def _block(self, path: str) -> Callable[[], Tensor]:
+        if path in self.stored:
+            return self.stored[path].gather
+        return lambda: self.leaves[path] if path in self.leaves else self.states[path]
+
+
+def _weights(program: Program) -> Weights | None:
+    if program.init is None:
+        return None
+    _, arguments = program.init
+    path = arguments["path"] if isinstance(arguments, dict) else arguments
+    return Weights(program.base / str(path), [*program.parameters, *program.states])

@@ -1,0 +1,122 @@
+"""Updates parameters from their gradients: sgd, adam, adamw by torch's fused kernels, clipping by global norm, schedules.
+
+It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they import
+torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.mesh import Group
+
+
+class Sgd:
+    """torch.optim.SGD: momentum, dampening, weight_decay, nesterov."""
+
+    def __init__(self, tensors: Sequence[Tensor], *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
+                 weight_decay: float = 0.0, nesterov: bool = False) -> None:
+        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+        self.settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+                         "nesterov": nesterov}
+        self.momenta = [torch.zeros_like(t) for t in self.tensors] if momentum else []
+        self.first = True
+
+    def step(self, lr: float) -> None:
+        if self.tensors:
+            torch._fused_sgd_(self.tensors, _gradients(self.tensors), self.momenta, lr=lr, maximize=False,
+                              is_first_step=self.first, **self.settings)
+        self.first = False
+
+
+class Adam:
+    """torch.optim.Adam: betas, eps, weight_decay added to the gradient."""
+
+    update = staticmethod(torch._fused_adam_)
+
+    def __init__(self, tensors: Sequence[Tensor], *, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False) -> None:
+        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+        self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay,
+                         "amsgrad": amsgrad}
+        self.means = [torch.zeros_like(t) for t in self.tensors]
+        self.squares = [torch.zeros_like(t) for t in self.tensors]
+        self.largest = [torch.zeros_like(t) for t in self.tensors] if amsgrad else []
+        self.counts = [torch.zeros((), device=t.device) for t in self.tensors]
+
+    def step(self, lr: float) -> None:
+        if not self.tensors:
+            return
+        torch._foreach_add_(self.counts, 1.0)
+        self.update(self.tensors, _gradients(self.tensors), self.means, self.squares, self.largest, self.counts,
+                    lr=lr, maximize=False, **self.settings)
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW: weight_decay shrinks the parameter itself; 0.01 by default."""
+
+    update = staticmethod(torch._fused_adamw_)
+
+    def __init__(self, tensors: Sequence[Tensor], *, weight_decay: float = 0.01, **settings: Any) -> None:
+        super().__init__(tensors, weight_decay=weight_decay, **settings)
+
+
+KINDS: dict[str, Any] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+
+
+def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients; a parameter that the loss does not reach has zeros."""
+    for tensor in tensors:
+        if tensor.grad is None:
+            tensor.grad = torch.zeros_like(tensor)
+    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+
+
+def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]) -> Any:
+    """An optimizer of `kind` on this rank's tensors (those of no element are left out)."""
+    if kind not in KINDS:
+        raise RunError("SH506", f"optimizer `{kind}` is not there yet", help=f"there are: {', '.join(KINDS)}")
+    return KINDS[kind](tensors, **arguments)
+
+
+def clip(parts: Sequence[tuple[Tensor, Group]], limit: float) -> Tensor:
+    """Scales all gradients so that their norm over the whole model is at most `limit`; returns the norm before.
+
+    parts: this rank's tensors, each with the group over which it is split (and over which alone its squares are summed).
+    The factor is limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_.
+    """
+    sums: dict[frozenset[str], tuple[Group, list[Tensor]]] = {}
+    for tensor, group in parts:
+        if tensor.grad is not None:
+            sums.setdefault(frozenset(group.axes), (group, []))[1].append(tensor.grad)
+    device = parts[0][0].device
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for group, gradients in sums.values():
+        squares = torch.stack(torch._foreach_norm(gradients)).double().square().sum()
+        if group.size > 1:
+            group.handle.allreduce([squares], dist.AllreduceOptions()).wait()
+        total += squares
+    norm = total.sqrt()
+    factor = torch.clamp(limit / (norm + 1e-6), max=1.0).float()
+    torch._foreach_mul_([g for _, gradients in sums.values() for g in gradients], factor)
+    return norm
+
+
+def scheduled(base: float, schedule: tuple[str, Mapping[str, Any]] | None, step: int, total: int) -> float:
+    """The learning rate of step `step` (from 1) of `total`: base after `warmup` steps of linear rise, then down to `min`."""
+    if schedule is None or schedule[0] == "constant":
+        return base
+    kind, arguments = schedule
+    warmup, least = int(arguments.get("warmup", 0)), float(arguments.get("min", 0.0))
+    if step <= warmup:
+        return base * step / warmup
+    progress = min(1.0, (step - 1 - warmup) / max(1, total - warmup))
+    left = 1.0 - progress if kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return least + (base - least) * left

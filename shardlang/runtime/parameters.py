@@ -1,0 +1,105 @@
+"""Parameters and states as this rank holds them: initialised by global index, and reachable by path (`p.blocks[3].fc1.weight`).
+
+How a value begins depends on its path and the seed alone, never on how it is cut. Loading weights is in weights.py, reducing
+gradients in buckets.py, sharding over further axes in zero.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime import random
+from shardlang.runtime.mesh import world
+from shardlang.runtime.program import DTYPES, Block, Parameter, Program, State
+
+_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+class Node:
+    """A place in the tree of paths. Tensors are plain attributes; `_made` holds those made anew at each use (ZeRO-3)."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Any] = {}
+        self._made: dict[str, Callable[[], Tensor]] = {}
+
+    def __getattr__(self, name: str) -> Tensor:
+        made = self.__dict__.get("_made", {})
+        if name not in made:
+            raise AttributeError(name)
+        return made[name]()
+
+    def __getitem__(self, index: int) -> Any:
+        item = self._items[index]
+        return item() if callable(item) else item
+
+
+def _parts(path: str) -> list[str | int]:
+    return [name or int(index) for name, index in _PART.findall(path)]
+
+
+def _child(node: Node, part: str | int) -> Node:
+    children = node._items if isinstance(part, int) else node.__dict__
+    if part not in children:
+        children[part] = Node()
+    return children[part]
+
+
+def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
+    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and indices."""
+    root = Node()
+    for path, leaf in leaves.items():
+        node, parts = root, _parts(path)
+        for part in parts[:-1]:
+            node = _child(node, part)
+        last = parts[-1]
+        if isinstance(last, int):
+            node._items[last] = leaf
+        elif isinstance(leaf, Tensor):
+            setattr(node, last, leaf)
+        else:
+            node._made[last] = leaf
+    return root
+
+
+def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
+    """The interval that a uniform initialisation draws from."""
+    if kind == "uniform":
+        return (args[0], args[1]) if len(args) > 1 else (0.0, args[0] if args else 1.0)
+    if kind == "kaiming_uniform":
+        # a = sqrt(5), which torch.nn.Linear and Conv2d pass to torch.nn.init.kaiming_uniform_: 1 / sqrt(fan_in).
+        slope = args[1] if len(args) > 1 else math.sqrt(5.0)
+        bound = math.sqrt(6.0 / ((1.0 + slope * slope) * args[0]))
+    else:
+        bound = math.sqrt(6.0 / (args[0] + args[1]))
+    return -bound, bound
+
+
+def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype) -> Tensor:
+    """The block of a value of shape `whole` as `init` says: (kind, *arguments), kinds as in specs/running.md."""
+    kind, *args = init
+    device = world.device
+    if kind in ("zeros", "ones", "constant"):
+        value = {"zeros": 0.0, "ones": 1.0}.get(kind) if kind != "constant" else args[0]
+        return torch.full(block.shape, value, dtype=dtype, device=device)
+    key = random.key(path, step=0)
+    if kind == "normal":
+        mean, deviation = (0.0, *args)[-2:] if args else (0.0, 1.0)
+        return random.normal(key, block.shape, whole, block.offsets, device).mul_(deviation).add_(mean).to(dtype)
+    low, high = _bounds(kind, tuple(args))
+    return random.uniform(key, block.shape, whole, block.offsets, device).mul_(high - low).add_(low).to(dtype)
+
+
+def dtype_of(program: Program, tensor: Parameter | State) -> torch.dtype:
+    """Parameters are float32 whatever the precision of the run, but for a run in float64."""
+    return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
+
+
+def make(program: Program, tensor: Parameter | State) -> Tensor:
+    """This rank's block as it begins, without ZeRO."""
+    return initial(tensor.init, tensor.path, tuple(tensor.shape), program.block(tensor), dtype_of(program, tensor))

@@ -1,0 +1,154 @@
+"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, and the program as a whole.
+
+Plain data with what follows from it for this rank (the block of a tensor that it holds); what is done with it is in train.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardlang.runtime.mesh import Mesh
+
+DTYPES = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
+}
+Cut = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The part of a whole tensor that this rank holds: first global index and length, per dim."""
+
+    offsets: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def slices(self) -> tuple[slice, ...]:
+        return tuple(slice(start, start + size) for start, size in zip(self.offsets, self.shape, strict=True))
+
+
+def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Block:
+    """This rank's block of a tensor of `shape` cut over axes of `mesh`; torch.chunk's sizes where `sizes` says nothing."""
+    offsets, lengths = [], []
+    for dim, size in enumerate(shape):
+        axes = cut[dim] if dim < len(cut) else ()
+        group = mesh[tuple(axes)]
+        given = sizes.get(dim) if sizes else None
+        if group.size == 1:
+            offsets.append(0)
+            lengths.append(size)
+        elif given is None:
+            offsets.append(group.start(size))
+            lengths.append(group.chunk(size))
+        else:
+            offsets.append(sum(given[:group.index]))
+            lengths.append(given[group.index])
+    return Block(tuple(offsets), tuple(lengths))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO."""
+
+    path: str
+    shape: tuple[int, ...]
+    init: tuple[Any, ...] = ("zeros",)
+    cut: Cut = ()
+    reduce: tuple[str, ...] = ()
+    zero: int = 0
+    zero_axes: tuple[str, ...] = ()
+    sizes: Mapping[int, tuple[int, ...]] | None = None
+    mesh: Mesh | None = None
+    dtype: str = "f32"
+
+    def split_axes(self) -> tuple[str, ...]:
+        return tuple(axis for axes in self.cut for axis in axes)
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor that is saved but not trained."""
+
+    path: str
+    shape: tuple[int, ...]
+    init: tuple[Any, ...] = ("zeros",)
+    cut: Cut = ()
+    sizes: Mapping[int, tuple[int, ...]] | None = None
+    mesh: Mesh | None = None
+    dtype: str = "f32"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a data source, batch first. `bound`: whole numbers are below it (the random source draws so)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    cut: Cut = ()
+    sizes: Mapping[int, tuple[int, ...]] | None = None
+    mesh: Mesh | None = None
+    bound: int | None = None
+
+
+class Source:
+    """A data source: its kind, the whole batch, the fields in the order of `forward`'s arguments, its own arguments."""
+
+    def __init__(self, kind: str, *, batch: int, fields: Sequence[Field], **arguments: Any) -> None:
+        self.kind, self.batch, self.fields = kind, batch, tuple(fields)
+        self.arguments = arguments
+
+
+class Optimizer:
+    """An optimizer's kind, the paths of the parameters that it trains, its own arguments."""
+
+    def __init__(self, kind: str, *, parameters: Sequence[str], **arguments: Any) -> None:
+        self.kind, self.parameters, self.arguments = kind, tuple(parameters), arguments
+
+
+@dataclass
+class Program:
+    """All of a run but where it runs. `base`, the folder that paths are relative to, is set at launch."""
+
+    name: str
+    strategy: str
+    ranks: int
+    mesh: Mesh
+    parameters: Sequence[Parameter]
+    data: Source
+    optimizers: Sequence[Optimizer]
+    forward: Callable[..., tuple[torch.Tensor, Mapping[str, torch.Tensor]]]
+    groups: Sequence[tuple[str, ...]] = ()
+    further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
+    states: Sequence[State] = ()
+    seed: int = 0
+    loss_pending: tuple[str, ...] = ()
+    metrics_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    eval: Source | None = None
+    evaluate: Callable[..., Mapping[str, torch.Tensor]] | None = None
+    finish: Callable[..., Mapping[str, Any]] | None = None
+    eval_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    epochs: int | None = None
+    steps: int | None = None
+    bucket_bytes: int = 25_000_000
+    clip: float | None = None
+    lr_schedule: tuple[str, Mapping[str, Any]] | None = None
+    init: tuple[str, Mapping[str, Any]] | None = None
+    checkpoint: tuple[str, Mapping[str, Any]] | None = None
+    log: Mapping[str, Any] | None = None
+    precision: str = "f32"
+    base: Path = Path(".")
+
+    def block(self, tensor: Parameter | State | Field) -> Block:
+        """This rank's block of a parameter, state or field."""
+        return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
+
+
+def elements(shape: Sequence[int]) -> int:
+    return math.prod(shape)

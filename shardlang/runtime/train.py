@@ -1,0 +1,142 @@
+"""The training loop of one rank: batches through forward, backward and update, then evaluation, figures and weights.
+
+The loop is the same for every layout: what is communicated is in the emitted `forward` and in the model's buckets. Starting
+the ranks is in launch.py.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime import random
+from shardlang.runtime.data import Dataset, Loader, load
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.logs import Log
+from shardlang.runtime.mesh import Mesh, world
+from shardlang.runtime.model import Model
+from shardlang.runtime.program import Program
+from shardlang.runtime.totals import Pending, Totals
+from shardlang.runtime.weights import save
+
+
+def datasets(program: Program) -> dict[str, Dataset]:
+    """The data of a program, read; RunError where it cannot be, or is too little for one step."""
+    read = {"data": load(program.data, program.base)}
+    if program.eval is not None:
+        read["eval"] = load(program.eval, program.base)
+    length, batch = read["data"].length, program.data.batch
+    if length < batch:
+        raise RunError("SH505", f"an epoch has no step: the source has {length} examples, and a batch is {batch}",
+                       help=f"a batch of at most {length}" if length else "")
+    return read
+
+
+class Run:
+    """One rank's run of a program over its data."""
+
+    def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
+        random.start(program.seed)
+        self.program, self.log = program, log
+        _connect_groups(program)
+        self.model = Model(program)
+        self.loader = Loader(program, program.data, data["data"])
+        self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
+        self.figures = Totals(program.mesh, {"loss": program.loss_pending, **program.metrics_pending})
+        self.evaluated = Totals(program.mesh, program.eval_pending)
+        self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
+        self.step = 0
+        self._waiting: tuple[int, int, Pending] | None = None
+        self._clock = time.perf_counter()
+
+    def train(self) -> None:
+        """All epochs, with an evaluation after each and at the end."""
+        self.log.start(self.total, self.loader.batches, self.program.data.batch)
+        epoch = 0
+        while self.step < self.total:
+            epoch += 1
+            self._epoch(epoch)
+            self._report()
+            self._evaluate(epoch)
+        self.log.end()
+
+    def _epoch(self, epoch: int) -> None:
+        for batch in self.loader.epoch(epoch):
+            if self.step == self.total:
+                return
+            self.step += 1
+            random.at_step(self.step)
+            self._step(epoch, batch)
+
+    def _step(self, epoch: int, batch: list[Tensor]) -> None:
+        """One step. Its figures are summed while backward runs, and read a step later, so that nothing waits for them."""
+        with self.model.forward_context():
+            loss, metrics = self.program.forward(self.model.p, *batch)
+        figures = self.figures.start({"loss": loss, **metrics})
+        self.model.backward(loss)
+        self.model.update(self.step, self.total)
+        self._report()
+        self._waiting = (self.step, epoch, figures)
+
+    def _report(self) -> None:
+        """Hands on the figures of the last step that has not been reported yet."""
+        if self._waiting is None:
+            return
+        step, epoch, pending = self._waiting
+        self._waiting = None
+        figures = pending.wait()
+        now = time.perf_counter()
+        elapsed, self._clock = now - self._clock, now
+        if not math.isfinite(figures["loss"]):
+            raise RunError("SH506", f"the loss is {figures['loss']} at step {step} (epoch {epoch})",
+                           help="a smaller learning rate, or clip, may keep it finite")
+        self.log.step(step, epoch, figures, elapsed)
+
+    def _evaluate(self, epoch: int) -> None:
+        if self.test is None or self.program.evaluate is None or self.program.finish is None:
+            return
+        sums: dict[str, Tensor] = {}
+        with torch.no_grad():
+            for batch, rows in self.test.once():
+                for name, value in self.program.evaluate(self.model.p, *batch, rows).items():
+                    sums[name] = sums[name] + value if name in sums else value.double()
+            totals = self.evaluated.start(sums).wait()
+            finished = self.program.finish({name: torch.tensor(total, dtype=torch.float64) for name, total in totals.items()})
+        self.log.evaluation(epoch, self.step, {name: float(value) for name, value in finished.items()})
+        self._clock = time.perf_counter()
+
+    def save(self, path: Path) -> None:
+        """Writes the weights whole; all ranks take part."""
+        with torch.no_grad():
+            save(self.program, path, self.model.blocks())
+
+
+def _connect_groups(program: Program) -> None:
+    """Makes the process groups that the program uses, in one order on all ranks."""
+    listed: list[tuple[Mesh, Any]] = [(program.mesh, program.groups), *program.further_meshes]
+    for mesh, groups in listed:
+        for axes in groups:
+            if mesh[tuple(axes)].size > 1:
+                _ = mesh[tuple(axes)].handle
+
+
+def require_ranks(program: Program, size: int) -> None:
+    """A program is laid out for one number of ranks."""
+    if program.ranks != size:
+        raise RunError("SH503", f"the program is laid out for {program.ranks} ranks and was started on {size}",
+                       help=f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}")
+
+
+def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+    """The whole run of this rank, once connected."""
+    require_ranks(program, world.size)
+    training = Run(program, data, log)
+    training.train()
+    if save_weights is not None:
+        training.save(save_weights)

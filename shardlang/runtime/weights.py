@@ -1,0 +1,111 @@
+"""Parameters and states to and from safetensors files, whole and under their paths, whatever layout they have here.
+
+Saving holds one whole tensor at a time; loading reads on each rank only the slices it keeps. The file appears only once it is
+complete. Optimizer state and the step are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.blocks import chunk_sizes, gathered
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.mesh import world
+from shardlang.runtime.program import Parameter, Program, State
+
+_NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+          torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
+
+
+def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
+    """All blocks of a tensor joined; every rank gets it. All ranks must call it."""
+    mesh = tensor.mesh or program.mesh
+    for dim, axes in enumerate(tensor.cut):
+        group = mesh[tuple(axes)]
+        if group.size > 1:
+            given = tensor.sizes.get(dim) if tensor.sizes else None
+            sizes = tuple(given) if given else chunk_sizes(tensor.shape[dim], group.size)
+            local = gathered(local, dim, group, sizes if len(set(sizes)) > 1 else None)
+    return local
+
+
+def save(program: Program, path: Path, tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor]]]) -> None:
+    """Writes every tensor whole; each comes with a function that gives this rank's block. All ranks must call it."""
+    first = world.rank == 0
+    made = [(tensor, local) for tensor, local in tensors]
+    draft = path.with_name(path.name + ".part")
+    file = open(draft, "wb") if first else None
+    try:
+        if file is not None:
+            file.write(_header(made))
+        for tensor, local in made:
+            value = whole(program, tensor, local().detach())
+            if file is not None:
+                file.write(_raw(value))
+    finally:
+        if file is not None:
+            file.close()
+    if first:
+        os.replace(draft, path)
+
+
+def _header(tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor]]]) -> bytes:
+    """The safetensors header: its length, then JSON of name -> dtype, shape, place; padded to 8 bytes."""
+    entries: dict[str, Any] = {}
+    start = 0
+    for tensor, local in tensors:
+        value = local()
+        size = value.element_size()
+        for length in tensor.shape:
+            size *= length
+        entries[tensor.path] = {"dtype": _NAMES[value.dtype], "shape": list(tensor.shape), "data_offsets": [start, start + size]}
+        start += size
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _raw(value: Tensor) -> bytes:
+    return value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class Weights:
+    """A safetensors file to start from, checked against the program: same names, same shapes."""
+
+    def __init__(self, path: Path, tensors: Sequence[Parameter | State]) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        self.path = path
+        try:
+            self.file = safe_open(str(path), framework="pt")
+        except FileNotFoundError:
+            raise RunError("SH504", "the weights are missing", file=path, help="paths are relative to the program's file") from None
+        except (OSError, SafetensorError) as error:
+            raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
+        self._check(tensors)
+
+    def _check(self, tensors: Sequence[Parameter | State]) -> None:
+        there, due = set(self.file.keys()), {tensor.path: tuple(tensor.shape) for tensor in tensors}
+        for what, names in (("lacks", sorted(due.keys() - there)), ("has, and the program has not,", sorted(there - due.keys()))):
+            if names:
+                listed = ", ".join(f"`{name}`" for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+                raise RunError("SH504", f"the file {what} {listed}", file=self.path)
+        for name, shape in due.items():
+            found = tuple(self.file.get_slice(name).get_shape())
+            if found != shape:
+                raise RunError("SH504", f"`{name}` is {list(found)} in the file and {list(shape)} in the program", file=self.path)
+
+    def read(self, program: Program, tensor: Parameter | State, dtype: torch.dtype) -> Tensor:
+        """This rank's block of a tensor, on this rank's device."""
+        if not tensor.shape:
+            return self.file.get_tensor(tensor.path).to(device=world.device, dtype=dtype)
+        block = program.block(tensor).slices()
+        return self.file.get_slice(tensor.path)[block].to(device=world.device, dtype=dtype).contiguous()
