@@ -1,4 +1,4 @@
-"""I or R for operators that are not split along an axis: the cheapest labels, as a minimum cut (specs/redistribution.md).
+"""I or R for operators that are not split along an axis: the cheapest labels, by minimum cut.
 
 Turns undecided values, with what it costs to serve their fixed users, into the label of each operator. Pure integers;
 which operators are undecided, and the costs, are the planner's.
@@ -72,7 +72,7 @@ class Network:
         return reached
 
     def reaching(self, sink: int) -> list[bool]:
-        """The nodes from which there is still room to the sink: after `run`, the smallest sink side of a minimum cut."""
+        """The nodes with room left to the sink: after `run`, the smallest sink side of a minimum cut."""
         reached = [False] * len(self.edges)
         reached[sink] = True
         stack = [sink]
@@ -134,9 +134,8 @@ class Network:
 def decide(operators: int, choices: Sequence[Choice]) -> tuple[int, tuple[bool, ...]]:
     """The least total cost and, per operator, whether it is labelled R.
 
-    Cost counted: per choice, `low`, or `high` if some consumer is R; where the producer is undecided and is itself R, nothing
-    (its users take R as it is). Of equally cheap labellings the one with the fewest operators labelled R is taken,
-    which is unique.
+    Cost counted: per choice, `low`, or `high` if some consumer is R; but nothing where the producer is undecided and is
+    itself R, whose users take R as it is. Of equally cheap labellings the one with the fewest R, which is unique.
     """
     network = Network(operators + 2)
     source, sink = operators, operators + 1

@@ -1,4 +1,4 @@
-"""Device matrices to meshes: their common refinement where there is one, else several meshes and the layouts that bridge them.
+"""Device matrices to meshes: their common refinement where there is one, else several meshes and bridges between them.
 
 Pure integers and names. Which operators have matrices is strategy's; what a bridge costs is routes.py's.
 """
@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+EXACT_GROUPS = 12
 
 
 def suffix_products(matrix: Sequence[int]) -> tuple[int, ...]:
@@ -32,7 +33,7 @@ def refine(matrices: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     They are the quotients of the sorted union of all suffix products, which must be a chain of divisors.
     """
     marks = sorted({s for m in matrices for s in suffix_products(m)})
-    steps = list(zip(marks, marks[1:], strict=False))
+    steps = list(pairwise(marks))
     if any(high % low for low, high in steps):
         return None
     return tuple(high // low for low, high in reversed(steps))
@@ -57,7 +58,7 @@ def split_axes(matrix: Sequence[int], refined: Sequence[int]) -> tuple[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """meshes: at least the first. mesh_of[i]: the mesh of matrix i; axes_of[i][j]: the names that make up its axis j."""
+    """mesh_of[i]: the mesh of matrix i; axes_of[i][j]: the names of the axes that make up its axis j, major first."""
 
     meshes: tuple[Mesh, ...]
     mesh_of: tuple[int, ...]
@@ -65,34 +66,53 @@ class Grouping:
 
 
 def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]]) -> Grouping:
-    """As few meshes as first-fit finds, the mesh of the strategy's named axes (may be empty) always being in the first.
+    """As few meshes as will do; the first refines the named axes (or, without any, the first matrix).
 
     All products must be equal. Of the named axes, one that is not split keeps its name, `dp` split is `dp0`, `dp1`;
     an axis that no named one covers is `a`, `b`, `c`, ... without the names already taken. `axes_of` ends with the
     named axes' own entry where there are named axes (so `axes_of[-1]` maps each to its parts).
     """
-    sizes = tuple(size for _, size in named)
-    every = [*matrices, sizes] if named else list(matrices)
-    groups: list[list[int]] = [[len(every) - 1]] if named else []
-    for i in sorted(range(len(matrices)), key=lambda i: i):
-        home = next((g for g in groups if refine([every[j] for j in g] + [every[i]]) is not None), None)
-        if home is None:
-            groups.append([i])
-        else:
-            home.append(i)
-    meshes, mesh_of = [], [0] * len(every)
-    for index, members in enumerate(groups):
-        refined = refine([every[j] for j in members]) or ()
+    every = [*matrices, tuple(size for _, size in named)] if named else list(matrices)
+    mesh_of = _fewest_groups([every[-1], *every[:-1]] if named else every)
+    if named:
+        mesh_of = [*mesh_of[1:], mesh_of[0]]
+    meshes = []
+    for index in range(max(mesh_of, default=-1) + 1):
+        refined = refine([m for m, home in zip(every, mesh_of, strict=True) if home == index]) or ()
         names = _names(refined, named if index == 0 else ())
         meshes.append(Mesh(tuple(map(Axis, names, refined)), "mesh" if index == 0 else f"mesh{index + 1}"))
-        for j in members:
-            mesh_of[j] = index
     axes_of = tuple(
         tuple(tuple(meshes[mesh_of[i]].axes[k].name for k in ks)
               for ks in split_axes(m, tuple(a.size for a in meshes[mesh_of[i]].axes)))
         for i, m in enumerate(every)
     )
     return Grouping(tuple(meshes), tuple(mesh_of), axes_of)
+
+
+def _fewest_groups(matrices: Sequence[tuple[int, ...]]) -> list[int]:
+    """Per matrix its group, the first matrix in group 0.
+
+    A set has a refinement iff its pairs have (chains of divisors are pairwise), so this is colouring a graph; exact up to
+    EXACT_GROUPS different matrices, else first-fit.
+    """
+    kinds = list(dict.fromkeys(suffix_products(m) for m in matrices))
+    clash = [[any(a % b and b % a for a in x for b in y) for y in kinds] for x in kinds]
+    most = len(kinds) if len(kinds) > EXACT_GROUPS else 1
+    while (homes := _colour([], clash, most)) is None:
+        most += 1
+    return [homes[kinds.index(suffix_products(m))] for m in matrices]
+
+
+def _colour(homes: list[int], clash: list[list[bool]], most: int) -> list[int] | None:
+    kind = len(homes)
+    if kind == len(clash):
+        return homes
+    for home in range(min(most, max(homes, default=-1) + 2)):
+        if not any(clash[kind][other] for other in range(kind) if homes[other] == home):
+            found = _colour([*homes, home], clash, most)
+            if found is not None:
+                return found
+    return None
 
 
 def _names(refined: tuple[int, ...], named: Sequence[tuple[str, int]]) -> list[str]:
@@ -127,10 +147,11 @@ class Segment:
 @lru_cache(maxsize=256)
 def segments(here: Mesh, there: Mesh) -> tuple[Segment, ...]:
     """Outermost first. The meshes must have equally many ranks; axes of size 1 are in no segment."""
-    common = sorted(set(suffix_products([a.size for a in here.axes])) & set(suffix_products([a.size for a in there.axes])))
+    marks = [set(suffix_products([a.size for a in mesh.axes])) for mesh in (here, there)]
+    common = sorted(marks[0] & marks[1])
     return tuple(
         Segment(high // low, _between(here, low, high), _between(there, low, high))
-        for low, high in reversed(list(zip(common, common[1:], strict=False)))
+        for low, high in reversed(list(pairwise(common)))
     )
 
 

@@ -1,8 +1,8 @@
 """The legal moves of a value: from one layout to the layouts one collective (or local step) away, with bytes per rank.
 
-The table and its multi-axis rules are in specs/redistribution.md. A gather, an all-to-all or S -> P takes the minor-most axes off
-a dim; a cut, a reduce-scatter or an all-to-all appends as minor-most. A move of one kind over several axes is one move.
-Chains of moves are routes.py's; shared chains are tree.py's.
+The table and its multi-axis rules are in specs/redistribution.md. A gather, an all-to-all or S -> P takes the
+minor-most axes off a dim; a cut, a reduce-scatter or an all-to-all appends as minor-most. A move of one kind over
+several axes is one move. Chains of moves are routes.py's; shared chains are tree.py's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardlang.types.mesh import Mesh
 
 
 class State(NamedTuple):
-    """A layout over numbered axes: `dims[i]` the axes that cut dim i, major first; `pending`, `replicated` as bit sets."""
+    """A layout over numbered axes: `dims[i]` the axes that cut dim i, major first; the others are bit sets."""
 
     dims: tuple[tuple[int, ...], ...]
     pending: int
@@ -28,7 +28,7 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A move over numbered axes. Costs count parts: the whole value is `Space.whole` parts, so that all are integers."""
+    """A move over numbered axes. Costs count parts: the whole value is `Space.whole` parts, so all are integers."""
 
     kind: MoveKind
     axes: tuple[int, ...]
@@ -129,13 +129,13 @@ def _cut_steps(state: State, space: Space, local: int, identical: tuple[int, ...
 
 
 def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
-    """What further axes of a dim must divide; 1 where nothing fits (also where the dim is cut unlawfully as it stands)."""
+    """What further axes of a dim must divide; 1 where nothing fits (also where it is cut unlawfully as it stands)."""
     limit, used = space.limits[dim], space.degree(present)
     return limit // used if limit % used == 0 else 1
 
 
 def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return dims[:dim] + (axes,) + dims[dim + 1:]
+    return (*dims[:dim], axes, *dims[dim + 1:])
 
 
 def _uncut_steps(state: State, space: Space, local: int) -> Iterator[Step]:
@@ -145,7 +145,8 @@ def _uncut_steps(state: State, space: Space, local: int) -> Iterator[Step]:
             yield from _uncut(state, space, local, dim, present[:keep], present[keep:])
 
 
-def _uncut(state: State, space: Space, local: int, dim: int, kept: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[Step]:
+def _uncut(state: State, space: Space, local: int, dim: int, kept: tuple[int, ...],
+           axes: tuple[int, ...]) -> Iterator[Step]:
     n, bits = space.degree(axes), sum(1 << a for a in axes)
     dims, gathered = _with_dim(state.dims, dim, kept), (n - 1) * local
     yield Step(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, state._replace(dims=dims))
@@ -182,7 +183,7 @@ def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Sta
         for slot, room in enumerate(left):
             if room % sizes[axis] == 0:
                 slots[slot].append(axis)
-                place(axis + 1, left[:slot] + (room // sizes[axis],) + left[slot + 1:])
+                place(axis + 1, (*left[:slot], room // sizes[axis], *left[slot + 1:]))
                 slots[slot].pop()
 
     place(0, products)
@@ -235,7 +236,7 @@ def to_layout(state: State, names: tuple[str, ...], mesh: int) -> Layout:
 
 
 def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[int, ...]:
-    """Per dim what axes' products must divide: axes' products divide `ranks`, so gcd(size, ranks) says all of the size."""
+    """Per dim what the product of its axes must divide; it divides `ranks`, so gcd(size, ranks) says it all."""
     return tuple(ranks if i in uneven else math.gcd(size, ranks) for i, size in enumerate(shape))
 
 
@@ -246,7 +247,7 @@ def parts_to_bytes(parts: int, whole_parts: int, whole_bytes: int) -> int:
 
 def moves(layout: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gradient: bool,
           uneven: frozenset[int] = frozenset()) -> Iterator[tuple[Move, Layout]]:
-    """All legal moves from `layout` on its mesh, each with the layout it leads to. Backward bytes only with `gradient`."""
+    """All legal moves from `layout` on its mesh, each with what it leads to; backward bytes only with `gradient`."""
     names = tuple(axis.name for axis in mesh.axes)
     space = Space(tuple(axis.size for axis in mesh.axes), limits(shape, mesh.size, uneven))
     whole_bytes = math.prod(shape) * itemsize

@@ -1,7 +1,7 @@
 """The cheapest chain of moves from one layout of a value to another, in bytes sent per rank, forward and backward.
 
-Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are. Costs are parts of
-the whole value, so searches are shared by all shapes that divide alike. One tree for several targets is tree.py's.
+Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are. Costs are
+parts of the whole value, so searches are shared by all shapes that divide alike. Trees to several targets are tree.py's.
 """
 
 from __future__ import annotations
@@ -10,35 +10,39 @@ import heapq
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from shardlang.plan.factorings import bridges
-from shardlang.plan.moves import Space, State, Step, limits, parts_to_bytes, steps, to_layout, to_state
+from shardlang.plan.moves import Space, State, Step, limits, parts_to_bytes, steps, to_layout
 from shardlang.plan.plan import Move, MoveKind
-from shardlang.types.layout import Layout
+from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
 
 EXACT_AXES, EXACT_DIMS = 3, 4
 # A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many moves as TIE.
 TIE = 64
 
+Edges = list[tuple[int, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`moves`: each with the layout after it; empty where source is target. `cost`: bytes each rank sends, both ways."""
+    """moves: each with the layout after it; empty where source is target. cost: bytes each rank sends, both ways."""
 
     moves: tuple[tuple[Move, Layout], ...]
     cost: int
 
 
 class Engine:
-    """The layouts of one space with their moves, found as they are needed; weights count backward only with `gradient`."""
+    """The layouts of one space and their moves, found as they are needed."""
 
-    def __init__(self, space: Space, gradient: bool) -> None:
-        self.space, self.gradient = space, gradient
+    def __init__(self, space: Space) -> None:
+        self.space = space
         self.numbers: dict[State, int] = {}
         self.states: list[State] = []
-        self._edges: list[list[tuple[int, int]] | None] = []
-        self._searches: dict[int, Search] = {}
+        self._edges: list[tuple[Edges, Edges] | None] = []
+        self._searches: dict[tuple[int, bool], Search] = {}
+        self.trees: dict[tuple[int, bool, tuple[State, ...]], list[tuple[int, int]]] = {}
 
     def number(self, state: State) -> int:
         known = self.numbers.get(state)
@@ -48,42 +52,40 @@ class Engine:
             self._edges.append(None)
         return known
 
-    def edges(self, node: int) -> list[tuple[int, int]]:
-        """(neighbour, weight) of each move."""
+    def edges(self, node: int, gradient: bool) -> Edges:
+        """(neighbour, weight) of each move; backward counts with `gradient` only."""
         found = self._edges[node]
         if found is None:
-            both = self.gradient
-            found = self._edges[node] = [
-                (self.number(s.to), (s.forward + s.backward if both else s.forward) * TIE + 1)
-                for s in steps(self.states[node], self.space)
-            ]
-        return found
+            moves = [(self.number(s.to), s.forward, s.backward) for s in steps(self.states[node], self.space)]
+            found = self._edges[node] = (
+                [(to, forward * TIE + 1) for to, forward, _ in moves],
+                [(to, (forward + backward) * TIE + 1) for to, forward, backward in moves],
+            )
+        return found[gradient]
 
-    def search(self, source: State) -> Search:
-        node = self.number(source)
-        if node not in self._searches:
-            self._searches[node] = Search(self, ((0, node),))
-        return self._searches[node]
+    def search(self, source: State, gradient: bool) -> Search:
+        key = self.number(source), gradient
+        if key not in self._searches:
+            self._searches[key] = Search(self, *key)
+        return self._searches[key]
 
-    def step(self, before: int, after: int) -> Step:
+    def step(self, before: int, after: int, gradient: bool) -> Step:
         """The cheapest, then first, move between two neighbours."""
         to = self.states[after]
-        both = self.gradient
         found = [s for s in steps(self.states[before], self.space) if s.to == to]
-        return min(found, key=lambda s: s.forward + s.backward if both else s.forward)
+        return min(found, key=lambda s: s.forward + s.backward if gradient else s.forward)
 
 
 class Search:
-    """Dijkstra from one or more states, each at a given weight: runs on only as far as it is asked, and remembers."""
+    """Dijkstra from one state: runs on only as far as it is asked, and remembers."""
 
-    def __init__(self, engine: Engine, seeds: tuple[tuple[int, int], ...]) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, source: int, gradient: bool) -> None:
+        self.engine, self.source, self.gradient = engine, source, gradient
         self.settled: dict[int, int] = {}
-        self.before: dict[int, int] = {node: -1 for _, node in seeds}
-        self._best = {node: weight for weight, node in reversed(seeds)}
-        self._heap = [(weight, i, node) for i, (weight, node) in enumerate(seeds)]
-        self._pushed = len(seeds)
-        heapq.heapify(self._heap)
+        self.before: dict[int, int] = {source: -1}
+        self._best = {source: 0}
+        self._heap = [(0, 0, source)]
+        self._pushed = 0
 
     def weight(self, target: State) -> int | None:
         """The least weight of a chain to `target`; None where no chain leads there."""
@@ -92,13 +94,19 @@ class Search:
             self._settle()
         return self.settled.get(node)
 
+    def within(self, weight: int) -> dict[int, int]:
+        """The nodes at most `weight` away, with their distances."""
+        while self._heap and self._heap[0][0] <= weight:
+            self._settle()
+        return {node: w for node, w in self.settled.items() if w <= weight}
+
     def _settle(self) -> None:
         weight, _, node = heapq.heappop(self._heap)
         if node in self.settled:
             return
         self.settled[node] = weight
         best, heap = self._best, self._heap
-        for other, more in self.engine.edges(node):
+        for other, more in self.engine.edges(node, self.gradient):
             total = weight + more
             known = best.get(other)
             if known is None or total < known:
@@ -118,16 +126,17 @@ class Search:
 
 
 @lru_cache(maxsize=1024)
-def engine(space: Space, gradient: bool) -> Engine:
-    return Engine(space, gradient)
+def engine(space: Space) -> Engine:
+    return Engine(space)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Layouts of one value on one mesh, without what need not change: axes all of them agree on, dims none of them cuts.
+    """Layouts of one value on one mesh, without what need not change: axes they all agree on, dims none of them cuts.
 
-    axes: mesh axis numbers that take part; dims: tensor dims that do; prefixes: per tensor dim the axes cut off in front;
-    still: the unchanging pending and replicated axes; whole_bytes / share: bytes that `space.whole` parts stand for.
+    axes: the mesh axes that take part; dims: the tensor dims that do; prefixes: per tensor dim the axes that stay, in
+    front; pending, replicated: those that stay; like: where axes of size 1 are, as along them all states are one;
+    whole_bytes / share: bytes that `space.whole` parts stand for.
     """
 
     mesh: Mesh
@@ -138,6 +147,7 @@ class Problem:
     prefixes: tuple[tuple[str, ...], ...]
     pending: tuple[str, ...]
     replicated: tuple[str, ...]
+    like: Layout
     whole_bytes: int
     share: int
 
@@ -155,12 +165,13 @@ class Problem:
             dims[dim] = dims[dim] + tuple(self.axes[a] for a in axes)
         part = to_layout(state, self.axes, self.mesh_index)
         order = [a.name for a in self.mesh.axes]
-        return Layout(
+        whole = Layout(
             tuple(dims),
             tuple(sorted(self.pending + part.pending, key=order.index)),
             tuple(sorted(self.replicated + part.replicated, key=order.index)),
             self.mesh_index,
         )
+        return relabel(whole, self.like, self.mesh)
 
     def bytes(self, parts: int) -> int:
         return parts_to_bytes(parts, self.space.whole * self.share, self.whole_bytes)
@@ -169,12 +180,15 @@ class Problem:
         place = (*self.dims, -1)  # so that dim -1 stays -1
         axes = tuple(self.axes[a] for a in step.axes)
         backward = self.bytes(step.backward) if gradient else 0
-        return Move(step.kind, axes, place[step.dim], place[step.from_dim], self.bytes(step.forward), backward), self.layout(step.to)
+        dim, from_dim = place[step.dim], place[step.from_dim]
+        return Move(step.kind, axes, dim, from_dim, self.bytes(step.forward), backward), self.layout(step.to)
 
 
 def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
             uneven: frozenset[int]) -> Problem:
-    """What a search among `layouts`, all on `mesh`, is about. Axes of size 1 take no part (see `relabel`)."""
+    """What a search among `layouts`, all on `mesh`, is about; axes of size 1 take no part: they lie as in the last."""
+    like = layouts[-1]
+    layouts = tuple(relabel(x, identical(len(shape), x.mesh), mesh) for x in layouts)
     first = layouts[0]
     active = [a.name for a in mesh.axes if a.size > 1]
     prefixes: list[tuple[str, ...]] = [()] * len(shape)
@@ -191,7 +205,7 @@ def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, 
     return Problem(
         mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims)), tuple(active), dims, tuple(prefixes),
         tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
-        math.prod(shape) * itemsize, math.prod(shares),
+        like, math.prod(shape) * itemsize, math.prod(shares),
     )
 
 
@@ -271,7 +285,7 @@ class Router:
         start = relabel(source, target, mesh)
         moves: list[tuple[Move, Layout]] = [] if start == source else [(VIEW, start)]
         about = problem((start, target), shape, itemsize, mesh, uneven)
-        search = engine(about.space, gradient).search(about.state(start))
+        search = engine(about.space).search(about.state(start), gradient)
         weight = search.weight(about.state(target))
         if weight is None:
             return None
@@ -299,7 +313,7 @@ class Router:
 
 def chain_moves(about: Problem, search: Search, target: State, gradient: bool) -> list[tuple[Move, Layout]]:
     nodes = search.chain(target)
-    return [about.move(search.engine.step(a, b), gradient) for a, b in zip(nodes, nodes[1:], strict=False)]
+    return [about.move(search.engine.step(a, b, gradient), gradient) for a, b in pairwise(nodes)]
 
 
 @lru_cache(maxsize=64)
@@ -307,19 +321,18 @@ def _equal_router(meshes: tuple[Mesh, ...]) -> Router:
     return Router(meshes)
 
 
-_LAST: list[Router] = [Router(())]
+_LAST: list[tuple[tuple[Mesh, ...], Router]] = [((), Router(()))]
 
 
 def router(meshes: tuple[Mesh, ...]) -> Router:
     """The remembered router of these meshes. The last one is kept at hand: hashing meshes costs more than a look-up."""
-    if _LAST[0].meshes is not meshes:
-        found = _equal_router(meshes)
-        _LAST[0] = found if found.meshes is meshes else found
-    return _LAST[0]
+    if _LAST[0][0] is not meshes:
+        _LAST[0] = meshes, _equal_router(meshes)
+    return _LAST[0][1]
 
 
-def route(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...], gradient: bool,
-          uneven: frozenset[int] = frozenset()) -> Route | None:
+def route(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
+          gradient: bool, uneven: frozenset[int] = frozenset()) -> Route | None:
     """The cheapest chain of moves, then the shortest; None where none is legal."""
     return router(meshes).route(source, target, shape, itemsize, gradient, uneven)
 
