@@ -33,6 +33,7 @@ def emit(plan: Plan, sink: Sink | None = None) -> Mapping[str, str]:
     functions = [forward_text(plan, names, groups, loss)]
     if evaluated is not None:
         functions += [evaluate_text(plan, names, groups, evaluated), finish_text(plan, evaluated)]
+    groups.note_text("\n".join(functions))
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}\n"
     program = program_text(plan, training, groups, evaluated, loss)
     body = "\n\n".join([*functions, f"{program}\n\n{MAIN}"])

@@ -1,6 +1,6 @@
 """The plan -> `evaluate` and `finish`: the loss and metrics of `eval`, accumulated over batches, then made whole.
 
-`evaluate` is the same operators and layouts as `forward`, without dropout. Which reductions it accumulates is evaluation.py's.
+`evaluate` has the operators and layouts of `forward`, without dropout. What it accumulates is evaluation.py's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def evaluate_text(plan: Plan, names: dict[Form, str], groups: Groups, evaluation
     fused = fusions(plan)
     writer = Writer(plan, names, sizes, False, fused, frozenset(f.product for f in fused.values()))
     steps = _steps(plan, evaluation)
-    totals = {a.value: sizes.taken.claim(f"{names[a.value, -1].removesuffix('_pending')}_total") for a in _ordered(evaluation)}
+    own = short_names(plan.graph)
+    totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in _ordered(evaluation)}
     blocks = writer.blocks(step for step in plan.steps if step in steps)
     blocks.extend(_total_block(writer, a, totals[a.value]) for a in _ordered(evaluation))
     return "@torch.no_grad()\n" + function_text(
@@ -104,7 +105,8 @@ def _carried_text(writer: Writer, accumulator: Accumulator) -> str:
     value = writer.names[accumulator.form]
     mesh = writer.plan.meshes[layout_of(writer.plan, accumulator.form).mesh]
     degree = mesh.degree(accumulator.pending)
-    return f"torch.stack(({value}.double(), torch.ones_like({value}, dtype=torch.float64){f' / {degree}' if degree > 1 else ''}))"
+    share = f" / {degree}" if degree > 1 else ""
+    return f"torch.stack(({value}.double(), torch.ones_like({value}, dtype=torch.float64){share}))"
 
 
 def _axes_text(axes: tuple[str, ...]) -> str:
@@ -115,7 +117,8 @@ def finish_text(plan: Plan, evaluation: Evaluation) -> str:
     """`def finish(totals): ...`: from sums over the set to the loss and metrics."""
     own = short_names(plan.graph)
     taken = Sizes(plan, Groups(plan.meshes)).taken
-    used = {a.value for a in _ordered(evaluation)} | {v for at in evaluation.after for v in plan.graph.ops[plan.ops[at].op].results}
+    used = {a.value for a in _ordered(evaluation)}
+    used.update(value for at in evaluation.after for value in plan.graph.ops[plan.ops[at].op].results)
     names = {(value, -1): taken.claim(own[value]) for value in sorted(used)}
     blocks = [Block("", [Line(f"{names[a.value, -1]} = {_total_text(plan, a)}") for a in _ordered(evaluation)])]
     blocks.extend(_after_block(plan, at, names) for at in evaluation.after)

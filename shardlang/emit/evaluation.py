@@ -1,7 +1,7 @@
 """Which reductions of a plan `eval` accumulates over batches, and what follows them once the set is complete.
 
-In `eval` the loss and each metric is its expression over the whole set. So a reduction over the batch becomes a sum and a
-count per batch; all that depends on one is computed from the totals, and all before it stays as planned.
+In `eval` the loss and each metric is its expression over the whole set. So a reduction over the batch becomes a sum and
+a count per batch; all that depends on one is computed from the totals, and all before it stays as planned.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shardlang.types.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or -1 where the value at
-    `form` does not depend on the batch and is carried along. `pending`: the axes over which the totals are summed."""
+    """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or -1 where the value
+    at `form` does not depend on the batch and is carried along. `pending`: axes over which the totals are summed."""
 
     name: str
     value: int
@@ -110,7 +110,8 @@ def reduces_batch(plan: Plan, at: int) -> bool:
     """Whether an operator is a reduction whose operand has the batch and whose result has not."""
     planned = plan.ops[at]
     op = plan.graph.ops[planned.op]
-    return bool(operator(plan, planned).reduces) and has_batch(plan, op.operands[0]) and not has_batch(plan, op.results[0])
+    over_batch = has_batch(plan, op.operands[0]) and not has_batch(plan, op.results[0])
+    return over_batch and bool(operator(plan, planned).reduces)
 
 
 def has_batch(plan: Plan, value: int) -> bool:

@@ -1,7 +1,7 @@
 """Two operators -> one call of torch where that is exact and reads better: a product, then its bias.
 
-A product and an addition of a bias over its last dim (`F.linear`), or over a convolution's channels (`F.conv2d`), are one
-call if nothing else reads the product, neither is pending, and no conversion stands between them.
+A product and the addition of a bias along its last dim are one line (`F.linear`) if nothing else reads the product,
+neither is pending, and no conversion stands between them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from shardlang.emit.sites import Sites
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Plan, PlannedOp
-
-CALLS = ("F.linear(", "F.conv2d(")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ def docstring(plan: Plan) -> str:
     strategy = f", strategy `{plan.strategy}`" if plan.strategy else ""
     return (
         f'"""{file}{strategy}, on {ranks}{mesh}.\n\n'
-        "Written by shardc from the program and its strategy. Each rank runs this file on its own shards; a comment gives\n"
-        "a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
+        "Written by shardc from the program and its strategy. Each rank runs this file on its own shards;\n"
+        "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
         f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
     )
 
@@ -34,7 +34,8 @@ def docstring(plan: Plan) -> str:
 def imports(body: str) -> str:
     """The imports that `body` uses."""
     used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.\"]){name}\.", body)]
-    return "\n".join([*used, "", "from shardlang import runtime as rt"] if used else ["from shardlang import runtime as rt"])
+    own = "from shardlang import runtime as rt"
+    return "\n".join([*used, "", own] if used else [own])
 
 
 def mesh_lines(plan: Plan) -> str:

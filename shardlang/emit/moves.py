@@ -11,6 +11,8 @@ from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
+Part = tuple[tuple[str, ...], tuple[str, ...]]
+
 
 def source_layout(plan: Plan, conversion: Conversion) -> Layout:
     """The layout that a conversion starts from."""
@@ -27,9 +29,10 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
         case MoveKind.VIEW:
             raise InternalError(f"a view of value {conversion.value} is a rename and has no text")
         case MoveKind.PERMUTE:
-            axes = moved_axes(layout, conversion.to, plan.meshes[layout.mesh])
-            group = sizes.groups.text(axes, layout.mesh)
-            return f"{name}({source}, {group}, {list(permute_sources(layout, conversion.to, axes, plan.meshes[layout.mesh]))})"
+            mesh = plan.meshes[layout.mesh]
+            axes = moved_axes(layout, conversion.to, mesh)
+            sources = permute_sources(layout, conversion.to, axes, mesh)
+            return f"{name}({source}, {sizes.groups.text(axes, layout.mesh)}, {sources})"
         case MoveKind.S_TO_S:
             group = sizes.groups.text(move.axes, layout.mesh)
             gather = _sizes(plan, conversion, move.from_dim, sizes, "gather_sizes")
@@ -56,17 +59,16 @@ def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: 
 
 
 def moved_axes(source: Layout, target: Layout, mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a permutation's group, in mesh order: all that cut a dim, or mark a state, which the target changes."""
-    pairs = [*zip(source.dims, target.dims, strict=True), (source.pending, target.pending), (source.replicated, target.replicated)]
-    changed = {axis for before, after in pairs if before != after for axis in (*before, *after)}
+    """The axes of a permutation's group, in mesh order: those of each dim and of each state that the target changes."""
+    changed = {axis for before, after in _pairs(source, target) if before != after for axis in (*before, *after)}
     return tuple(axis.name for axis in mesh.axes if axis.name in changed)
 
 
 def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh: Mesh) -> tuple[int, ...]:
     """Per member of the group over `axes` (first is major): the member that holds its block before the permutation.
 
-    A block of a dim is numbered by the coordinates on the axes that cut it, major first; the same numbers on the axes that
-    cut it before give the member. Pending, replicated and identical axes are matched in the same way, part by part.
+    A block of a dim is numbered by the coordinates on the axes that cut it, major first; the same number on the axes
+    that cut it before gives the member. Pending, replicated and identical axes are matched likewise, part by part.
     """
     parts = _parts(source, target, axes, mesh)
     ranges = [range(mesh.axis_size(axis)) for axis in axes]
@@ -77,17 +79,19 @@ def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh:
     return sources
 
 
-Part = tuple[tuple[str, ...], tuple[str, ...]]
-
-
 def _parts(source: Layout, target: Layout, axes: tuple[str, ...], mesh: Mesh) -> list[Part]:
     """Axes (before, after) of each dim and of each state, limited to the group; the last part is the identical axes."""
-    parts = [*zip(source.dims, target.dims, strict=True), (source.pending, target.pending), (source.replicated, target.replicated)]
-    limited = [(_within(before, axes), _within(after, axes)) for before, after in parts]
+    limited = [(_within(before, axes), _within(after, axes)) for before, after in _pairs(source, target)]
     used_before = {a for before, _ in limited for a in before}
     used_after = {a for _, after in limited for a in after}
     rest = (tuple(a for a in axes if a not in used_before), tuple(a for a in axes if a not in used_after))
     return [*limited, rest]
+
+
+def _pairs(source: Layout, target: Layout) -> list[Part]:
+    """Axes (before, after) of each dim, of the pending sums and of the replicated axes."""
+    dims = zip(source.dims, target.dims, strict=True)
+    return [*dims, (source.pending, target.pending), (source.replicated, target.replicated)]
 
 
 def _within(some: tuple[str, ...], axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Paths and names of the user -> Python identifiers, one per form of a value, none taken twice.
 
 A value has a form as produced and one per conversion. Where the produced form is pending and one converted form
-serves all readers, that one bears the user's name and the other says why it exists (`h_pending`). Leaves layouts to plan/.
+serves all readers, that one bears the user's name and the other says why it exists (`h_pending`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,33 @@ from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.types.layout import Layout
 
 # What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.
-RESERVED = frozenset({
-    "F", "torch", "math", "rt", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate", "finish",
-    "float", "int", "len", "max", "min", "sum", "range", "slice", "tuple", "getattr",
-})
+RESERVED = frozenset(
+    {
+        "F",
+        "torch",
+        "math",
+        "rt",
+        "p",
+        "rows",
+        "totals",
+        "program",
+        "parameters",
+        "states",
+        "forward",
+        "evaluate",
+        "finish",
+        "float",
+        "int",
+        "len",
+        "max",
+        "min",
+        "sum",
+        "range",
+        "slice",
+        "tuple",
+        "getattr",
+    }
+)
 
 Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
@@ -102,7 +125,7 @@ def _trees(conversions: Iterable[Conversion]) -> dict[int, list[Conversion]]:
 
 
 def _value_forms(plan: Plan, value: Value, name: str, tree: list[Conversion], taken: Taken) -> Mapping[Form, str]:
-    """Names of the forms of one value. A VIEW or a form that is not made by a line of its own reads as its parent does."""
+    """Names of the forms of one value. A form that no line of its own makes (a VIEW) reads as its parent does."""
     forms: dict[Form, str] = {}
     base = _base_text(plan, value, name)
     produced = plan.produced.get(value.id)
@@ -135,7 +158,7 @@ def _base_text(plan: Plan, value: Value, name: str) -> str | None:
 
 
 def _main_form(plan: Plan, value: Value, tree: list[Conversion]) -> int:
-    """The form that bears the user's name: a pending result's one converted form that all readers use, else as produced."""
+    """The form that bears the user's name: where all readers of a pending result use one converted form, that one."""
     produced = plan.produced.get(value.id)
     if value.kind is not Kind.RESULT or produced is None or not produced.pending:
         return -1
@@ -148,7 +171,8 @@ def _reason(plan: Plan, value: Value, layout: Layout) -> str:
     """Why a form exists, from its layout: `pending`, `whole`, or the names of the dims that are cut."""
     if layout.pending:
         return "pending"
-    cut = [identifier(term[0].name if term else "1") for term, axes in zip(value.type.dims, layout.dims, strict=True) if axes]
+    dims = zip(value.type.dims, layout.dims, strict=True)
+    cut = [identifier(term[0].name if term else "1") for term, axes in dims if axes]
     if cut:
         return "_".join(cut)
     return "shared" if layout.replicated and not _was_cut(plan, value) else "whole"

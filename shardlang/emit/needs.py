@@ -1,4 +1,4 @@
-"""Which steps of a plan some values need: used to part metrics from the loss, and the program of `eval` from training's."""
+"""Which steps of a plan some values need: parts metrics from the loss, and the program of `eval` from training's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans -> the places that an emitted program cites: `quickstart.shard:14  h = x @ w`. No absolute path gets through."""
+"""Spans -> the places that an emitted program cites: `quickstart.shard:14  h = x @ w`, without absolute paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMENT = re.compile(r'\s*#[^"]*$')
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One statement of the user's: lines with equal places belong to one block. `layer` is "" in the model of `train`."""
+    """One statement of the user's: lines with equal places are one block. `layer` is "" in the model of `train`."""
 
     file: str
     line: int

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
-from shardlang.emit.evaluation import Evaluation
+from shardlang.emit.evaluation import Evaluation, layout_of
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.lines import call_text, indented, list_text, literal
 from shardlang.emit.needs import final_form
-from shardlang.emit.evaluation import layout_of
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.plan.plan import Plan
@@ -22,8 +21,9 @@ def program_text(plan: Plan, training: Training, groups: Groups, evaluation: Eva
         groups.note(axes)
     data = _source_text(plan, training.data)
     evaluated = _source_text(plan, training.eval) if training.eval is not None and evaluation is not None else ""
+    name = literal(file_text(plan.program.source, plan.program.source))
     lines = [
-        f"name={literal(file_text(plan.program.source, plan.program.source))}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
+        f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
         *_further_meshes(plan, groups),
         "parameters=parameters, states=states",

@@ -5,9 +5,13 @@ Sizes that divide are numbers; sizes that do not are names, defined once at the 
 
 from __future__ import annotations
 
+import itertools
+import keyword
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shardlang.emit.lines import literal
 from shardlang.emit.names import RESERVED, Taken, identifier
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Plan
@@ -15,8 +19,7 @@ from shardlang.types.dim import TensorType, Term, term_size
 from shardlang.types.layout import Layout, chunk_sizes
 from shardlang.types.mesh import Mesh
 
-# Attributes of rt.Mesh itself: axes of these names are read by subscript.
-MESH_ATTRIBUTES = frozenset({"axes", "size", "rank", "connect", "group", "close", "names", "sizes"})
+_GROUP = re.compile(r"\b(mesh\d*)(?:\.([a-z]\w*)|\[([^\]]+)\])")
 
 
 @dataclass
@@ -32,9 +35,17 @@ class Groups:
             return ""
         self.used.add((mesh, tuple(axes)))
         name = self.meshes[mesh].name
-        if len(axes) == 1 and axes[0].isidentifier() and identifier(axes[0]) == axes[0] and axes[0] not in MESH_ATTRIBUTES:
+        if len(axes) == 1 and not keyword.iskeyword(axes[0]) and not axes[0].startswith("_"):
             return f"{name}.{axes[0]}"
-        return f"{name}[{', '.join(repr(a).replace(chr(39), chr(34)) for a in axes)}]"
+        return f"{name}[{', '.join(map(literal, axes))}]"
+
+    def note_text(self, text: str) -> None:
+        """Record the groups that operators' own text names."""
+        at = {mesh.name: index for index, mesh in enumerate(self.meshes)}
+        for mesh, axis, axes in _GROUP.findall(text):
+            names = (axis,) if axis else tuple(re.findall(r'"(\w+)"', axes))
+            if mesh in at and names and all(name in {a.name for a in self.meshes[at[mesh]].axes} for name in names):
+                self.used.add((at[mesh], names))
 
     def note(self, axes: Sequence[str], mesh: int = 0) -> None:
         """Record a group that the program uses without naming it in its text (reductions of gradients)."""
@@ -70,7 +81,7 @@ class Sizes:
         degree = self.plan.meshes[mesh].degree(axes)
         if size % degree == 0:
             return str(size // degree)
-        return self._defined("local", name, size, axes, mesh, "chunk")
+        return self._defined("local", name, size, axes, mesh)
 
     def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int) -> str:
         """The global index of a factor's first local element."""
@@ -81,21 +92,23 @@ class Sizes:
         if factor.size % degree == 0:
             each = factor.size // degree
             return f"{group}.index" if each == 1 else f"{group}.index * {each}"
-        return self._defined("start", factor.name, factor.size, axes, mesh, "start")
+        return self._defined("start", factor.name, factor.size, axes, mesh)
 
     def uneven(self, size: int, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
         """The local sizes by coordinate where they differ; None where all are equal."""
         degree = self.plan.meshes[mesh].degree(axes)
         return None if size % degree == 0 else chunk_sizes(size, degree)
 
-    def _defined(self, what: str, name: str, size: int, axes: tuple[str, ...], mesh: int, method: str) -> str:
+    def _defined(self, what: str, name: str, size: int, axes: tuple[str, ...], mesh: int) -> str:
         key = (what, size, mesh, axes)
+        values = chunk_sizes(size, self.plan.meshes[mesh].degree(axes))
+        if what == "start":
+            values = (0, *itertools.accumulate(values[:-1]))
         if key not in self.names:
             self.names[key] = self.taken.claim(f"{identifier(name)}_{what}")
-            self.definitions.append(f"{self.names[key]} = {self.groups.text(axes, mesh)}.{method}({size})")
+            self.definitions.append(f"{self.names[key]} = {values}[{self.groups.text(axes, mesh)}.index]")
         return self.names[key]
 
 
 def _name(term: Term) -> str:
     return "_".join(dim.name for dim in term) or "one"
-

@@ -23,7 +23,7 @@ from shardlang.types.layout import Layout, layout_text
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes steps of one function. `fusions`: index of a planned operator -> what it takes in; `taken_in` write nothing."""
+    """Writes steps of one function. `fusions`: index of an operator -> what it takes in; `taken_in` write nothing."""
 
     plan: Plan
     names: dict[Form, str]
@@ -37,7 +37,7 @@ class Writer:
         return Sites(self.plan, self.names, self.sizes, self.training)
 
     def blocks(self, steps: Iterable[Step]) -> list[Block]:
-        """The blocks of `steps`. A conversion stands with the statement that made its value, or else that reads it next."""
+        """The blocks of `steps`. A conversion stands with the statement that made its value, or that reads it next."""
         blocks: list[Block] = []
         here: Place | None = None
         waiting: list[Line] = []
