@@ -74,7 +74,10 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Result types, factor rule and the attributes kept in the graph (hashable values only)."""
+    """Result types, factor rule and the attributes kept in the graph (hashable values only).
+
+    The rule has an entry for each operand that is present; absent ones are left out of the graph, and of `OpSite` too.
+    """
 
     results: tuple[TensorType, ...]
     rule: FactorRule

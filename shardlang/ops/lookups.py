@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, quoted, require
+from shardlang.ops.reductions import single_position
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text, offset_text
 from shardlang.types.dim import TensorType, term_text
@@ -44,7 +45,9 @@ def _infer_gather(site: CallSite) -> Inference | None:
     x, index = site.operands
     if not require(site, 1, "integer"):
         return None
-    at = x.dims.index(site.static["over"])
+    at = single_position(site, (site.static["over"],))
+    if at is None:
+        return None
     keeps = len(index.dims) == len(x.dims)
     rest = x.dims[:at] + x.dims[at + 1 :]
     mine = index.dims[:at] + index.dims[at + 1 :] if keeps else index.dims

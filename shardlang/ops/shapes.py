@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, quoted, sized, unary_rule
+from shardlang.ops.reductions import single_position
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import TORCH_DTYPES, local_factor, receiver, tuple_text
+from shardlang.ops.texts import TORCH_DTYPES, local_factor, receiver
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text
 
 _X = Param("x", "tensor")
@@ -195,7 +196,9 @@ register(
 
 def _infer_concat(site: CallSite) -> Inference | None:
     first = site.operands[0]
-    at = first.dims.index(site.static["over"])
+    at = single_position(site, (site.static["over"],))
+    if at is None:
+        return None
     for i, type in enumerate(site.operands[1:], 1):
         if not _fits(site, first, type, at):
             site.sink.report(
@@ -242,9 +245,13 @@ register(
 def _infer_slice(site: CallSite) -> Inference | None:
     type = site.operands[0]
     factors = Factors()
-    dims, own, ranges = list(type.dims), {}, []
+    dims = list(type.dims)
+    own: dict[int, tuple[DimFactors, DimFactors]] = {}
+    ranges: list[tuple[int, int, int]] = []
     for term, start, stop in site.static["slices"]:
-        at, size = type.dims.index(term), term_size(term)
+        at, size = single_position(site, (term,)), term_size(term)
+        if at is None:
+            return None
         if not 0 <= start < stop or (size is not None and stop > size):
             site.sink.report(
                 "SH291", f"`slice` takes {start}..{stop} of {sized(term)}", site.span,

@@ -1,0 +1,69 @@
+"""Lookups in dims of which a rank has a part: what is elsewhere gives 0, so the sum over ranks is the whole lookup.
+
+Also index tensors of a part of a dim, and dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shardlang.runtime import random
+from shardlang.runtime.mesh import world
+
+
+def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
+    """[*ids, width]: rows of `table`, which holds those of the whole from `start`; zeros for rows that are elsewhere."""
+    local = ids - start
+    here = (local >= 0) & (local < table.shape[0])
+    if table.shape[0] == 0:
+        return table.new_zeros((*ids.shape, table.shape[1])) + 0.0 * table.sum()
+    return F.embedding(local.where(here, 0), table).where(here.unsqueeze(-1), 0.0)
+
+
+def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tensor:
+    """x at `index` along `dim` (an index without that dim picks one); with `start`, x holds a part and the rest gives 0."""
+    lacks = index.dim() < x.dim()
+    index = index.unsqueeze(dim) if lacks else index
+    if start is None:
+        found = x.gather(dim, index.long())
+    else:
+        local = index.long() - start
+        here = (local >= 0) & (local < x.shape[dim])
+        found = x.gather(dim, local.where(here, 0)).where(here, 0)
+    return found.squeeze(dim) if lacks else found
+
+
+def one_hot(ids: Tensor, size: int, start: int = 0) -> Tensor:
+    """i64 [*ids, size]: 1 at the index, for the classes from `start`."""
+    classes = torch.arange(start, start + size, device=ids.device)
+    return (ids.unsqueeze(-1) == classes).long()
+
+
+def arange(size: int, start: int = 0) -> Tensor:
+    """i64 [size] from `start`, on this rank's device."""
+    return torch.arange(start, start + size, device=world.device)
+
+
+def _masked(x: Tensor, p: float, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int]) -> Tensor:
+    if p == 0:
+        return x
+    kept = random.uniform(key, shape, whole, offsets, x.device) >= p
+    return x * kept.to(x.dtype).mul_(1.0 / (1.0 - p)).view(*shape, *[1] * (x.dim() - len(shape)))
+
+
+def dropout(
+    x: Tensor, p: float, key: int, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
+) -> Tensor:
+    """Elements 0 with probability p, the others over 1 - p. x is the block at `offsets` of a value of shape `whole`."""
+    return _masked(x, p, key, x.shape, whole or x.shape, offsets or [0] * x.dim())
+
+
+def dropout2d(
+    x: Tensor, p: float, key: int, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
+) -> Tensor:
+    """As `dropout` for whole channels of x [batch, channels, height, width]."""
+    return _masked(x, p, key, x.shape[:2], (whole or x.shape)[:2], (offsets or [0] * x.dim())[:2])

@@ -1,0 +1,96 @@
+"""Losses over a class dim that lies split: cross_entropy reduces its statistics, nll_loss picks what the rank has.
+
+The count of items and the division by it stand in the emitted program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from shardlang.runtime.functions.statistics import Groups, greatest, summed
+
+
+def _place(label: Tensor, dim: int, start: int, size: int) -> tuple[Tensor, Tensor]:
+    """Where along `dim` each label is among the local classes (0 where it is not), and whether it is."""
+    local = label.unsqueeze(dim).long() - start
+    here = (local >= 0) & (local < size)
+    return local.where(here, 0), here
+
+
+def _finished(items: Tensor, reduction: str) -> Tensor:
+    return items if reduction == "none" else items.sum()
+
+
+class _CrossEntropy(Function):
+    """Items [*label]: log of the sum of exp, less the picked score, less the smoothing's share of the mean score."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, label: Tensor, dim: int, group: Groups, start: int, classes: int,
+                ignore_index: int | None, smoothing: float) -> Tensor:
+        place, here = _place(label, dim, start, scores.shape[dim])
+        shifted = scores - greatest(scores.amax(dim, keepdim=True), group)
+        shares = shifted.exp()
+        picked = shifted.gather(dim, place).where(here, 0.0)
+        parts = [shares.sum(dim, keepdim=True), picked]
+        if smoothing:
+            parts.append(shifted.sum(dim, keepdim=True))
+        total, picked, *level = summed(torch.stack(parts), group).unbind()
+        items = total.log() - (1.0 - smoothing) * picked
+        if smoothing:
+            items = items - smoothing / classes * level[0]
+        kept = None if ignore_index is None else (label != ignore_index).unsqueeze(dim)
+        ctx.save_for_backward(shares.div_(total), place, here, *([] if kept is None else [kept]))
+        ctx.dim, ctx.smoothing, ctx.classes = dim, smoothing, classes
+        return (items if kept is None else items.where(kept, 0.0)).squeeze(dim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        shares, place, here, *kept = ctx.saved_tensors
+        gradient = gradient.unsqueeze(ctx.dim)
+        if kept:
+            gradient = gradient.where(kept[0], 0.0)
+        result = shares * gradient
+        if ctx.smoothing:
+            result -= ctx.smoothing / ctx.classes * gradient
+        result.scatter_add_(ctx.dim, place, ((ctx.smoothing - 1.0) * gradient).where(here, 0.0))
+        return (result, *[None] * 7)
+
+
+def cross_entropy(
+    scores: Tensor,
+    label: Tensor,
+    dim: int,
+    group: Groups = None,
+    start: int = 0,
+    classes: int = 0,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's begin at `start`.
+
+    The same on all ranks of the group. `classes` in the whole matters to smoothing alone. reduction: "sum" or "none".
+    """
+    items = _CrossEntropy.apply(scores, label, dim, group, start, classes, ignore_index, label_smoothing)
+    return _finished(items, reduction)
+
+
+def nll_loss(
+    scores: Tensor,
+    label: Tensor,
+    dim: int,
+    group: Groups = None,
+    start: int = 0,
+    ignore_index: int | None = None,
+    reduction: str = "sum",
+) -> Tensor:
+    """Less the log-probabilities of the labels' classes, as far as this rank has them: pending over the group."""
+    place, here = _place(label, dim, start, scores.shape[dim])
+    if ignore_index is not None:
+        here = here & (label != ignore_index).unsqueeze(dim)
+    items = -scores.gather(dim, place).where(here, 0.0).squeeze(dim)
+    return _finished(items, reduction)

@@ -1,0 +1,121 @@
+"""Sums and maxima over several groups at once, and functions that reduce over a dim which lies split over ranks.
+
+A group may be a tuple of groups (a reduction over several split dims); None is this rank alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from shardlang.runtime import collectives
+from shardlang.runtime.mesh import Group
+
+Groups = Group | tuple[Group, ...] | None
+Dims = int | tuple[int, ...]
+
+
+def listed(group: Groups) -> tuple[Group, ...]:
+    """The groups to reduce over, one after the other."""
+    return () if group is None else group if isinstance(group, tuple) else (group,)
+
+
+def summed(x: Tensor, group: Groups) -> Tensor:
+    """The sum over the groups, without gradient."""
+    x = x.detach()
+    for each in listed(group):
+        x = collectives.all_reduce(x, each)
+    return x
+
+
+def greatest(x: Tensor, group: Groups) -> Tensor:
+    """The maximum over the groups, without gradient."""
+    x = x.detach()
+    for each in listed(group):
+        x = collectives.all_reduce_max(x, each)
+    return x
+
+
+def least(x: Tensor, group: Groups) -> Tensor:
+    """The minimum over the groups, without gradient."""
+    x = x.detach()
+    for each in listed(group):
+        x = collectives.all_reduce_min(x, each)
+    return x
+
+
+def count(mask: Tensor, group: Groups = None) -> Tensor:
+    """How many items of the whole are true in `mask` [...]; a number without gradient (0 makes a mean NaN, as in torch)."""
+    return summed(mask.sum(), group).to(torch.get_default_dtype())
+
+
+def _all_dims(x: Tensor, dims: Dims) -> tuple[int, ...]:
+    chosen = (dims,) if isinstance(dims, int) else tuple(dims)
+    return chosen or tuple(range(x.dim()))
+
+
+class _Extremum(Function):
+    """amax or amin over dims that are split: equal extremes share the gradient, wherever they are."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], group: Groups, low: bool) -> Tensor:
+        local = x.amin(dims, keepdim=True) if low else x.amax(dims, keepdim=True)
+        found = least(local, group) if low else greatest(local, group)
+        ties = x == found
+        ctx.save_for_backward(ties, summed(ties.sum(dims, keepdim=True).to(x.dtype), group))
+        ctx.dims = dims
+        return found.squeeze(dims)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        ties, number = ctx.saved_tensors
+        for dim in sorted(ctx.dims):
+            gradient = gradient.unsqueeze(dim)
+        return ties * (gradient / number), None, None, None
+
+
+def amax(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
+    """The greatest value over `dims` (() for all), which lie split over the group."""
+    return _Extremum.apply(x, _all_dims(x, dims), group, False)
+
+
+def amin(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
+    """The least value over `dims` (() for all), which lie split over the group."""
+    return _Extremum.apply(x, _all_dims(x, dims), group, True)
+
+
+def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
+    """The index in the whole of the greatest value along `dim`, the first of equal ones; `start`: the shard's first index."""
+    value, index = x.detach().max(dim)
+    # torch's max may choose any of equal values; argmax the first.
+    index = x.detach().argmax(dim) + start
+    absent = torch.iinfo(torch.int64).max
+    return least(torch.where(value == greatest(value, group), index, absent), group)
+
+
+def totals(
+    items: Tensor,
+    dim: int | None = None,
+    start: int = 0,
+    rows: int | None = None,
+    mask: Tensor | None = None,
+    once: bool = True,
+) -> Tensor:
+    """float64 [2]: the sum of this rank's items and their number.
+
+    Only the first `rows` of the whole along `dim` count, of which this rank's begin at `start` (the rest is padding), and
+    only where `mask`, of the items' shape, is true. `once` is False on a rank whose items are counted on another.
+    """
+    items = items.detach().to(torch.float64)
+    if dim is not None and rows is not None:
+        real = min(max(rows - start, 0), items.shape[dim])
+        items = items.narrow(dim, 0, real)
+        mask = None if mask is None else mask.narrow(dim, 0, real)
+    number = items.new_tensor(items.numel()) if mask is None else mask.sum().to(torch.float64)
+    total = items.sum() if mask is None else items.where(mask, 0.0).sum()
+    return torch.stack((total, number if once else torch.zeros_like(number)))
+
+
