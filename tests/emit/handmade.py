@@ -28,8 +28,8 @@ train { loss = sum(model(x)) }
 """
 
 BATCH, INPUT, HIDDEN = (Dim(name, size) for name, size in (("batch", 16), ("input", 32), ("hidden", 16)))
-B, I, H = Factor("batch", 16), Factor("input", 32), Factor("hidden", 16)
-MATMUL = factor_rule((B, I, H), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), ((0,), (1,)))
+B, C, H = Factor("batch", 16), Factor("input", 32), Factor("hidden", 16)
+MATMUL = factor_rule((B, C, H), (((0,), (1,)), ((1,), (2,))), (((0,), (2,)),), ((0,), (1,)))
 RELU = factor_rule((B, H), (((0,), (1,)),), (((0,), (1,)),))
 SUM = factor_rule((B, H), (((0,), (1,)),), ((),), ((0,),))
 

@@ -1,0 +1,47 @@
+"""The plans whose emitted programs are kept as goldens: each an example under one of its strategies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardlang import driver
+from shardlang.emit.emit import emit
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).resolve().parent / "golden"
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example, one of its strategies ("" for the first) and a number of ranks."""
+
+    program: str
+    strategy: str
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        return "_".join(part for part in (self.program, self.strategy, str(self.ranks)) if part)
+
+    @property
+    def golden(self) -> Path:
+        return GOLDEN / f"{self.name}.py"
+
+
+CASES = (
+    Case("quickstart", "propagated", 8),
+    Case("operator_parallel", "mixed", 8),
+    Case("dense_chain", "rows_then_columns", 4),
+    Case("dense_chain", "named", 4),
+    Case("digits", "data_parallel", 8),
+    Case("digits", "tensor_parallel", 8),
+    Case("digits", "both", 8),
+    Case("digits", "sharded", 8),
+    Case("mnist_ddp", "ddp", 2),
+)
+
+
+def emitted(case: Case) -> str:
+    """The main.py of a case, by the same road as `shardc compile`."""
+    return emit(driver.planned(ROOT / "examples" / f"{case.program}.shard", case.strategy, case.ranks))["main.py"]

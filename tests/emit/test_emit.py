@@ -1,0 +1,134 @@
+"""Parts of the emitter on plans and layouts made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.emit import emit
+from shardlang.emit.lines import Block, Line, block_text, call_text, literal, split_items
+from shardlang.emit.moves import moved_axes, permute_sources
+from shardlang.emit.names import attribute, form_names, identifier
+from shardlang.emit.sizes import Groups
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Axis, Mesh
+from tests.emit.handmade import quickstart_plan
+
+
+def test_a_pending_product_says_so_and_its_shards_bear_the_name() -> None:
+    text = emit(quickstart_plan())["main.py"]
+    assert (
+        """\
+    # quickstart.shard:5  h = x @ w
+    h_pending = x @ p.w                          # f32[8, 16]  [batch@a, hidden] +b
+    h = rt.reduce_scatter(h_pending, 1, mesh.b)  # f32[8, 4]  [batch@a, hidden@b]
+"""
+        in text
+    )
+
+
+def test_no_absolute_path_gets_into_the_program() -> None:
+    assert emit(quickstart_plan("/home/someone/quickstart.shard")) == emit(quickstart_plan("quickstart.shard"))
+
+
+def test_a_program_without_train_cannot_be_emitted() -> None:
+    plan = quickstart_plan()
+    with pytest.raises(InternalError, match="train"):
+        emit(replace(plan, program=replace(plan.program, training=None)))
+
+
+def test_a_form_is_never_named_like_another() -> None:
+    plan = quickstart_plan()
+    h = plan.graph.values[2]
+    values = (*plan.graph.values[:2], replace(h, path="a.h"), replace(h, id=3, path="b.h"), plan.graph.values[4])
+    names = form_names(replace(plan, graph=replace(plan.graph, values=values)))
+    assert len(set(names.values())) == len(names)
+    assert names[3, -1] == "b_h"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("h", "h"),
+        ("h:1", "h_1"),
+        ("blocks[3].lambda", "blocks_3_lambda"),
+        ("lambda", "lambda_"),
+        ("rt", "rt_"),
+        ("3d", "_3d"),
+    ],
+)
+def test_identifier(text: str, name: str) -> None:
+    assert identifier(text) == name
+
+
+def test_attribute() -> None:
+    assert attribute("p", "blocks[3].fc1.weight") == "p.blocks[3].fc1.weight"
+    assert attribute("p", "lambda.weight") == 'getattr(p, "lambda").weight'
+
+
+def test_groups_are_written_and_listed() -> None:
+    groups = Groups((Mesh((Axis("dp", 2), Axis("in", 2), Axis("mp", 2))),))
+    assert [groups.text(axes) for axes in ((), ("dp",), ("in",), ("mp", "dp"))] == [
+        "",
+        "mesh.dp",
+        'mesh["in"]',
+        'mesh["mp", "dp"]',
+    ]
+    groups.note_text('x = rt.softmax(h, 1, mesh.mp) + f(mesh["dp", "mp"])')
+    assert groups.listed(0) == [("dp",), ("in",), ("mp",), ("dp", "mp"), ("mp", "dp")]
+
+
+def _moved(source: Layout, target: Layout, mesh: Mesh) -> list[int]:
+    """The rank that each rank receives from, by the emitted sources."""
+    axes = moved_axes(source, target, mesh)
+    sources = permute_sources(source, target, axes, mesh)
+    found = [-1] * mesh.size
+    for members in mesh.groups(axes):
+        for index, rank in enumerate(members):
+            found[rank] = members[sources[index]]
+    return found
+
+
+def _block(layout: Layout, rank: int, mesh: Mesh) -> tuple[int, ...]:
+    def number(axes: tuple[str, ...]) -> int:
+        total = 0
+        for axis in axes:
+            total = total * mesh.axis_size(axis) + mesh.coordinate(rank, axis)
+        return total
+
+    return tuple(number(axes) for axes in layout.dims)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (Layout((("a", "b"), ())), Layout((("b", "a"), ()))),
+        (Layout((("a",), ())), Layout((("c",), ()))),
+        (Layout((("a",), ("c",))), Layout((("c",), ("a",)))),
+        (Layout((("a", "b"), ()), ("c",)), Layout((("c", "b"), ()), ("a",))),
+        (Layout((("b", "a"), ("c",))), Layout((("c", "b"), ("a",)))),
+    ],
+)
+def test_a_permutation_brings_each_rank_its_block(source: Layout, target: Layout) -> None:
+    mesh = Mesh((Axis("a", 2), Axis("b", 3), Axis("c", 2)))
+    for rank, giver in enumerate(_moved(source, target, mesh)):
+        assert _block(source, giver, mesh) == _block(target, rank, mesh)
+
+
+def test_lines_are_wrapped_and_comments_aligned() -> None:
+    long = f"y = rt.f({', '.join(f'argument_number_{i}' for i in range(9))})"
+    text = block_text(Block("a.shard:1  y", [Line("a = 1", "one"), Line("bb = 2", "two"), Line(long, "f32[]")]))
+    assert text.splitlines()[1:3] == ["    a = 1   # one", "    bb = 2  # two"]
+    assert text.splitlines()[3] == "    y = rt.f("
+    assert text.splitlines()[-1] == "    )  # f32[]"
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_literals() -> None:
+    assert literal(("normal", 0.01)) == '("normal", 0.01)'
+    assert literal((("b",), ())) == '(("b",), ())'
+    assert literal({"path": 'a"b'}) == '{"path": "a\\"b"}'
+    assert split_items('a, f(b, c), "d, e"') == ["a", "f(b, c)", '"d, e"']
+    assert call_text("f", ["a", "b"]) == "f(a, b)"

@@ -1,0 +1,58 @@
+"""Each golden is what is emitted today, is Python, and calls only what the runtime and torch have."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.emit.cases import CASES, ROOT, Case, emitted
+
+by_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+
+
+@by_case
+def test_golden(case: Case) -> None:
+    assert emitted(case) == case.golden.read_text(), "run `python -m tests.emit.bless` and review the difference"
+
+
+@by_case
+def test_golden_is_well_formed(case: Case) -> None:
+    text = case.golden.read_text()
+    compile(text, case.golden.name, "exec")
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+@by_case
+def test_every_called_name_exists(case: Case) -> None:
+    import torch
+    import torch.nn.functional as F
+
+    from shardlang import runtime as rt
+
+    homes = {"rt": rt, "torch": torch, "F": F}
+    for home, name in _attributes(ast.parse(case.golden.read_text())):
+        if home in homes:
+            assert hasattr(homes[home], name), f"{home}.{name}"
+
+
+def _attributes(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.value.id, node.attr
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_the_same_bytes_whatever_the_hash_seed(seed: str) -> None:
+    case = next(c for c in CASES if c.name == "digits_both_8")
+    arguments = f"{case.program!r}, {case.strategy!r}, {case.ranks}"
+    program = f"from tests.emit.cases import *; print(emitted(Case({arguments})), end='')"
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert run.stdout == case.golden.read_text()
