@@ -14,7 +14,7 @@ from shardlang.syntax import ast
 from shardlang.syntax.build import Builder
 from shardlang.syntax.literals import number, string
 from shardlang.syntax.tables import KEPT, RESERVED, Tables
-from shardlang.syntax.tokens import Token
+from shardlang.syntax.tokens import Token, begins_item
 
 # Levels of nodes within one another. Later passes recurse, a few frames a level, and Python allows 1,000 frames.
 DEEPEST = 150
@@ -51,7 +51,7 @@ class Automaton:
             kind = token[0]
             row = actions[states[-1]]
             step = row.get(kind)
-            if step is None and kind in keywords:
+            if step is None and kind in keywords and not begins_item(self.source.text, token):
                 kind = "NAME"
                 step = row.get(kind)
             if step is None:

@@ -15,7 +15,7 @@ from shardlang.source import Span
 from shardlang.syntax.automaton import DEEPEST, Automaton
 from shardlang.syntax.mistakes import MISTAKES
 from shardlang.syntax.tables import END, Tables
-from shardlang.syntax.tokens import ITEM, NEWLINE, Token, Tokens
+from shardlang.syntax.tokens import NEWLINE, Token, Tokens, begins_item
 
 MOST_MISTAKES = 100
 # What to call groups of terminals in "X may stand here", the first that all of the group are allowed.
@@ -51,7 +51,7 @@ class Recovery:
             return self._resume(automaton, self._skip_statement(token, False))
         if bracket := self._lost_bracket(token):
             return self._close_bracket(automaton, token, bracket)
-        if token[0] == END or (token[0] != NEWLINE and self._is_item(token) and len(automaton.states) > 3):
+        if token[0] == END or (token[0] != NEWLINE and begins_item(self.text, token) and len(automaton.states) > 3):
             if self._open_brace(automaton) is not None:
                 return self._close_braces(automaton, token)
         self._explain(automaton, token)
@@ -119,10 +119,10 @@ class Recovery:
         self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), "write `}` on a line of its own after the block")
         while self._open_brace(automaton) is not None:
             self._cut(automaton)
-            if not self._feed(automaton, ("RBRACE", token[1], token[1])):
+            closing = [("RBRACE", token[1], token[1]), (NEWLINE, token[1], token[1])]
+            if not all(self._feed(automaton, missing) for missing in closing):
+                self._cut(automaton)
                 automaton.cut(1)
-        if token[0] != END:
-            self._feed(automaton, (NEWLINE, token[1], token[1]))
         return token
 
     def _feed(self, automaton: Automaton, token: Token) -> bool:
@@ -151,14 +151,10 @@ class Recovery:
             return next(self.stream)
         return token
 
-    def _is_item(self, token: Token) -> bool:
-        start = token[1]
-        return (start == 0 or self.text[start - 1] == "\n") and ITEM.match(self.text, start) is not None
-
     def _skip_statement(self, token: Token, first: bool) -> Token:
         """The newline or closing brace that ends the statement in which `token` stands, blocks that it opens skipped."""
         braces = 0
-        while token[0] != END and not (self._is_item(token) and not first):
+        while token[0] != END and not (begins_item(self.text, token) and not first):
             if braces == 0 and token[0] in (NEWLINE, "RBRACE"):
                 break
             braces += (token[0] == "LBRACE") - (token[0] == "RBRACE")
@@ -168,8 +164,8 @@ class Recovery:
 
     def _skip_to_item(self, token: Token) -> Token:
         """The next item in column 0, or the end."""
-        token = next(self.stream) if token[0] != END and not (self._is_item(token) and token[1] > 0) else token
-        while token[0] != END and not self._is_item(token):
+        token = next(self.stream) if token[0] != END and not (begins_item(self.text, token) and token[1] > 0) else token
+        while token[0] != END and not begins_item(self.text, token):
             token = next(self.stream)
         return token
 

@@ -97,28 +97,44 @@ def build(grammar: str) -> str:
 
     made = lark.Lark(grammar, parser="lalr", start=list(STARTS), maybe_placeholders=False)
     table = made.parser.parser._parse_table  # type: ignore[attr-defined]
-    numbers = {rule: n for n, rule in enumerate(made.rules)}
+    # Numbers that depend on the grammar alone: lark's own differ from run to run.
+    rules = sorted(made.rules, key=str)
+    numbers = {rule: n for n, rule in enumerate(rules)}
+    terminals = {t.name for t in made.terminals} | {END}
+    order = _reached(table)
     actions: list[dict[str, int]] = []
     gotos: list[dict[str, int]] = []
-    terminals = {t.name for t in made.terminals} | {END}
-    for state in range(len(table.states)):
+    for state in order:
         row = table.states[state]
         actions.append({})
         gotos.append({})
         for name in sorted(row):
             kind, argument = row[name]
-            number = -1 - numbers[argument] if kind.name == "Reduce" else int(argument)
+            number = -1 - numbers[argument] if kind.name == "Reduce" else order[argument]
             (actions if name in terminals else gotos)[-1][name] = number
     data = {
-        "productions": [_production(rule) for rule in made.rules],
+        "productions": [_production(rule) for rule in rules],
         "actions": _shared(actions),
         "gotos": _shared(gotos),
-        "starts": dict(table.start_states),
-        "ends": dict(table.end_states),
+        "starts": {start: order[table.start_states[start]] for start in STARTS},
+        "ends": {start: order[table.end_states[start]] for start in STARTS},
         **_terminals(made.terminals),
     }
     lines = (f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in data.items())
     return "{" + ",\n".join(lines) + "}\n"
+
+
+def _reached(table: Any) -> dict[Any, int]:
+    """The number of each state, in the order of a walk from the start states by the names of symbols."""
+    order = {table.start_states[start]: n for n, start in enumerate(STARTS)}
+    waiting = list(order)
+    for state in waiting:
+        for name in sorted(table.states[state]):
+            kind, target = table.states[state][name]
+            if kind.name == "Shift" and target not in order:
+                order[target] = len(order)
+                waiting.append(target)
+    return order
 
 
 def _shared(rows: list[dict[str, int]]) -> list[Any]:

@@ -25,6 +25,12 @@ _COMMENT = re.compile(r"#[^\n\r]*+")
 _WRONG = re.compile(r'"[^\n]*|[^\x00-\x7f]+|.', re.DOTALL)
 
 
+def begins_item(text: str, token: Token) -> bool:
+    """Whether the token is an item's keyword in column 0."""
+    start = token[1]
+    return (start == 0 or text[start - 1] == "\n") and ITEM.match(text, start) is not None
+
+
 @dataclass
 class Tokens:
     """The tokens of a source, made as they are asked for; `open` holds the places of the brackets open by then."""
