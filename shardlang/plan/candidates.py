@@ -1,0 +1,130 @@
+"""The assignments an operator may take along one mesh axis, and what each costs by itself.
+
+Legality is section 3 of the layout calculus (specs/layouts.md); which one is taken is propagate.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from shardlang.graph.graph import Kind
+from shardlang.ops.rule import FactorRule, Split
+from shardlang.plan.assignment import Assignment, LayoutTable, legal_products, local_size
+from shardlang.plan.problem import OpClass
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+# A cost is bytes * BYTE + local work: among equal bytes the assignment with least work and memory wins.
+BYTE = 1 << 96
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Candidates:
+    """Assignments of one operator class along one axis, in order of preference among equals.
+
+    operands[i], results[i]: the layouts under each assignment (one tuple for the operand or result). own: costs.
+    idle: the one that leaves the axis unused though another could use it, or -1.
+    """
+
+    kind: OpClass
+    assignments: tuple[Assignment, ...]
+    operands: tuple[tuple[Layout, ...], ...]
+    results: tuple[tuple[Layout, ...], ...]
+    own: tuple[int, ...]
+    idle: int
+
+
+def initial(kind: OpClass) -> Assignment:
+    """What the demand fixes, and nothing else split."""
+    rule, demand = kind.rule, kind.demand
+    if demand is None:
+        return Assignment(((),) * len(rule.factors), mesh=kind.mesh)
+    return Assignment(
+        tuple(axes or () for axes in demand.factors),
+        tuple((axis, 0) for axis in demand.through),
+        demand.replicated,
+        demand.mesh,
+    )
+
+
+def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tuple[Assignment, ...]:
+    """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule has settled it."""
+    demand = kind.demand
+    settled = axis in given.split_axes() or any(a == axis for a, _ in given.through)
+    if settled or (demand is not None and demand.complete):
+        return (given,)
+    splits = [a for a in _splits(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh)]
+    through = [replace(given, through=(*given.through, (axis, i))) for i in range(len(kind.rule.through))]
+    return (*splits, given, *through)
+
+
+def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator[Assignment]:
+    size = mesh.axis_size(axis)
+    # Among equals a dim that is not cut yet comes first.
+    for f, factor in sorted(enumerate(kind.rule.factors), key=lambda x: bool(given.factors[x[0]])):
+        fixed = kind.demand is not None and kind.demand.factors[f] is not None
+        mine = given.factors[f]
+        if fixed or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
+            continue
+        for at in range(len(mine), -1, -1):
+            axes = (*mine[:at], axis, *mine[at:])
+            yield replace(given, factors=(*given.factors[:f], axes, *given.factors[f + 1 :]))
+
+
+def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: LayoutTable, idle: int) -> Candidates:
+    """Assignments with their layouts and own costs."""
+    layouts = [table.layouts(kind.rule, a) for a in assignments]
+    result = kind.demand.result if kind.demand else None
+    results = [(result, *x.results[1:]) if result else x.results for x in layouts]
+    return Candidates(
+        kind,
+        assignments,
+        tuple(tuple(x.operands[i] for x in layouts) for i in range(len(kind.operands))),
+        tuple(tuple(x[i] for x in results) for i in range(len(kind.results))),
+        tuple(own_cost(kind, a, table) for a in assignments),
+        idle,
+    )
+
+
+def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
+    """What an assignment costs whatever its neighbours do: statistics, its parameters' gradients, and work."""
+    mesh = table.meshes[assignment.mesh]
+    operands = table.layouts(kind.rule, assignment).operands
+    cost = sum(sum(x[2:]) for x in statistics_bytes(kind, assignment, mesh)) * BYTE
+    for tensor, layout in zip(kind.operands, operands, strict=True):
+        if tensor.kind is Kind.PARAM and tensor.gradient and layout.replicated:
+            local = local_size(tensor.shape, layout, mesh) * tensor.itemsize
+            cost += all_reduce_bytes(mesh.degree(layout.replicated), local) * BYTE
+    return cost + work(kind.rule, assignment, mesh)
+
+
+def work(rule: FactorRule, assignment: Assignment, mesh: Mesh) -> int:
+    """Points of the operator's iteration space on one rank."""
+    pairs = zip(rule.factors, assignment.factors, strict=True)
+    return math.prod([-(-f.size // mesh.degree(axes)) if axes else f.size for f, axes in pairs])
+
+
+def all_reduce_bytes(ranks: int, local: int) -> int:
+    """Bytes each rank sends in a ring all-reduce of `local` bytes."""
+    return -(-2 * (ranks - 1) * local // ranks)
+
+
+def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[tuple[int, tuple[str, ...], int, int]]:
+    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward for its statistics (in float32)."""
+    found = []
+    for f, factor in enumerate(kind.rule.factors):
+        axes = assignment.factors[f]
+        if not axes or factor.split is not Split.INSIDE:
+            continue
+        owner = next((i for i, dims in enumerate(kind.rule.operands) if any(f in d for d in dims)), None)
+        if owner is None:
+            continue
+        others = [g for dim in kind.rule.operands[owner] for g in dim if g != f]
+        rest = math.prod([-(-kind.rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
+        each = all_reduce_bytes(mesh.degree(axes), rest * 4)
+        trained = any(t.gradient for t in kind.operands)
+        forward, backward = factor.statistics
+        found.append((f, axes, forward * each, backward * each if trained else 0))
+    return found

@@ -1,0 +1,199 @@
+"""`split` rules -> what they demand of each operator: the most specific rule decides per dim, an axis cuts a tensor once.
+
+Pins and positional rules come from pins.py and positional.py and outrank what is found here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Op
+from shardlang.ops.rule import Split
+from shardlang.plan.demand import Demand
+from shardlang.plan.divisibility import Axes
+from shardlang.plan.factors import Run, dim_runs, spread
+from shardlang.plan.problem import LEAF
+from shardlang.plan.rules import SplitRule
+from shardlang.plan.selection import Specificity
+from shardlang.source import Span
+from shardlang.types.dim import Dim, TensorType
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Claim:
+    """The rule that decides a dim's axes at one operator."""
+
+    rule: SplitRule
+    dim: Dim
+    rank: Specificity
+
+    @property
+    def span(self) -> Span:
+        return self.rule.dims[self.dim]
+
+
+@dataclass(eq=False, slots=True)
+class Wish:
+    """A run of factors and the claims on its dims, as they stand; `axes[i]` of claim i lose what others keep."""
+
+    run: Run
+    claims: list[Claim | None]
+    axes: list[tuple[str, ...]]
+
+
+@dataclass
+class Claims:
+    """Asks every operator; remembers answers by rule, types and covering rules."""
+
+    graph: Graph
+    splits: list[SplitRule]
+    axes: Axes
+    sink: Sink
+    by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
+    used: set[tuple[SplitRule, Dim]] = field(default_factory=set)
+    _known: dict[tuple[object, ...], tuple[Demand | None, Span | None]] = field(default_factory=dict)
+    _plain: dict[TensorType, bool] = field(default_factory=dict)
+    _scoped: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        for rule in self.splits:
+            for dim in rule.dims:
+                self.by_dim.setdefault(dim, []).append(rule)
+        self._scoped = frozenset(v for r in self.splits if r.scope is not None for v in r.scope.values)
+
+    def demand(self, op: Op) -> tuple[Demand | None, Span | None]:
+        """What `split` rules demand of an operator, and the rule to show for it."""
+        values = self.graph.values
+        types = tuple([values[v].type for v in (*op.operands, *op.results)])
+        if all([self._untouched(t) for t in types]):
+            return None, None
+        covered = tuple(
+            v for v in (*op.results, *op.operands)
+            if v in self._scoped and (v in op.results or values[v].kind in LEAF)
+        )  # fmt: skip
+        scoped = [r.rank(covered) for r in self.splits if r.scope is not None] if covered else []
+        key = (op.rule, types, *scoped)
+        if key not in self._known:
+            self._known[key] = self._decide(op, types, covered)
+        return self._known[key]
+
+    def _untouched(self, type: TensorType) -> bool:
+        known = self._plain.get(type)
+        if known is None:
+            known = self._plain[type] = not any(d in self.by_dim for term in type.dims for d in term)
+        return known
+
+    def _decide(self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]) -> tuple[Demand | None, Span | None]:
+        wishes: dict[tuple[int, ...], Wish] = {}
+        for _, run in dim_runs(op.rule, types):
+            if run.factors not in wishes and any(d in self.by_dim for d in run.dims):
+                claims = [self._claim(d, covered) for d in run.dims]
+                if any(claims):
+                    wishes[run.factors] = Wish(run, claims, [c.rule.axes if c else () for c in claims])
+        if not wishes:
+            return None, None
+        self._settle(op, types, list(wishes.values()))
+        factors: list[tuple[str, ...] | None] = [None] * len(op.rule.factors)
+        for wish in wishes.values():
+            self._apply(op, wish, factors)
+        span = next(c.rule.span for w in wishes.values() for c in w.claims if c)
+        if all(f is None for f in factors):
+            return None, None
+        return Demand(tuple(factors)), span
+
+    def _claim(self, dim: Dim, covered: tuple[int, ...]) -> Claim | None:
+        """The most specific rule on a dim; two that differ are an error."""
+        best: Claim | None = None
+        for rule in self.by_dim.get(dim, ()):
+            rank = rule.rank(covered)
+            if rank is None:
+                continue
+            if best is None or rank > best.rank:
+                best = Claim(rule, dim, rank)
+            elif rank == best.rank and (rule.axes, rule.yields) != (best.rule.axes, best.rule.yields):
+                self.sink.report(
+                    "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "this rule",
+                    labels=[(best.span, "and this one are equally specific")],
+                    help="keep one of them, or narrow one with `at`",
+                )  # fmt: skip
+        if best is not None:
+            self.used.add((best.rule, dim))
+        return best
+
+    def _settle(self, op: Op, types: tuple[TensorType, ...], wishes: list[Wish]) -> None:
+        """Each axis goes to one claim: to those that do not give way, then to the most specific."""
+        claimed: dict[str, list[tuple[Wish, int, Claim]]] = {}
+        for wish in wishes:
+            for i, claim in enumerate(wish.claims):
+                for axis in wish.axes[i]:
+                    if claim is not None:
+                        claimed.setdefault(axis, []).append((wish, i, claim))
+        for axis, claims in claimed.items():
+            if len(claims) < 2:
+                continue
+            firm = [c for c in claims if axis not in c[2].rule.yields] or claims
+            top = max(c[2].rank for c in firm)
+            winners = [c for c in firm if c[2].rank == top]
+            if len(winners) > 1:
+                self._report_twice(op, types, axis, winners[0][2], winners[1][2])
+            for wish, i, claim in claims:
+                if claim is not winners[0][2]:
+                    wish.axes[i] = tuple(a for a in wish.axes[i] if a != axis)
+
+    def _report_twice(self, op: Op, types: tuple[TensorType, ...], axis: str, one: Claim, two: Claim) -> None:
+        ids = (*op.operands, *op.results)
+        where = next(
+            ((v, t) for v, t in zip(ids, types, strict=True) if _holds(t, one.dim, two.dim)), (op.results[0], types[-1])
+        )
+        value, type = self.graph.values[where[0]], where[1]
+        if one.dim is two.dim:
+            self.sink.report(
+                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is ambiguous", one.span, "",
+                labels=[(value.span, "here")],
+                help=f"pin the value instead: `at {value.path}: [{one.dim.name}@{axis}, {one.dim.name}]`",
+            )  # fmt: skip
+            return
+        self.sink.report(
+            "SH310", f"axis `{axis}` would cut two dims of `{value.path}`: `{one.dim.name}` and `{two.dim.name}`",
+            two.span, f"`{two.dim.name}` over `{axis}`", labels=[(one.span, f"`{one.dim.name}` over `{axis}`")],
+            help=f"let one give way (`{axis}?`), or give it another axis",
+        )  # fmt: skip
+
+    def _apply(self, op: Op, wish: Wish, factors: list[tuple[str, ...] | None]) -> None:
+        """Checks that the axes fit the dims and writes them to the factors."""
+        axes: list[str] = []
+        used_up = True
+        for dim, claim, mine in zip(wish.run.dims, wish.claims, wish.axes, strict=True):
+            if claim is None:
+                used_up = used_up and dim.size == 1
+                continue
+            mine = self.axes.fitting(dim, mine, claim, self.sink)
+            if mine and not used_up and not self._minor(wish, dim, mine, claim):
+                mine = ()
+            degree = self.axes.degree(mine)
+            used_up = used_up and (degree is None or degree == dim.size)
+            axes += mine
+        sizes = self.axes.sizes
+        for f, given in spread(op.rule, wish.run.factors, tuple(axes), sizes).items():
+            whole = op.rule.factors[f].split is Split.WHOLE
+            factors[f] = () if whole else self.axes.refined(given)
+
+    def _minor(self, wish: Wish, dim: Dim, axes: tuple[str, ...], claim: Claim) -> bool:
+        degree = self.axes.degree(axes)
+        if degree is None or degree == 1:
+            return True
+        major = " * ".join(d.name for d in wish.run.dims[: wish.run.dims.index(dim)])
+        self.sink.report(
+            "SH305", f"`{dim.name}` is the minor factor of `{' * '.join(d.name for d in wish.run.dims)}` and cannot be cut alone",
+            claim.span, f"over `{', '.join(axes)}`",
+            help=f"split `{major}` instead, or use up `{major}` ({math.prod(d.size or 1 for d in wish.run.dims[: wish.run.dims.index(dim)])}) first",
+        )  # fmt: skip
+        return False
+
+
+def _holds(type: TensorType, one: Dim, two: Dim) -> bool:
+    dims = [d for term in type.dims for d in term]
+    return dims.count(one) > 1 if one is two else one in dims and two in dims
+

@@ -1,0 +1,57 @@
+"""What rules demand of one operator, as the planner reads it. Made by strategy.py and its parts; nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardlang.source import Span
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`factors[f]`: the axes a rule gives factor f, or None where none speaks of it. `complete`: nothing else is split.
+
+    through: axes along which a sum stays pending (`+mp` on a sum of sums). replicated: axes pinned as R (`^mp`).
+    result: a layout that the first result is converted to at once (`shard .. -> ..`). chosen: "shard", "pin" or "split".
+    """
+
+    factors: tuple[tuple[str, ...] | None, ...]
+    complete: bool = False
+    through: tuple[str, ...] = ()
+    replicated: tuple[str, ...] = ()
+    result: Layout | None = None
+    mesh: int = 0
+    chosen: str = "split"
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroRule:
+    """`zero LEVEL over AXES`."""
+
+    level: int
+    axes: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class ResolvedStrategy:
+    """A strategy on a rank count: meshes and what its rules demand, all checked.
+
+    `meshes`: without axes of size 1, so layouts never name one; empty where `ranks` is None. demands: op id -> demand.
+    places: op id -> the rule to show. stored: value id (param, state, data) -> layout demanded of it by a pin.
+    zero: param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity (`id`-free: the Dim).
+    """
+
+    name: str
+    ranks: int | None
+    meshes: tuple[Mesh, ...]
+    demands: Mapping[int, Demand]
+    places: Mapping[int, Span] = field(default_factory=dict)
+    stored: Mapping[int, Layout] = field(default_factory=dict)
+    zero: Mapping[int, ZeroRule] = field(default_factory=dict)
+    uneven: frozenset[object] = frozenset()
+    bucket_bytes: int = 25_000_000
+    strict: bool = False

@@ -1,0 +1,76 @@
+"""The dims of an operator's tensors against the factors of its rule: which factors a dim's axes fall to.
+
+A rule knows dims as its own model does; the graph's types hold the dims that strategies name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardlang.ops.rule import DimFactors, FactorRule
+from shardlang.types.dim import Dim, TensorType, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring dims of one tensor dim and the factors they are made of: equal products, both major first."""
+
+    dims: Term
+    factors: DimFactors
+
+
+def runs(rule: FactorRule, term: Term, factors: DimFactors) -> Iterator[Run]:
+    """The shortest pieces of a tensor dim on which dims and factors agree; none where they never do."""
+    if len(term) == len(factors):
+        sizes_agree = all(d.size == rule.factors[f].size for d, f in zip(term, factors, strict=True))
+        if sizes_agree:
+            yield from (Run((d,), (f,)) for d, f in zip(term, factors, strict=True))
+            return
+    dims: list[Dim] = []
+    mine: list[int] = []
+    left, right, waiting = 1, 1, list(factors)
+    for dim in term:
+        dims.append(dim)
+        left *= dim.size or 1
+        while waiting and right < left:
+            f = waiting.pop(0)
+            mine.append(f)
+            right *= rule.factors[f].size
+        if left == right and mine:
+            yield Run(tuple(dims), tuple(mine))
+            dims, mine, left, right = [], [], 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operator meets a dim: operand (or, from len(operands) on, result) and tensor dim."""
+
+    tensor: int
+    dim: int
+
+
+def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[tuple[Place, Run]]:
+    """All runs of an operator's operands, then results."""
+    for t, (dims, type) in enumerate(zip((*rule.operands, *rule.results), types, strict=True)):
+        for d, (factors, term) in enumerate(zip(dims, type.dims, strict=True)):
+            if factors:
+                for run in runs(rule, term, factors):
+                    yield Place(t, d), run
+
+
+def spread(rule: FactorRule, factors: DimFactors, axes: tuple[str, ...], sizes: Mapping[str, int | None]) -> dict[int, tuple[str, ...]]:
+    """Axes of a run, major first, over its factors: each axis to the first factor that has room for it."""
+    found: dict[int, list[str]] = {f: [] for f in factors}
+    room = {f: rule.factors[f].size for f in factors}
+    at = 0
+    for axis in axes:
+        size = sizes.get(axis) or 1
+        while at < len(factors) - 1 and room[factors[at]] % size:
+            at += 1
+        f = factors[at]
+        found[f].append(axis)
+        room[f] = max(1, room[f] // size)
+        if room[f] == 1 and at < len(factors) - 1:
+            at += 1
+    return {f: tuple(a) for f, a in found.items()}

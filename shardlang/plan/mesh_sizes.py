@@ -1,0 +1,139 @@
+"""`mesh dp = auto, mp = 2` and a rank count -> sizes of axes, or what would fit.
+
+Only arithmetic on axes; positional rules' matrices are positional.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+
+@dataclass(frozen=True, slots=True)
+class SizedAxis:
+    """An axis as declared; `size` is None while `auto` waits for a rank count."""
+
+    name: str
+    size: int | None
+    span: Span
+    auto: bool
+
+
+def evaluate(expr: ast.Expr, names: Mapping[str, int | float]) -> int | float | None:
+    """The number an expression of a strategy stands for; None where it has none."""
+    match expr:
+        case ast.Number():
+            return expr.value
+        case ast.Name():
+            return names.get(expr.text)
+        case ast.Unary(op="-"):
+            value = evaluate(expr.operand, names)
+            return None if value is None else -value
+        case ast.Binary():
+            left, right = evaluate(expr.left, names), evaluate(expr.right, names)
+            return None if left is None or right is None else _combine(expr.op, left, right)
+        case _:
+            return None
+
+
+def _combine(op: str, left: int | float, right: int | float) -> int | float | None:
+    match op:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "/" if right:
+            exact = Fraction(left) / Fraction(right)
+            return int(exact) if exact.denominator == 1 else float(exact)
+        case _:
+            return None
+
+
+def declared(mesh: ast.Mesh, statics: Mapping[str, int | float], overrides: Mapping[str, int], sink: Sink) -> list[SizedAxis]:
+    """The axes of a mesh with the sizes that are known without a rank count."""
+    axes: list[SizedAxis] = []
+    known = dict(statics)
+    for axis in mesh.axes:
+        if any(a.name == axis.name.text for a in axes):
+            sink.report("SH319", f"the mesh has two axes `{axis.name.text}`", axis.name.span, help="rename one of them")
+            continue
+        size = overrides.get(axis.name.text)
+        if size is None and axis.size is not None:
+            size = _size(axis, axis.size, known, sink)
+        auto = axis.size is None and axis.name.text not in overrides
+        if size is not None:
+            known[axis.name.text] = size
+        axes.append(SizedAxis(axis.name.text, size, axis.span, auto))
+    autos = [a for a in axes if a.auto]
+    for extra in autos[1:]:
+        sink.report(
+            "SH319", f"axis `{extra.name}` is `auto`, and so is `{autos[0].name}`", extra.span, "",
+            labels=[(autos[0].span, "one axis may be")], help=f"give one of them a size: {extra.name} = 2",
+        )  # fmt: skip
+    return axes
+
+
+def _size(axis: ast.MeshAxis, expr: ast.Expr, names: Mapping[str, int | float], sink: Sink) -> int | None:
+    value = evaluate(expr, names)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    shown = "no number" if value is None else str(value)
+    sink.report(
+        "SH319", f"the size of axis `{axis.name.text}` is {shown}", axis.span, "a whole number from 1 is needed",
+        help=f"{axis.name.text} = auto",
+    )  # fmt: skip
+    return 1
+
+
+def fit(axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink) -> list[SizedAxis] | None:
+    """The axes with `auto` filled in; None after reporting that their product cannot be the rank count."""
+    fixed = math.prod(a.size for a in axes if a.size is not None)
+    auto = next((a for a in axes if a.auto), None)
+    if (auto is None and fixed == ranks) or (auto is not None and ranks % fixed == 0):
+        return [a if a.size is not None else SizedAxis(a.name, ranks // fixed, a.span, True) for a in axes]
+    product = " * ".join(str(a.size) for a in axes if a.size is not None)
+    shown = f"{product} = {fixed}" if "*" in product else str(fixed)
+    if auto is not None:
+        message = f"the mesh is a multiple of {shown} ranks, and {ranks} are given"
+    else:
+        message = f"the mesh has {shown} ranks, and {ranks} are given"
+    sink.report("SH303", message, mesh, f"{ranks} ranks cannot be laid out so", help=_offers(axes, ranks, fixed, auto))
+    return None
+
+
+def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | None) -> list[str]:
+    """What to type: another size of one axis, or another rank count."""
+    found = []
+    for axis in axes:
+        if axis.size is None:
+            continue
+        rest = fixed // axis.size
+        if auto is not None:
+            fits = [d for d in divisors(ranks) if ranks % (rest * d) == 0 and d > 1]
+            if fits:
+                found.append(f"`{axis.name}` could be {either(fits)}")
+        elif ranks % rest == 0:
+            found.append(f"`{axis.name} = {ranks // rest}`")
+    return [*found, f"or run on {either([fixed, 2 * fixed]) if auto else fixed} ranks"]
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def either(options: list[int]) -> str:
+    """`1, 2, 4 or 8`; long lists are shortened in the middle."""
+    texts = [str(x) for x in options]
+    if len(texts) > 8:
+        texts = [*texts[:6], "...", texts[-1]]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -1,0 +1,168 @@
+"""A checked program, a strategy and a rank count -> the plan: layouts, conversions, storage and the order of steps.
+
+Rules are resolved by strategy.py, layouts chosen by propagate.py and labels.py, conversions grown by conversions.py.
+"""
+
+from __future__ import annotations
+
+from shardlang.check.program import Program
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Kind
+from shardlang.plan.assignment import Assignment
+from shardlang.plan.candidates import statistics_bytes
+from shardlang.plan.conversions import Placed, Placing
+from shardlang.plan.demand import ResolvedStrategy
+from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.problem import Problem, build
+from shardlang.plan.propagate import propagate
+from shardlang.plan.storage import Stored
+from shardlang.plan.strategy import resolve
+from shardlang.syntax import ast
+
+
+def plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
+    """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
+
+    Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to split.
+    """
+    found, strategy = choose_strategy(program, strategy_name, ranks, sink)
+    resolved = resolve(program, strategy, ranks, sink) if found else None
+    if resolved is None or sink.failed:
+        return None
+    problem = build(program.graph, resolved)
+    chosen, table = propagate(problem)
+    placed = Placing(problem, chosen, table).run()
+    if resolved.strict:
+        report_redistributions(problem, placed, sink)
+    return None if sink.failed else assemble(program, problem, chosen, placed)
+
+
+def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) -> tuple[bool, ast.Strategy | None]:
+    """(True, the strategy or None for none), or (False, None) after reporting."""
+    if name is None:
+        if ranks == 1 or program.strategies:
+            return True, None if ranks == 1 else program.strategies[0]
+        sink.report(
+            "SH302", f"a program without a strategy runs on 1 rank, and {ranks} are given", None,
+            help=f"add a strategy: strategy ddp {{ mesh dp = auto; split {_batch(program)} over dp }}",
+        )  # fmt: skip
+        return False, None
+    for strategy in program.strategies:
+        if strategy.name.text == name:
+            return True, strategy
+    names = [s.name.text for s in program.strategies]
+    near = nearest(name, names)
+    offer = f"did you mean `{near}`?" if near else f"the strategies are {', '.join(names)}" if names else ""
+    sink.report("SH301", f"{program.source.name} has no strategy `{name}`", None, help=offer or "the file has none")
+    return False, None
+
+
+def _batch(program: Program) -> str:
+    return program.graph.batch.name if program.graph.batch else "batch"
+
+
+def assemble(program: Program, problem: Problem, chosen: list[Assignment], placed: Placed) -> Plan:
+    """Everything chosen, as one frozen plan."""
+    strategy = problem.strategy
+    return Plan(
+        program=program,
+        graph=problem.graph,
+        strategy=strategy.name,
+        ranks=strategy.ranks or 1,
+        meshes=problem.meshes,
+        produced=placed.produced,
+        ops=_planned_ops(problem, chosen, placed),
+        conversions=tuple(placed.conversions),
+        params=_params(problem, placed.stored),
+        steps=_steps(problem, placed),
+        bucket_bytes=strategy.bucket_bytes,
+        strict=strategy.strict,
+    )
+
+
+def _planned_ops(problem: Problem, chosen: list[Assignment], placed: Placed) -> tuple[PlannedOp, ...]:
+    demands, uses, produced = problem.strategy.demands, placed.uses, placed.produced
+    inside: dict[tuple[object, Assignment], tuple[tuple[int, tuple[str, ...], int, int], ...]] = {}
+    planned = []
+    for op in problem.graph.ops:
+        assignment, kind = chosen[op.id], problem.classes[op.id]
+        key = (kind, assignment)
+        if key not in inside:
+            inside[key] = tuple(statistics_bytes(kind, assignment, problem.meshes[assignment.mesh]))
+        demand = demands.get(op.id)
+        planned.append(
+            PlannedOp(
+                op.id,
+                assignment.factors,
+                tuple([uses[op.id, i] for i in range(len(op.operands))]),
+                tuple([produced[v] for v in op.results]),
+                inside[key],
+                demand.chosen if demand else "propagated",
+                assignment.mesh,
+            )
+        )
+    return tuple(planned)
+
+
+def _params(problem: Problem, stored: dict[int, Stored]) -> dict[int, ParamPlan]:
+    """Parameters and states; ZeRO cuts over those of its axes along which the stored form is whole."""
+    found = {}
+    for value, form in stored.items():
+        kind = problem.tensors[value].kind
+        if kind not in (Kind.PARAM, Kind.STATE):
+            continue
+        rule = problem.strategy.zero.get(value) if kind is Kind.PARAM else None
+        cut = set(form.layout.split_axes())
+        axes = tuple(a for a in rule.axes if a not in cut) if rule and problem.tensors[value].shape else ()
+        level = rule.level if rule and axes else 0
+        found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes)
+    return found
+
+
+def _steps(problem: Problem, placed: Placed) -> tuple[Step, ...]:
+    """Operators in order, the loss's before the metrics'; each conversion right before the first step that reads it."""
+    done: set[int] = set()
+    steps: list[Step] = []
+    conversions = placed.conversions
+
+    def convert(at: int) -> None:
+        waiting = []
+        while at >= 0 and at not in done:
+            done.add(at)
+            waiting.append(at)
+            at = conversions[at].parent
+        steps.extend(Step("conversion", i) for i in reversed(waiting))
+
+    for section in ("loss", "metric"):
+        for op in problem.graph.ops:
+            if op.section != section:
+                continue
+            for i in range(len(op.operands)):
+                convert(placed.uses[op.id, i].conversion)
+            steps.append(Step("op", op.id))
+    for conversion in conversions:
+        convert(conversion.id)
+    return tuple(steps)
+
+
+def report_redistributions(problem: Problem, placed: Placed, sink: Sink) -> None:
+    """`strict`: a conversion that sends data is an error unless a rule of the strategy fixes the form it makes."""
+    graph, seen = problem.graph, set()
+    for (op, at), use in placed.uses.items():
+        value = graph.values[use.value]
+        demand = problem.strategy.demands.get(op)
+        if use.conversion < 0 or demand is not None or value.id in seen:
+            continue
+        move = placed.conversions[use.conversion].move
+        if not move.forward_bytes:
+            continue
+        seen.add(value.id)
+        sink.report(
+            "SH350",
+            f"`{value.name}` is redistributed ({move.kind.value} over {', '.join(move.axes)}), and the strategy is strict",
+            graph.ops[op].span,
+            "needs it in another layout",
+            labels=[(value.span, f"`{value.name}` is made here")],
+            help=f"ask for it: `at {value.name}: [...]`, or drop `strict`",
+        )

@@ -1,0 +1,112 @@
+"""A graph as the planner sees it: operators in classes of equals, values with shapes, users and what a gradient costs them.
+
+Turns Graph and demands into flat tables; decides nothing. Equal operators share one `OpClass`, which is what makes
+planning a deep model cost what planning one of its layers does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardlang.graph.graph import Graph, Kind
+from shardlang.ops.rule import FactorRule
+from shardlang.plan.demand import Demand, ResolvedStrategy
+from shardlang.types.dim import BYTES, TensorType
+from shardlang.types.mesh import Mesh
+
+LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))
+LOADED = frozenset((Kind.DATA, Kind.CONSTANT))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What conversions of a value depend on. `gradient`: a gradient comes back along this use of it."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    kind: Kind
+    gradient: bool
+    uneven: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpClass:
+    """Operators that plan alike: same rule, tensors and demand."""
+
+    rule: FactorRule
+    operands: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    demand: Demand | None
+    mesh: int
+
+
+@dataclass
+class Problem:
+    """users[v]: (op, operand position). classes[op]. fixed meshes. All indexed by graph ids."""
+
+    graph: Graph
+    meshes: tuple[Mesh, ...]
+    strategy: ResolvedStrategy
+    classes: list[OpClass] = field(default_factory=list)
+    users: list[list[tuple[int, int]]] = field(default_factory=list)
+    shapes: dict[TensorType, tuple[tuple[int, ...], int, frozenset[int]]] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+
+    def describe(self, type: TensorType) -> tuple[tuple[int, ...], int, frozenset[int]]:
+        """Shape, bytes an element, and the dims that may be cut unevenly."""
+        known = self.shapes.get(type)
+        if known is None:
+            loose = self.strategy.uneven
+            uneven = frozenset(i for i, t in enumerate(type.dims) if loose and len(t) == 1 and t[0] in loose)
+            known = self.shapes[type] = (type.shape, BYTES[type.dtype], uneven)
+        return known
+
+
+def build(graph: Graph, strategy: ResolvedStrategy) -> Problem:
+    """The tables of `graph` under `strategy`, whose meshes must be known."""
+    problem = Problem(graph, strategy.meshes, strategy)
+    problem.users = [[] for _ in graph.values]
+    for value in graph.values:
+        shape, itemsize, uneven = problem.describe(value.type)
+        problem.tensors.append(Tensor(shape, itemsize, value.kind, value.gradient, uneven))
+    _classify(problem, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
+    return problem
+
+
+def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
+    known: dict[tuple[object, ...], OpClass] = {}
+    interned: dict[Tensor, Tensor] = {}
+    values = problem.tensors
+    still = [interned.setdefault(t, t) for t in values]
+    plain = [interned.setdefault(x, x) for x in (Tensor(t.shape, t.itemsize, t.kind, False, t.uneven) for t in values)]
+    demands = problem.strategy.demands
+    for op in problem.graph.ops:
+        for at, value in enumerate(op.operands):
+            problem.users[value].append((op.id, at))
+        table = still if op.section == "loss" else plain
+        operands = tuple([table[v] for v in op.operands])
+        results = tuple([table[v] for v in op.results])
+        demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
+        key = (op.rule, *map(id, operands), *map(id, results), demand, mesh)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh)
+        problem.classes.append(found)
+
+
+def _mesh_of_ops(graph: Graph, demands: Mapping[int, Demand]) -> dict[int, int]:
+    """Where rules put operators on several meshes: each other operator is on its first input's, else its first user's."""
+    mesh_of = {op: demand.mesh for op, demand in demands.items()}
+    visible = {op: d.result.mesh if d.result else d.mesh for op, d in demands.items()}
+    for op in graph.ops:
+        if op.id not in mesh_of:
+            near = [visible[graph.producers[v]] for v in op.operands if graph.producers.get(v) in visible]
+            if near:
+                mesh_of[op.id] = visible[op.id] = near[0]
+    for op in reversed(graph.ops):
+        for value in op.operands:
+            producer = graph.producers.get(value)
+            if producer is not None and producer not in mesh_of and op.id in mesh_of:
+                mesh_of[producer] = mesh_of[op.id]
+    return mesh_of

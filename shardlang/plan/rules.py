@@ -1,0 +1,230 @@
+"""The rules of a strategy, sorted by kind, with names looked up: axes, dims and the values that selectors cover.
+
+Reports names and selectors that match nothing, and features that are not there yet. Which rule wins is claims.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph, Kind
+from shardlang.plan.demand import ZeroRule
+from shardlang.plan.mesh_sizes import evaluate
+from shardlang.plan.selection import EVERYWHERE, Scope, Specificity, select
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import Dim
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SplitRule:
+    """`split dims over axes`: axes not yet refined. scope None is the whole model. spans: per dim, its name in the rule."""
+
+    dims: Mapping[Dim, Span]
+    axes: tuple[str, ...]
+    yields: frozenset[str]
+    scope: Scope | None
+    uneven: bool
+    span: Span
+
+    def rank(self, values: tuple[int, ...]) -> Specificity | None:
+        """How specifically the rule covers the closest of `values`; None where it covers none."""
+        if self.scope is None:
+            return EVERYWHERE
+        ranks = [self.scope.values[v] for v in values if v in self.scope.values]
+        return max(ranks) if ranks else None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pin or a positional rule on one value."""
+
+    rule: ast.Pin | ast.Shard
+    rank: Specificity
+
+
+@dataclass
+class Rules:
+    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there."""
+
+    graph: Graph
+    sink: Sink
+    statics: Mapping[str, int | float]
+    axes: dict[str, Span] = field(default_factory=dict)
+    splits: list[SplitRule] = field(default_factory=list)
+    placed: dict[int, Placed] = field(default_factory=dict)
+    zero: dict[int, tuple[Specificity, ZeroRule]] = field(default_factory=dict)
+    bucket: int | None = None
+    strict: bool = False
+
+    def read(self, strategy: ast.Strategy) -> None:
+        for rule in strategy.rules:
+            match rule:
+                case ast.Mesh():
+                    pass
+                case ast.At():
+                    self._at(rule)
+                case _:
+                    self._rule(rule, None)
+
+    def _at(self, at: ast.At) -> None:
+        scope = select(self.graph, at.selectors, self.sink)
+        for rule in at.rules:
+            self._rule(rule, scope)
+
+    def _rule(self, rule: ast.Rule, scope: Scope | None) -> None:
+        match rule:
+            case ast.Split():
+                self._split(rule, scope)
+            case ast.Pin() | ast.Shard():
+                self._place(rule, scope)
+            case ast.Zero():
+                self._zero(rule, scope)
+            case ast.Bucket():
+                self.bucket = int(rule.size.value)
+            case ast.Strict():
+                self.strict = True
+            case ast.Stages() | ast.Microbatches() | ast.Schedule() | ast.Recompute() | ast.Place():
+                self._later(rule)
+            case ast.Mesh() | ast.At():
+                self.sink.report("SH321", "a mesh and further selectors cannot stand inside of `at`", rule.span)
+
+    # --- features to come ---
+
+    def _later(self, rule: ast.Stages | ast.Microbatches | ast.Schedule | ast.Recompute | ast.Place) -> None:
+        match rule:
+            case ast.Stages():
+                what = "`stages`"
+            case ast.Schedule():
+                what = "`schedule`"
+            case ast.Recompute():
+                what = "`recompute`"
+            case ast.Place():
+                if rule.where.text == "device":
+                    return
+                what = f"`place on {rule.where.text}`"
+            case ast.Microbatches():
+                count = evaluate(rule.count, self.statics)
+                if count == 1:
+                    return
+                what = "`microbatches` other than 1"
+        self.sink.report("SH400", f"{what} is not there yet", rule.span, help="leave the rule out")
+
+    # --- names ---
+
+    def axis(self, name: ast.Name) -> bool:
+        """Whether an axis is declared; reports it where not."""
+        if name.text in self.axes:
+            return True
+        near = nearest(name.text, self.axes)
+        known = f"the axes are {', '.join(self.axes)}" if self.axes else f"declare it: mesh {name.text} = auto"
+        self.sink.report(
+            "SH306", f"the mesh has no axis `{name.text}`", name.span,
+            help=f"did you mean `{near}`?" if near else known,
+        )  # fmt: skip
+        return False
+
+    def dim(self, path: ast.DimPath) -> tuple[Dim, ...]:
+        """The dims of a name; reports it where there are none."""
+        found = self.graph.dims.get(path.text, ())
+        if not found:
+            near = nearest(path.text, self.graph.dims)
+            known = sorted(n for n in self.graph.dims if "." not in n)[:12]
+            self.sink.report(
+                "SH307", f"the model has no dim `{path.text}`", path.span,
+                help=f"did you mean `{near}`?" if near else f"its dims are {', '.join(known)}",
+            )  # fmt: skip
+        return tuple(found)
+
+    def _axes(self, names: tuple[ast.Name, ...]) -> tuple[str, ...] | None:
+        good = [self.axis(n) for n in names]
+        texts = tuple(n.text for n in names)
+        for i, name in enumerate(names):
+            if name.text in texts[:i]:
+                self.sink.report("SH310", f"axis `{name.text}` is given twice", name.span, help="write it once")
+                return None
+        return texts if all(good) else None
+
+    # --- rules ---
+
+    def _split(self, rule: ast.Split, scope: Scope | None) -> None:
+        axes = self._axes(tuple(a.name for a in rule.axes))
+        dims: dict[Dim, Span] = {}
+        for path in rule.dims:
+            found = self.dim(path)
+            dims.update((d, path.span) for d in found)
+            if found and scope is not None and scope.values:
+                self._check_used(path, found, scope)
+        if rule.sizes is not None:
+            self.sink.report("SH400", "`sizes` is not there yet", rule.span, help="`uneven` cuts in torch.chunk's sizes")
+        if axes is None or not dims:
+            return
+        yields = frozenset(a.name.text for a in rule.axes if a.yields)
+        self.splits.append(SplitRule(dims, axes, yields, scope, rule.uneven, rule.span))
+
+    def _check_used(self, path: ast.DimPath, dims: tuple[Dim, ...], scope: Scope) -> None:
+        near = [self.graph.values[v] for v in scope.values]
+        ops = [self.graph.producers[v.id] for v in near if v.id in self.graph.producers]
+        inputs = [self.graph.values[v] for op in ops for v in self.graph.ops[op].operands]
+        there = {d for v in (*near, *inputs) for term in v.type.dims for d in term}
+        if not there.intersection(dims):
+            self.sink.report(
+                "SH308", f"nothing that the selector covers has a dim `{path.text}`", path.span,
+                help=f"dims there: {', '.join(sorted({d.name for d in there if not d.literal})[:12])}",
+            )  # fmt: skip
+
+    def _place(self, rule: ast.Pin | ast.Shard, scope: Scope | None) -> None:
+        what = "`shard`" if isinstance(rule, ast.Shard) else "a layout"
+        if scope is None:
+            self.sink.report("SH321", f"{what} needs a place", rule.span, help="at h: ...")
+            return
+        if scope.values and not scope.named:
+            self.sink.report(
+                "SH321", f"{what} is for one value, and the selector names a layer", rule.span,
+                help="name a value of its forward: `at layer.value: ...`",
+            )  # fmt: skip
+        for value, rank in scope.named.items():
+            self._win(value, Placed(rule, rank))
+
+    def _win(self, value: int, new: Placed) -> None:
+        old = self.placed.get(value)
+        if old is None or new.rank > old.rank:
+            self.placed[value] = new
+        elif new.rank == old.rank and _differ(old.rule, new.rule):
+            self.sink.report(
+                "SH309", f"two rules give `{self.graph.values[value].name}` different layouts", new.rule.span, "this one",
+                labels=[(old.rule.span, "and this one are equally specific")], help="keep one of them",
+            )  # fmt: skip
+
+    def _zero(self, rule: ast.Zero, scope: Scope | None) -> None:
+        axes = self._axes(rule.axes)
+        if rule.level.value not in (1, 2, 3):
+            self.sink.report("SH321", f"there is no zero {rule.level.text}", rule.level.span,
+                             help="1 shards optimizer state, 2 gradients too, 3 parameters too")
+            return
+        if axes is None:
+            return
+        zero = ZeroRule(int(rule.level.value), axes, rule.span)
+        covered = scope.values if scope is not None else dict.fromkeys(self.graph.params, EVERYWHERE)
+        params = [v for v in covered if self.graph.values[v].kind is Kind.PARAM]
+        if not params and covered:
+            self.sink.report("SH308", "the selector covers no parameter", rule.span, help="name a layer or a parameter")
+        for value in params:
+            self._zero_wins(value, covered[value], zero)
+
+    def _zero_wins(self, value: int, rank: Specificity, zero: ZeroRule) -> None:
+        old = self.zero.get(value)
+        if old is None or rank > old[0]:
+            self.zero[value] = rank, zero
+        elif rank == old[0] and (old[1].level, old[1].axes) != (zero.level, zero.axes):
+            self.sink.report(
+                "SH309", f"two rules give `{self.graph.values[value].path}` different zero levels or axes", zero.span,
+                "this one", labels=[(old[1].span, "and this one are equally specific")], help="keep one of them",
+            )  # fmt: skip
+
+
+def _differ(a: ast.Pin | ast.Shard, b: ast.Pin | ast.Shard) -> bool:
+    return "".join(a.span.text.split()) != "".join(b.span.text.split())

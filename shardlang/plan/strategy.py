@@ -1,0 +1,208 @@
+"""A strategy and a rank count -> meshes and what its rules demand of each operator, or every mistake in it with what to type.
+
+What does not depend on ranks is checked without them too. Choosing the layouts that no rule fixes is propagate.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardlang.check.program import Program
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Kind
+from shardlang.plan.claims import Claims
+from shardlang.plan.conflicts import check_parameters
+from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
+from shardlang.plan.divisibility import Axes
+from shardlang.plan.factorings import Grouping, group
+from shardlang.plan.mesh_sizes import SizedAxis, declared, fit
+from shardlang.plan.pins import Pins
+from shardlang.plan.positional import Positional, PositionalRules
+from shardlang.plan.rules import Rules
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import Dim
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Axis, Mesh
+
+
+def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
+    """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is checked, and no mesh is made."""
+    if strategy is None:
+        return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
+    before = len(sink.found)
+    resolving = Resolving(program, strategy, ranks, sink)
+    found = resolving.run()
+    return None if len(sink.found) > before and sink.failed else found
+
+
+@dataclass
+class Resolving:
+    """One strategy being resolved."""
+
+    program: Program
+    strategy: ast.Strategy
+    ranks: int | None
+    sink: Sink
+    demands: dict[int, Demand] = field(default_factory=dict)
+    places: dict[int, Span] = field(default_factory=dict)
+    stored: dict[int, Layout] = field(default_factory=dict)
+
+    def run(self) -> ResolvedStrategy:
+        graph = self.program.graph
+        sized = self._mesh()
+        known = {a.name: a.size for a in sized if a.size is not None}
+        rules = Rules(graph, self.sink, {**self.program.statics, **known}, {a.name: a.span for a in sized})
+        rules.read(self.strategy)
+        axes = Axes({a.name: a for a in sized}, self.ranks)
+        positional = self._positional(rules, axes)
+        grouping = self._meshes(sized, positional)
+        axes = Axes(axes.declared, self.ranks, _parts(sized, grouping))
+        self._shards(positional, grouping, axes)
+        self._pins(rules, axes)
+        self._splits(rules, axes)
+        check_parameters(graph, self.demands, self.places, self.sink)
+        return ResolvedStrategy(
+            self.strategy.name.text,
+            self.ranks,
+            _without_units(grouping),
+            self.demands,
+            self.places,
+            self.stored,
+            {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
+            frozenset(d for r in rules.splits if r.uneven for d in r.dims),
+            rules.bucket if rules.bucket is not None else 25_000_000,
+            rules.strict,
+        )
+
+    def _mesh(self) -> list[SizedAxis]:
+        """The declared axes, sized where the ranks allow."""
+        meshes = [r for r in self.strategy.rules if isinstance(r, ast.Mesh)]
+        for extra in meshes[1:]:
+            self.sink.report("SH319", "a strategy has one mesh", extra.span, "", labels=[(meshes[0].span, "the first")],
+                             help="write all axes after the first `mesh`")
+        if not meshes:
+            return []
+        overrides = self.program.axis_overrides.get(self.strategy.name.text, {})
+        axes = declared(meshes[0], self.program.statics, overrides, self.sink)
+        if self.ranks is None:
+            return axes
+        return fit(axes, self.ranks, meshes[0].span, self.sink) or axes
+
+    def _positional(self, rules: Rules, axes: Axes) -> list[Positional]:
+        reader = PositionalRules(self.program.graph, rules, axes, self.sink)
+        found = []
+        for value, placed in rules.placed.items():
+            if isinstance(placed.rule, ast.Shard):
+                read = reader.read(self.program.graph.values[value], placed.rule)
+                if read is not None:
+                    found.append(read)
+        return found
+
+    def _meshes(self, sized: list[SizedAxis], positional: list[Positional]) -> Grouping | None:
+        """The meshes of the strategy; None without ranks or after mistakes."""
+        named = [(a.name, a.size) for a in sized if a.size is not None and a.size > 1]
+        if self.ranks is None or self.sink.failed:
+            return None
+        matrices = [p.matrix(self.ranks) for p in positional if not p.by_name]
+        matrices += [p.output_matrix(self.ranks) for p in positional if _numbers(p)]
+        if not matrices and not named:
+            if self.ranks > 1 and not sized:
+                self.sink.report(
+                    "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and {self.ranks} ranks are given",
+                    self.strategy.name.span, "", help="mesh dp = auto",
+                )  # fmt: skip
+            return Grouping((Mesh(()),), (), ())
+        return group(named, matrices)
+
+    def _shards(self, positional: list[Positional], grouping: Grouping | None, axes: Axes) -> None:
+        counted = [p for p in positional if not p.by_name]
+        outputs = [p for p in positional if _numbers(p)]
+        for rule in positional:
+            op = self.program.graph.ops[rule.op]
+            factors: list[tuple[str, ...]] = [()] * len(op.rule.factors)
+            mesh = 0
+            if rule.by_name:
+                for f, names in rule.named.items():
+                    factors[f] = axes.refined(names)
+            elif grouping is not None:
+                at = counted.index(rule)
+                mesh = grouping.mesh_of[at]
+                for f, names in zip(rule.cuts, grouping.axes_of[at], strict=False):
+                    factors[f] = names
+            result = None
+            if rule.output is not None and grouping is not None:
+                at = len(counted) + outputs.index(rule) if rule in outputs else -1
+                result = _result(rule, grouping, at, axes)
+            self.demands[op.id] = Demand(tuple(factors), True, result=result, mesh=mesh, chosen="shard")
+            self.places[op.id] = rule.span
+
+    def _pins(self, rules: Rules, axes: Axes) -> None:
+        graph = self.program.graph
+        pins = Pins(graph, rules, axes, self.sink)
+        for value, placed in rules.placed.items():
+            if not isinstance(placed.rule, ast.Pin):
+                continue
+            if value in graph.producers:
+                demand = pins.demand(graph.values[value], placed.rule)
+                if demand is not None:
+                    self.demands[graph.producers[value]] = demand
+                    self.places[graph.producers[value]] = placed.rule.span
+            elif graph.values[value].kind is not Kind.CONSTANT:
+                layout = pins.stored(graph.values[value], placed.rule)
+                if layout is not None:
+                    self.stored[value] = layout
+
+    def _splits(self, rules: Rules, axes: Axes) -> None:
+        if not rules.splits:
+            return
+        claims = Claims(self.program.graph, rules.splits, axes, self.sink)
+        for op in self.program.graph.ops:
+            if op.id not in self.demands:
+                demand, span = claims.demand(op)
+                if demand is not None and span is not None:
+                    self.demands[op.id] = demand
+                    self.places[op.id] = span
+        self._report_unused(rules)
+
+    def _report_unused(self, rules: Rules) -> None:
+        """A dim that is declared and that no tensor has."""
+        there: set[Dim] = set()
+        for type in {v.type for v in self.program.graph.values}:
+            there.update(d for term in type.dims for d in term)
+        for rule in rules.splits:
+            by_span: dict[Span, bool] = {}
+            for dim, span in rule.dims.items():
+                by_span[span] = by_span.get(span, False) or dim in there
+            for span in (s for s, used in by_span.items() if not used):
+                self.sink.report("SH308", f"no tensor of the model has the dim `{span.text}`", span,
+                                 help="leave it out of the rule")
+
+
+def _numbers(rule: Positional) -> bool:
+    return rule.output is not None and any(isinstance(c, int) and c > 1 for c in rule.output)
+
+
+def _parts(sized: list[SizedAxis], grouping: Grouping | None) -> Mapping[str, tuple[str, ...]]:
+    """Declared axis -> the mesh's axes that make it up; nothing for axes of size 1."""
+    parts: dict[str, tuple[str, ...]] = {a.name: () for a in sized if a.size == 1}
+    named = [a.name for a in sized if a.size is not None and a.size > 1]
+    if grouping is not None and named:
+        parts.update(zip(named, grouping.axes_of[-1], strict=True))
+    return parts
+
+
+def _without_units(grouping: Grouping | None) -> tuple[Mesh, ...]:
+    if grouping is None:
+        return ()
+    return tuple(Mesh(tuple(Axis(a.name, a.size) for a in m.axes if a.size > 1), m.name) for m in grouping.meshes)
+
+
+def _result(rule: Positional, grouping: Grouping, at: int, axes: Axes) -> Layout:
+    """The layout that `-> (..)` asks for."""
+    assert rule.output is not None
+    if at < 0:
+        return Layout(tuple(axes.refined(c) if isinstance(c, tuple) else () for c in rule.output))
+    names = grouping.axes_of[at][: len(rule.output)]
+    return Layout(tuple(names), mesh=grouping.mesh_of[at])
