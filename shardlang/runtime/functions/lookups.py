@@ -16,7 +16,7 @@ from shardlang.runtime.mesh import world
 
 
 def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
-    """[*ids, width]: rows of `table`, which holds those of the whole from `start`; zeros for rows that are elsewhere."""
+    """[*ids, width]: rows of `table`, which holds the whole's from `start`; zeros for rows that are elsewhere."""
     local = ids - start
     here = (local >= 0) & (local < table.shape[0])
     if table.shape[0] == 0:
@@ -25,7 +25,7 @@ def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
 
 
 def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tensor:
-    """x at `index` along `dim` (an index without that dim picks one); with `start`, x holds a part and the rest gives 0."""
+    """x at `index` along `dim`, picked where the index lacks it. With `start`, x holds a part and the rest gives 0."""
     lacks = index.dim() < x.dim()
     index = index.unsqueeze(dim) if lacks else index
     if start is None:
@@ -48,7 +48,9 @@ def arange(size: int, start: int = 0) -> Tensor:
     return torch.arange(start, start + size, device=world.device)
 
 
-def _masked(x: Tensor, p: float, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int]) -> Tensor:
+def _masked(
+    x: Tensor, p: float, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int]
+) -> Tensor:
     if p == 0:
         return x
     kept = random.uniform(key, shape, whole, offsets, x.device) >= p

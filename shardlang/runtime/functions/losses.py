@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.runtime.functions.statistics import Groups, greatest, summed
+from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 
 
 def _place(label: Tensor, dim: int, start: int, size: int) -> tuple[Tensor, Tensor]:
@@ -32,7 +32,7 @@ class _CrossEntropy(Function):
     def forward(ctx: Any, scores: Tensor, label: Tensor, dim: int, group: Groups, start: int, classes: int,
                 ignore_index: int | None, smoothing: float) -> Tensor:
         place, here = _place(label, dim, start, scores.shape[dim])
-        shifted = scores - greatest(scores.amax(dim, keepdim=True), group)
+        shifted = scores - greatest(extreme(scores, (dim,)), group)
         shares = shifted.exp()
         picked = shifted.gather(dim, place).where(here, 0.0)
         parts = [shares.sum(dim, keepdim=True), picked]

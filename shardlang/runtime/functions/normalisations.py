@@ -1,6 +1,6 @@
 """softmax, log_softmax, layer_norm, rms_norm and batch_norm over dims that lie split: only statistics are reduced.
 
-Each backward is written out: its all-reduces are those of the statistics' duals, joined into one tensor where there are two.
+Each backward is written out: its all-reduces are the duals of the statistics', joined into one where there are two.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.runtime.functions.statistics import Groups, greatest, summed
+from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 
 
 class _Softmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: Groups) -> Tensor:
-        shares = (x - greatest(x.amax(dim, keepdim=True), group)).exp_()
+        shares = (x - greatest(extreme(x, (dim,)), group)).exp_()
         result = shares.div_(summed(shares.sum(dim, keepdim=True), group))
         ctx.save_for_backward(result)
         ctx.dim, ctx.group = dim, group
@@ -33,7 +33,7 @@ class _Softmax(Function):
 class _LogSoftmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: Groups) -> Tensor:
-        shifted = x - greatest(x.amax(dim, keepdim=True), group)
+        shifted = x - greatest(extreme(x, (dim,)), group)
         result = shifted - summed(shifted.exp().sum(dim, keepdim=True), group).log_()
         ctx.save_for_backward(result)
         ctx.dim, ctx.group = dim, group
@@ -104,7 +104,7 @@ def layer_norm(
     eps: float = 1e-5,
     group: Groups = None,
 ) -> Tensor:
-    """x less its mean over its deviation along `dims` of `size` elements in the whole; weight and bias are cut as x is."""
+    """x less its mean, over its deviation, along `dims` of `size` elements in all; weight, bias are cut alike."""
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 

@@ -48,8 +48,19 @@ def least(x: Tensor, group: Groups) -> Tensor:
 
 
 def count(mask: Tensor, group: Groups = None) -> Tensor:
-    """How many items of the whole are true in `mask` [...]; a number without gradient (0 makes a mean NaN, as in torch)."""
-    return summed(mask.sum(), group).to(torch.get_default_dtype())
+    """i64 []: how many items of the whole are true in `mask`; has no gradient (0 makes a mean NaN, as in torch)."""
+    return summed(mask.sum(), group)
+
+
+def extreme(x: Tensor, dims: tuple[int, ...], low: bool = False) -> Tensor:
+    """The greatest (least) local value over `dims`, kept as dims of 1; of an empty shard one that any other beats."""
+    if all(x.shape[d] for d in dims):
+        return x.amin(dims, keepdim=True) if low else x.amax(dims, keepdim=True)
+    shape = [1 if d in dims else size for d, size in enumerate(x.shape)]
+    if x.is_floating_point():
+        return x.new_full(shape, float("inf") if low else float("-inf"))
+    limits = torch.iinfo(x.dtype)
+    return x.new_full(shape, limits.max if low else limits.min)
 
 
 def _all_dims(x: Tensor, dims: Dims) -> tuple[int, ...]:
@@ -62,7 +73,7 @@ class _Extremum(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], group: Groups, low: bool) -> Tensor:
-        local = x.amin(dims, keepdim=True) if low else x.amax(dims, keepdim=True)
+        local = extreme(x, dims, low)
         found = least(local, group) if low else greatest(local, group)
         ties = x == found
         ctx.save_for_backward(ties, summed(ties.sum(dims, keepdim=True).to(x.dtype), group))
@@ -88,15 +99,17 @@ def amin(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
 
 
 def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
-    """The index in the whole of the greatest value along `dim`, the first of equal ones; `start`: the shard's first index."""
-    value, index = x.detach().max(dim)
-    # torch's max may choose any of equal values; argmax the first.
-    index = x.detach().argmax(dim) + start
-    absent = torch.iinfo(torch.int64).max
-    return least(torch.where(value == greatest(value, group), index, absent), group)
+    """i64: the index in the whole of the greatest value along `dim`, the first of equal ones. The shard begins at `start`."""
+    x = x.detach()
+    best = greatest(extreme(x, (dim,)), group)
+    shape = [-1 if d == dim else 1 for d in range(x.dim())]
+    places = torch.arange(start, start + x.shape[dim], device=x.device).view(shape)
+    # A NaN is the greatest, as in torch, and equals nothing.
+    found = torch.where((x == best) | x.isnan(), places, torch.iinfo(torch.int64).max)
+    return least(extreme(found, (dim,), low=True).squeeze(dim), group)
 
 
-def totals(
+def tally(
     items: Tensor,
     dim: int | None = None,
     start: int = 0,
@@ -106,8 +119,8 @@ def totals(
 ) -> Tensor:
     """float64 [2]: the sum of this rank's items and their number.
 
-    Only the first `rows` of the whole along `dim` count, of which this rank's begin at `start` (the rest is padding), and
-    only where `mask`, of the items' shape, is true. `once` is False on a rank whose items are counted on another.
+    Only the first `rows` of the whole along `dim` count (the rest is padding; this rank's begin at `start`), and only
+    where `mask`, of the items' shape, is true. `once` is False on a rank whose items are counted on another.
     """
     items = items.detach().to(torch.float64)
     if dim is not None and rows is not None:

@@ -1,0 +1,69 @@
+"""`rt.main(program)`: what an emitted file does when it is run itself, under torchrun or plainly.
+
+Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc run` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from shardlang.runtime import mesh
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch import FAILED, launch_program, report_alone, takes_cuda
+from shardlang.runtime.logs import Log
+from shardlang.runtime.program import Program
+from shardlang.runtime.train import datasets, require_ranks, run
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Trains on the ranks that the program was compiled for.")
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
+    parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
+    parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
+    parser.add_argument("--log-dir", type=Path, default=Path("logs"), help="a log per rank, where this file forks its ranks")
+    return parser.parse_args()
+
+
+def main(program: Program) -> None:
+    """Runs the program as this process was started; exits with 0, or 3 where the run failed."""
+    options = _arguments()
+    main_file = Path(sys.argv[0]).resolve()
+    program.base = options.base or main_file.parent
+    if "RANK" in os.environ:
+        sys.exit(_one_rank(program, main_file, options))
+    try:
+        code = launch_program(program, main_file, program.ranks, takes_cuda(options.device, program.ranks),
+                              options.log_dir, options.metrics, options.save_weights)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        code = FAILED
+    sys.exit(code)
+
+
+def _one_rank(program: Program, main_file: Path, options: argparse.Namespace) -> int:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    log = Log(sys.stdout if rank == 0 else None, options.metrics if rank == 0 else None)
+    try:
+        require_ranks(program, size)
+        here = int(os.environ.get("LOCAL_RANK", rank))
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        device = torch.device("cuda", here) if takes_cuda(options.device, local) else torch.device("cpu")
+        mesh.connect(rank, size, device)
+        run(program, datasets(program), log, options.save_weights)
+        if size > 1:
+            torch.distributed.barrier()
+    except Exception as error:
+        # One rank speaks for all where all see the same mistake.
+        if rank == 0 or not isinstance(error, RunError):
+            print(report_alone(error, main_file, rank), file=sys.stderr)
+        return FAILED
+    finally:
+        log.end()
+        mesh.disconnect()
+    return 0
