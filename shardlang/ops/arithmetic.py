@@ -58,6 +58,8 @@ def _infer_neg(site: CallSite) -> Inference | None:
     return Inference((type,), unary_rule(type, through=True))
 
 
-register(
-    Operator("neg", (Param("x", "tensor"),), _infer_neg, lambda site: f"-{atom(site.operands[0])}", "The negative of x.")
-)
+def _emit_neg(site: OpSite) -> str:
+    return f"-{atom(site.operands[0])}"
+
+
+register(Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x."))

@@ -32,7 +32,9 @@ def _image(site: CallSite) -> bool:
     return False
 
 
-def _after(site: CallSite, window: Sequence[int | None], stride: Pair, padding: Pair, dilation: Pair) -> list[Term] | None:
+def _after(
+    site: CallSite, window: Sequence[int | None], stride: Pair, padding: Pair, dilation: Pair
+) -> list[Term] | None:
     """The spatial dims that windows leave; None after reporting SH293."""
     result: list[Term] = []
     for i, term in enumerate(site.operands[0].dims[2:]):
@@ -49,12 +51,12 @@ def _after(site: CallSite, window: Sequence[int | None], stride: Pair, padding: 
 
 
 def _report_window(site: CallSite, term: Term, wide: int, padding: int, stride: int) -> None:
-    fact = (
-        f"a stride of {stride}" if stride < 1 else f"a window of {wide} over `{term_text(term)}` with {padding} of padding"
-    )
+    fact = f"a window of {wide} over `{term_text(term)}` with {padding} of padding"
+    fact = f"a stride of {stride}" if stride < 1 else fact
     site.sink.report(
         "SH293", f"`{site.operator.name}` has no place for {fact}", site.span,
-        labels=[(site.spans[0], str(site.operands[0]))], help="a window fits into the padded image, and a stride is 1 or more",
+        labels=[(site.spans[0], str(site.operands[0]))],
+        help="a window fits into the padded image, and a stride is 1 or more",
     )  # fmt: skip
 
 
@@ -95,11 +97,12 @@ def _weight_fits(site: CallSite, x: TensorType, weight: TensorType) -> bool:
         report_shape(site, 1, (weight.dims[0], x.dims[1], *weight.dims[2:]))
         return False
     inner, outer, each = term_size(x.dims[1]), term_size(weight.dims[0]), term_size(weight.dims[1])
-    if None in (inner, outer, each) or (outer or 0) % groups == 0 and inner == (each or 0) * groups:
+    if None in (inner, outer, each) or (groups > 0 and (outer or 0) % groups == 0 and inner == (each or 0) * groups):
         return True
     site.sink.report(
         "SH293", f"`conv2d` cannot make {groups} groups of {inner} channels in and {outer} out", site.span,
-        labels=[(site.spans[1], str(weight))], help="groups divides both; a weight is `[out, in / groups, kernel, kernel]`",
+        labels=[(site.spans[1], str(weight))],
+        help="groups divides both; a weight is `[out, in / groups, kernel, kernel]`",
     )  # fmt: skip
     return False
 
@@ -107,7 +110,7 @@ def _weight_fits(site: CallSite, x: TensorType, weight: TensorType) -> bool:
 def _conv_rule(
     site: CallSite, x: Sequence[Term], weight: Sequence[Term], spatial: Sequence[Term], bias: bool
 ) -> FactorRule:
-    """Batch and output channels split freely, a split of the input channels leaves a sum; with groups no channel splits."""
+    """Batch and output channels split freely, split input channels leave a sum; with groups no channel splits."""
     factors = Factors()
     batch = factors.term(x[0])
     if site.static["groups"] == 1:

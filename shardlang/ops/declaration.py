@@ -1,4 +1,4 @@
-"""An operator is one declaration: signature, shape and factor rule, cost and emitted text. Families register theirs here.
+"""An operator is one declaration: signature, shape and factor rule, cost, emitted text. Families register theirs here.
 
 `infer` gets a `CallSite` (typed operands, evaluated static arguments) and returns an `Inference`, or reports what is
 wrong on `site.sink` and returns None.
@@ -95,7 +95,7 @@ class Operator:
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot, detach).
     random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
     train_only: the operator is the identity on its first operand in `eval` (dropout).
-    reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; then `accumulate`
+    reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out.
     """
 

@@ -1,6 +1,6 @@
 """Operators that work on each element alone: activations, powers, comparisons, where.
 
-Only `abs`-like nonlinearity is here; sums and products of tensors are in arithmetic.py.
+Sums, products and powers of two tensors are in arithmetic.py.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def _infer_gelu(site: CallSite) -> Inference | None:
     approximate = site.static.get("approximate", "none")
     if found is not None and approximate not in ("none", "tanh"):
         site.sink.report(
-            "SH293", f'`gelu` knows no approximation "{approximate}"', site.span, help='`approximate` is "none" or "tanh"'
-        )
+            "SH293", f'`gelu` knows no approximation "{approximate}"', site.span,
+            help='`approximate` is "none" or "tanh"',
+        )  # fmt: skip
         return None
     return found and Inference(found.results, found.rule, {"approximate": approximate})
 

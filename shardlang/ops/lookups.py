@@ -1,4 +1,7 @@
-"""Lookups by index: embedding, gather, one_hot, arange. Over a split dim a rank looks up what it has, and the sum is pending."""
+"""Lookups by index: embedding, gather, one_hot, arange.
+
+Over a split dim a rank looks up what it has, and the sum is pending.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, Mark, quoted, require, sized
-from shardlang.ops.reductions import totals_text
+from shardlang.ops.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
@@ -36,7 +36,7 @@ def _class_dim(site: CallSite) -> int | None:
         f"`{site.operator.name}` needs {quoted(names[1])} to have all dims of {quoted(names[0])} but one, the classes",
         site.span,
         labels=[(site.spans[0], str(scores)), (site.spans[1], f"{label}; it lacks {_listed(lacking)}")],
-        help="a label is the index of a class: `i64` with the dims of the scores, in their order, without the class dim",
+        help="a label is the index of a class: `i64`, with the dims of the scores but the class dim, in their order",
     )
     return None
 
@@ -150,7 +150,7 @@ def _accumulate_class_loss(function: str) -> Callable[[OpSite], str]:
         ignore = site.attrs["ignore_index"]
         mask = "" if ignore is None else f"{atom(site.operands[1])} != {ignore}"
         group = group_text(site, site.rule.operands[0][site.attrs["dim"]]) if function == "nll_loss" else ""
-        return totals_text(site, _local_sum(site, function, "none"), 1, mask, _first_of(group))
+        return tally_text(site, _local_sum(site, function, "none"), 1, mask, _first_of(group))
 
     return accumulate
 
@@ -240,7 +240,7 @@ def _alike(name: str, function: str, doc: str) -> None:
         return f"{_alike_call(site, function, 'sum')} / {math.prod(site.operand_types[0].shape)}"
 
     def accumulate(site: OpSite) -> str:
-        return totals_text(site, _alike_call(site, function, "none"))
+        return tally_text(site, _alike_call(site, function, "none"))
 
     params = (Param("input", "tensor"), Param("target", "tensor"))
     register(Operator(name, params, _infer_alike, emit, doc, reduces="mean", accumulate=accumulate))

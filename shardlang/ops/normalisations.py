@@ -1,4 +1,7 @@
-"""softmax, log_softmax, layer_norm, rms_norm, batch_norm: over a split dim they reduce their statistics, never the dim."""
+"""softmax, log_softmax, layer_norm, rms_norm, batch_norm.
+
+Over a split dim they reduce their statistics; the dim is never gathered.
+"""
 
 from __future__ import annotations
 

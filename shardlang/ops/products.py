@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
@@ -210,9 +209,11 @@ def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> str:
         if right == (result[-1], left[-1]):
             return f"F.linear({x}, {w})"
     lead = left[:-2]
-    if len(left) == len(right) and right[:-2] == lead and result == (*lead, left[-2], right[-1]) and left[-1] == right[-2]:
+    if right[:-2] != lead:
+        return ""
+    if result == (*lead, left[-2], right[-1]) and left[-1] == right[-2]:
         return f"{atom(x)} @ {atom(w)}"
-    if len(left) == len(right) and right[:-2] == lead and result == (*lead, left[-2], right[-2]) and left[-1] == right[-1]:
+    if result == (*lead, left[-2], right[-2]) and left[-1] == right[-1]:
         return f"{atom(x)} @ {atom(w)}.transpose(-2, -1)"
     return ""
 
@@ -243,11 +244,3 @@ register(
         "The sum of products: every dim that the result does not name is contracted.", _flops,
     )
 )  # fmt: skip
-
-_LINEAR = re.compile(r"F\.linear\(([\w.\[\]]+), ([\w.\[\]]+)\)")
-
-
-def fuse_linear(product: str, bias: str) -> str | None:
-    """`F.linear(x, w)` and a bias over its last dim -> `F.linear(x, w, b)`, which adds it in the same kernel."""
-    match = _LINEAR.fullmatch(product)
-    return f"F.linear({match[1]}, {match[2]}, {bias})" if match else None

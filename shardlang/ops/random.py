@@ -1,4 +1,7 @@
-"""dropout and dropout2d: the same elements fall out under every layout, since each draws the number of its global index."""
+"""dropout and dropout2d.
+
+The same elements fall out under every layout, since each draws the number of its global index.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ def _emit(name: str) -> Callable[[OpSite], str]:
 _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
 register(
     Operator("dropout", _PARAMS, _infer, _emit("dropout"),
-             "Each element 0 with probability p, else divided by 1 - p. In `eval` nothing.", random=True, train_only=True)
+             "Each element 0 with probability p, else divided by 1 - p. In `eval` nothing.",
+             random=True, train_only=True)
 )  # fmt: skip
 register(
     Operator("dropout2d", _PARAMS, _infer, _emit("dropout2d"),

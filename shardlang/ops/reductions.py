@@ -7,7 +7,7 @@ operator, since no sum over ranks means it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted
@@ -47,7 +47,8 @@ def single_position(site: CallSite, terms: Sequence[Term] | None) -> int | None:
     """As `positions`, for an operator over exactly one dim."""
     if terms is None or len(terms) != 1:
         site.sink.report(
-            "SH286", f"`{site.operator.name}` is over one dim", site.span, labels=[(site.spans[0], str(site.operands[0]))],
+            "SH286", f"`{site.operator.name}` is over one dim", site.span,
+            labels=[(site.spans[0], str(site.operands[0]))],
             help=f"`over = {next((term_text(t) for t in site.operands[0].dims if t), 'd')}`, say",
         )  # fmt: skip
         return None
@@ -70,16 +71,16 @@ def _reduce(
 # --- sum, mean ---------------------------------------------------------------
 
 
-def _infer_sum(site: CallSite) -> Inference | None:
-    dims = positions(site, site.static["over"])
-    dtype = site.operands[0].dtype
-    return None if dims is None else _reduce(site, dims, dtype if site.operands[0].floating else "i64", Split.FREE, True)
+def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
+    """`otherwise`: the result's element type where the operand's is not floating."""
 
+    def infer(site: CallSite) -> Inference | None:
+        dims, type = positions(site, site.static["over"]), site.operands[0]
+        if dims is None:
+            return None
+        return _reduce(site, dims, type.dtype if type.floating else otherwise, Split.FREE, True)
 
-def _infer_mean(site: CallSite) -> Inference | None:
-    dims = positions(site, site.static["over"])
-    dtype = site.operands[0].dtype
-    return None if dims is None else _reduce(site, dims, dtype if site.operands[0].floating else "f32", Split.FREE, True)
+    return infer
 
 
 def _method(site: OpSite, name: str, text: str) -> str:
@@ -108,32 +109,33 @@ def _emit_mean(site: OpSite) -> str:
     return f"{_method(site, 'sum', _floating_text(site))} / {count}"
 
 
-def totals_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str = "") -> str:
-    """`rt.totals(...)`: sum and count of `items`, laid out as operand `at`, without the rows past `site.rows`.
+def tally_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str = "") -> str:
+    """`rt.tally(...)`: sum and count of `items`, laid out as operand `at`, without the rows past `site.rows`.
 
     mask: which items count; once: the condition under which this rank counts them at all.
     """
     found = [(d, factors) for d, factors in enumerate(site.rule.operands[at]) if site.batch in factors]
     extra = ([f"mask={mask}"] if mask else []) + ([f"once={once}"] if once else [])
     if site.batch < 0 or not found or not site.rows:
-        return f"rt.totals({', '.join([items, *extra])})"
+        return f"rt.tally({', '.join([items, *extra])})"
     dim, factors = found[0]
     inner = math.prod(site.rule.factors[f].size for f in factors[factors.index(site.batch) + 1 :])
     rows = site.rows if inner == 1 else f"{site.rows} * {inner}"
-    return f"rt.totals({', '.join([items, str(dim), offset_text(site, factors), rows, *extra])})"
+    return f"rt.tally({', '.join([items, str(dim), offset_text(site, factors), rows, *extra])})"
 
 
 def _accumulate(site: OpSite) -> str:
-    return totals_text(site, site.operands[0])
+    return tally_text(site, site.operands[0])
 
 
 register(
-    Operator("sum", (_X, _OVER), _infer_sum, _emit_sum, "The sum over dims (default: all).", reduces="sum",
+    Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum, "The sum over dims (default: all).", reduces="sum",
              accumulate=_accumulate)
 )  # fmt: skip
 register(
-    Operator("mean", (_X, _OVER), _infer_mean, _emit_mean,
-             "The mean over dims (default: all), over the whole of them on all ranks.", reduces="mean", accumulate=_accumulate)
+    Operator("mean", (_X, _OVER), _infer_linear("f32"), _emit_mean,
+             "The mean over dims (default: all), over the whole of them on all ranks.", reduces="mean",
+             accumulate=_accumulate)
 )  # fmt: skip
 
 

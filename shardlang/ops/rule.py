@@ -1,7 +1,7 @@
 """The factor rule of an operator: from it follow legality, propagation, collectives, cost and the gradient's states.
 
 A factor is an index of the operator's computation (a letter of its einsum form). Factors are named by position in
-`FactorRule.factors`; per operand and result the rule lists, for each tensor dim, the factors it is made of, major first.
+`FactorRule.factors`; per operand and result the rule lists, for each tensor dim, its factors, major first.
 A dim with no factor (a literal 1, or a dim that is made whole) is the empty tuple and is never split.
 """
 

@@ -41,7 +41,8 @@ def _infer_rearrange(site: CallSite) -> Inference | None:
         return None
     factors = Factors()
     operand = factors.dims(before)
-    return Inference((TensorType(type.dtype, tuple(after)),), factors.rule((operand,), (factors.dims(after),), _THROUGH))
+    rule = factors.rule((operand,), (factors.dims(after),), _THROUGH)
+    return Inference((TensorType(type.dtype, tuple(after)),), rule)
 
 
 def _no_arrow(site: CallSite) -> None:
@@ -69,7 +70,8 @@ def _report_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim])
     elif lost and extra:
         fact = f"{_names(lost)} of {quoted(site.names[0])} is left out, and {_names(extra)} is none of its dims"
     else:
-        fact = f"{_names(lost)} is left out" if lost else f"{_names(extra)} is none of the dims of {quoted(site.names[0])}"
+        missing = f"{_names(extra)} is none of the dims of {quoted(site.names[0])}"
+        fact = f"{_names(lost)} is left out" if lost else missing
     size = math.prod(d.size or 0 for d in lost) == math.prod(d.size or 0 for d in extra) and lost and extra
     site.sink.report(
         "SH284",

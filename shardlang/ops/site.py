@@ -20,8 +20,8 @@ class OpSite:
     attrs: the operator's attributes. rule: its factor rule. axes: per factor, the axes that split it, major first.
     groups: per factor, the Python text of the group over those axes (`mesh.mp`, `mesh["dp", "cp"]`), "" where unsplit.
     offsets: per factor, the Python text of the global index of its first local element ("0" where unsplit).
-    training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch (the
-    rest is padding) and `batch` the index of the batch factor (-1: none).
+    training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch
+    (the others are padding) and `batch` the index of the batch factor (-1: none).
     path, call: the random key of the operator (its address, and the number of the call).
     """
 

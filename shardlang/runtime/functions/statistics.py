@@ -99,7 +99,7 @@ def amin(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
 
 
 def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
-    """i64: the index in the whole of the greatest value along `dim`, the first of equal ones. The shard begins at `start`."""
+    """i64: the index in the whole of the greatest value along `dim`, the first of equal ones; `start`: the shard's."""
     x = x.detach()
     best = greatest(extreme(x, (dim,)), group)
     shape = [-1 if d == dim else 1 for d in range(x.dim())]
