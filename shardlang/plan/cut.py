@@ -149,8 +149,12 @@ def decide(operators: int, choices: Sequence[Choice]) -> tuple[int, tuple[bool, 
             network.add(choice.producer, sink, choice.low)
         if not more or not choice.consumers:
             continue
+        tail = source if decided else choice.producer
+        if len(choice.consumers) == 1:
+            network.add(tail, choice.consumers[0], more)
+            continue
         joint = network.node()
-        network.add(source if decided else choice.producer, joint, more)
+        network.add(tail, joint, more)
         for consumer in choice.consumers:
             network.add(joint, consumer, endless)
     cost = base + network.run(source, sink)

@@ -69,17 +69,18 @@ def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]])
     """As few meshes as will do; the first refines the named axes (or, without any, the first matrix).
 
     All products must be equal. Of the named axes, one that is not split keeps its name, `dp` split is `dp0`, `dp1`;
-    an axis that no named one covers is `a`, `b`, `c`, ... without the names already taken. `axes_of` ends with the
+    an axis that no named one covers is `a`, `b`, `c`, ..., each once over all meshes. `axes_of` ends with the
     named axes' own entry where there are named axes (so `axes_of[-1]` maps each to its parts).
     """
     every = [*matrices, tuple(size for _, size in named)] if named else list(matrices)
     mesh_of = _fewest_groups([every[-1], *every[:-1]] if named else every)
     if named:
         mesh_of = [*mesh_of[1:], mesh_of[0]]
-    meshes = []
+    meshes: list[Mesh] = []
     for index in range(max(mesh_of, default=-1) + 1):
         refined = refine([m for m, home in zip(every, mesh_of, strict=True) if home == index]) or ()
-        names = _names(refined, named if index == 0 else ())
+        taken = {a.name for mesh in meshes for a in mesh.axes} | {name for name, _ in named}
+        names = _names(refined, named if index == 0 else (), taken)
         meshes.append(Mesh(tuple(map(Axis, names, refined)), "mesh" if index == 0 else f"mesh{index + 1}"))
     axes_of = tuple(
         tuple(tuple(meshes[mesh_of[i]].axes[k].name for k in ks)
@@ -92,8 +93,8 @@ def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]])
 def _fewest_groups(matrices: Sequence[tuple[int, ...]]) -> list[int]:
     """Per matrix its group, the first matrix in group 0.
 
-    A set has a refinement iff its pairs have (chains of divisors are pairwise), so this is colouring a graph; exact up to
-    EXACT_GROUPS different matrices, else first-fit.
+    A set has a refinement iff its pairs have (chains of divisors are pairwise), so this is colouring a graph; exact up
+    to EXACT_GROUPS different matrices, else first-fit.
     """
     kinds = list(dict.fromkeys(suffix_products(m) for m in matrices))
     clash = [[any(a % b and b % a for a in x for b in y) for y in kinds] for x in kinds]
@@ -115,13 +116,12 @@ def _colour(homes: list[int], clash: list[list[bool]], most: int) -> list[int] |
     return None
 
 
-def _names(refined: tuple[int, ...], named: Sequence[tuple[str, int]]) -> list[str]:
+def _names(refined: tuple[int, ...], named: Sequence[tuple[str, int]], taken: set[str]) -> list[str]:
     names: dict[int, str] = {}
     if named:
         for (name, _), parts in zip(named, split_axes([s for _, s in named], refined), strict=True):
             names.update({k: name if len(parts) == 1 else f"{name}{i}" for i, k in enumerate(parts)})
-    taken = {name for name, _ in named} | set(names.values())
-    letters = (x for x in _letters() if x not in taken)
+    letters = (x for x in _letters() if x not in taken and x not in names.values())
     return [names[k] if k in names else next(letters) for k in range(len(refined))]
 
 

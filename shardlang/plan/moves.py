@@ -79,33 +79,36 @@ def _members(mask: int) -> tuple[int, ...]:
     return tuple(a for a in range(mask.bit_length()) if mask >> a & 1)
 
 
-@lru_cache(maxsize=4096)
-def _subsets(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(c for n in range(1, len(axes) + 1) for c in combinations(axes, n))
+class Run(NamedTuple):
+    """Axes that one move runs over, the same as a bit set, and how many ranks that is."""
+
+    axes: tuple[int, ...]
+    bits: int
+    degree: int
 
 
 @lru_cache(maxsize=4096)
-def _sequences(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(p for n in range(1, len(axes) + 1) for p in permutations(axes, n))
+def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool) -> tuple[Run, ...]:
+    """Every choice of one or more of the axes; `ordered`, in every order."""
+    choose = permutations if ordered else combinations
+    found = [axes for n in range(1, len(members) + 1) for axes in choose(members, n)]
+    return tuple(Run(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
 
 
 def _whole_steps(state: State, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
                  pending: tuple[int, ...]) -> Iterator[Step]:
     """The moves that leave every dim as it is: among I, R and P."""
-    for axes in _subsets(identical):
-        bits, reduce = sum(1 << a for a in axes), _all_reduce(space.degree(axes), local)
-        yield Step(MoveKind.I_TO_R, axes, -1, -1, 0, reduce, state._replace(replicated=state.replicated | bits))
-        yield Step(MoveKind.I_TO_P, axes, -1, -1, 0, 0, state._replace(pending=state.pending | bits))
-    for axes in _subsets(replicated):
-        bits = sum(1 << a for a in axes)
-        less = state._replace(replicated=state.replicated & ~bits)
-        yield Step(MoveKind.R_TO_I, axes, -1, -1, 0, 0, less)
-        yield Step(MoveKind.R_TO_P, axes, -1, -1, 0, 0, less._replace(pending=state.pending | bits))
-    for axes in _subsets(pending):
-        bits, reduce = sum(1 << a for a in axes), _all_reduce(space.degree(axes), local)
-        less = state._replace(pending=state.pending & ~bits)
-        yield Step(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, less)
-        yield Step(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, less._replace(replicated=state.replicated | bits))
+    dims, p, r = state
+    for axes, bits, n in _runs(space.sizes, identical, False):
+        yield Step(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, local), State(dims, p, r | bits))
+        yield Step(MoveKind.I_TO_P, axes, -1, -1, 0, 0, State(dims, p | bits, r))
+    for axes, bits, _ in _runs(space.sizes, replicated, False):
+        yield Step(MoveKind.R_TO_I, axes, -1, -1, 0, 0, State(dims, p, r & ~bits))
+        yield Step(MoveKind.R_TO_P, axes, -1, -1, 0, 0, State(dims, p | bits, r & ~bits))
+    for axes, bits, n in _runs(space.sizes, pending, False):
+        reduce = _all_reduce(n, local)
+        yield Step(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, State(dims, p & ~bits, r))
+        yield Step(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, State(dims, p & ~bits, r | bits))
 
 
 def _all_reduce(n: int, local: int) -> int:
@@ -115,17 +118,18 @@ def _all_reduce(n: int, local: int) -> int:
 def _cut_steps(state: State, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
                pending: tuple[int, ...]) -> Iterator[Step]:
     """The moves that append axes to a dim: slices and reduce-scatters."""
-    rows = ((MoveKind.I_TO_S, identical), (MoveKind.R_TO_S, replicated), (MoveKind.P_TO_S, pending))
-    for dim, present in enumerate(state.dims):
+    dims, p, r = state
+    rows = ((MoveKind.I_TO_S, identical, 0, 1), (MoveKind.R_TO_S, replicated, 0, 0), (MoveKind.P_TO_S, pending, 1, 1))
+    for dim, present in enumerate(dims):
         room = _room(space, dim, present)
-        for kind, axes in ((k, s) for k, members in rows for s in _sequences(members)):
-            n = space.degree(axes)
-            if room % n:
-                continue
-            bits, moved = sum(1 << a for a in axes), (n - 1) * local // n
-            to = State(_with_dim(state.dims, dim, present + axes), state.pending & ~bits, state.replicated & ~bits)
-            yield Step(kind, axes, dim, -1, moved if kind is MoveKind.P_TO_S else 0,
-                       0 if kind is MoveKind.R_TO_S else moved, to)
+        if room == 1:
+            continue
+        for kind, members, forward, backward in rows:
+            for axes, bits, n in _runs(space.sizes, members, True):
+                if room % n == 0:
+                    moved = (n - 1) * local // n
+                    to = State(_with_dim(dims, dim, present + axes), p & ~bits, r & ~bits)
+                    yield Step(kind, axes, dim, -1, forward * moved, backward * moved, to)
 
 
 def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
@@ -149,14 +153,14 @@ def _uncut(state: State, space: Space, local: int, dim: int, kept: tuple[int, ..
            axes: tuple[int, ...]) -> Iterator[Step]:
     n, bits = space.degree(axes), sum(1 << a for a in axes)
     dims, gathered = _with_dim(state.dims, dim, kept), (n - 1) * local
-    yield Step(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, state._replace(dims=dims))
-    yield Step(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered,
-               State(dims, state.pending, state.replicated | bits))
-    yield Step(MoveKind.S_TO_P, axes, dim, -1, 0, 0, State(dims, state.pending | bits, state.replicated))
+    p, r = state.pending, state.replicated
+    yield Step(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, State(dims, p, r))
+    yield Step(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, State(dims, p, r | bits))
+    yield Step(MoveKind.S_TO_P, axes, dim, -1, 0, 0, State(dims, p | bits, r))
     sent = gathered // n
-    for other, present in enumerate(state.dims):
+    for other, present in enumerate(dims):
         if other != dim and _room(space, other, present) % n == 0:
-            to = state._replace(dims=_with_dim(dims, other, present + axes))
+            to = State(_with_dim(dims, other, present + axes), p, r)
             yield Step(MoveKind.S_TO_S, axes, other, dim, sent, sent, to)
 
 

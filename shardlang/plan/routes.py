@@ -1,7 +1,7 @@
 """The cheapest chain of moves from one layout of a value to another, in bytes sent per rank, forward and backward.
 
 Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are. Costs are
-parts of the whole value, so searches are shared by all shapes that divide alike. Trees to several targets are tree.py's.
+parts of the whole value, so searches are shared by all shapes that divide alike. Trees are tree.py's.
 """
 
 from __future__ import annotations
@@ -229,20 +229,19 @@ def relabel(layout: Layout, like: Layout, mesh: Mesh) -> Layout:
     if not unit:
         return layout
     order = [a.name for a in mesh.axes]
-    dims = tuple(
-        tuple(a for a in axes if a not in unit) + tuple(a for a in others if a in unit)
-        for axes, others in zip(layout.dims, like.dims, strict=True)
-    )
-    # A dim that is the same but for where its unit axes stand is left alone.
-    dims = tuple(
-        others if tuple(a for a in others if a not in unit) == tuple(a for a in axes if a not in unit) else axes
-        for axes, others in zip(dims, like.dims, strict=True)
-    )
+    dims = tuple(_relabel_dim(axes, others, unit) for axes, others in zip(layout.dims, like.dims, strict=True))
     merged = [
         tuple(sorted([*(a for a in mine if a not in unit), *(a for a in theirs if a in unit)], key=order.index))
         for mine, theirs in ((layout.pending, like.pending), (layout.replicated, like.replicated))
     ]
     return Layout(dims, merged[0], merged[1], layout.mesh)
+
+
+def _relabel_dim(axes: tuple[str, ...], like: tuple[str, ...], unit: set[str]) -> tuple[str, ...]:
+    real, units = tuple(a for a in axes if a not in unit), tuple(a for a in like if a in unit)
+    if units == tuple(a for a in axes if a in unit):
+        return axes
+    return like if real == tuple(a for a in like if a not in unit) else units + real
 
 
 VIEW = Move(MoveKind.VIEW, ())
