@@ -1,0 +1,208 @@
+"""A plan -> the plain dict that `shardc plan --json` prints (specs/plan-json.md, specs/plan.schema.json). Prints nothing itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shardlang.graph.graph import Kind, Op
+from shardlang.plan.memory import local_bytes, memory, reduction_bytes, sent_bytes, zero_degree
+from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.types.layout import Layout, chunk_sizes, layout_text, local_shape
+
+# Groups are listed for plans of up to this many ranks.
+MOST_LISTED = 64
+_COMMENT = re.compile(r'\s*#[^"]*$')
+
+Report = dict[str, Any]
+
+
+def report(plan: Plan) -> Report:
+    """Everything about a plan that is shown, as lists, dicts, strings and numbers."""
+    kept = memory(plan)
+    forward, backward = sent_bytes(plan)
+    return {
+        "program": plan.program.source.name,
+        "strategy": plan.strategy,
+        "ranks": plan.ranks,
+        "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in plan.meshes],
+        "operators": list(_Operators(plan).all()),
+        "gradient_reductions": _reductions(plan),
+        "parameters": [_parameter(plan, p) for p in plan.params.values()],
+        "per_rank": {
+            "parameters_bytes": kept.parameters,
+            "gradients_bytes": kept.gradients,
+            "optimizer_bytes": kept.optimizer,
+            "activations_bytes": kept.activations,
+            "total_bytes": kept.total,
+            "forward_bytes": forward,
+            "backward_bytes": backward,
+        },
+    }
+
+
+def _cut(layout: Layout) -> list[list[str]]:
+    return [list(axes) for axes in layout.dims]
+
+
+def _sizes(plan: Plan, shape: tuple[int, ...], layout: Layout) -> list[list[int] | None]:
+    """Per dim the local sizes by coordinate, where they differ."""
+    mesh, found = plan.meshes[layout.mesh], []
+    for size, axes in zip(shape, layout.dims, strict=True):
+        degree = mesh.degree(axes)
+        found.append(list(chunk_sizes(size, degree)) if size % degree else None)
+    return found
+
+
+def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
+    it = plan.graph.values[value]
+    mesh = plan.meshes[layout.mesh]
+    return {
+        "name": it.path.removeprefix("train.") if it.kind is Kind.DATA else it.path,
+        "layout": layout_text(it.type, layout, mesh),
+        "shape": list(it.type.shape),
+        "local_shape": list(local_shape(it.type, layout, mesh)),
+        "dtype": it.type.dtype,
+        "mesh": layout.mesh,
+        "cut": _cut(layout),
+        "sizes": _sizes(plan, it.type.shape, layout),
+    }
+
+
+def _parameter(plan: Plan, param: ParamPlan) -> Report:
+    value = plan.graph.values[param.value]
+    part = zero_degree(plan, param) if param.zero == 3 else 1
+    tensor = _tensor(plan, param.value, param.stored)
+    return {
+        "path": value.path,
+        **{k: tensor[k] for k in ("shape", "layout", "mesh", "local_shape", "cut", "sizes")},
+        "local_bytes": -(-local_bytes(plan, param) // part),
+        "zero": param.zero,
+        "zero_axes": list(param.zero_axes),
+        "trained": value.kind is Kind.PARAM,
+    }
+
+
+def _reductions(plan: Plan) -> list[Report]:
+    """One entry for all parameters that are reduced over the same axes in the same way."""
+    found: dict[tuple[int, tuple[str, ...], str], list[ParamPlan]] = {}
+    for param in plan.params.values():
+        if param.reduce_axes and plan.graph.values[param.value].gradient:
+            kind = "reduce_scatter" if param.zero >= 2 else "all_reduce"
+            found.setdefault((param.stored.mesh, param.reduce_axes, kind), []).append(param)
+    return [
+        {
+            "parameters": [plan.graph.values[p.value].path for p in params],
+            "axes": list(axes),
+            "kind": kind,
+            "bytes": sum(reduction_bytes(plan, p)[1] for p in params),
+        }
+        for (_, axes, kind), params in found.items()
+    ]
+
+
+@dataclass
+class _Operators:
+    """Operators in the order of the plan's steps, each with the conversions that run at it."""
+
+    plan: Plan
+
+    def all(self) -> Iterator[Report]:
+        waiting: list[int] = []
+        latest: tuple[PlannedOp, list[Report]] | None = None
+        for step in self.plan.steps:
+            if step.kind == "conversion":
+                if latest is not None and not waiting and self._follows(step.index, latest[0]):
+                    latest[1].append(self._conversion(step.index, "after"))
+                else:
+                    waiting.append(step.index)
+                continue
+            if latest is not None:
+                yield self._operator(*latest)
+            op = self.plan.ops[step.index]
+            latest = op, [*(self._conversion(c, "before") for c in waiting), *self._inside(op)]
+            waiting = []
+        if latest is not None:
+            latest[1].extend(self._conversion(c, "after") for c in waiting)
+            yield self._operator(*latest)
+
+    def _follows(self, conversion: int, op: PlannedOp) -> bool:
+        return self.plan.conversions[conversion].value in self.plan.graph.ops[op.op].results
+
+    def _operator(self, planned: PlannedOp, collectives: list[Report]) -> Report:
+        op = self.plan.graph.ops[planned.op]
+        result = _tensor(self.plan, op.results[0], planned.results[0])
+        return {
+            "source": f"{op.span.source.name}:{op.span.line}",
+            "name": result["name"],
+            "text": statement_text(op),
+            "operator": op.operator,
+            "section": op.section,
+            "chosen": planned.chosen,
+            "layout": result["layout"],
+            "mesh": planned.mesh,
+            "local_shapes": {
+                "operands": [_tensor(self.plan, use.value, use.layout) for use in planned.operands],
+                "result": result,
+            },
+            "collectives": collectives,
+        }
+
+    def _conversion(self, index: int, phase: str) -> Report:
+        plan, conversion = self.plan, self.plan.conversions[index]
+        before = _source(plan, conversion)
+        value = plan.graph.values[conversion.value]
+        axes = conversion.move.axes
+        return {
+            "phase": phase,
+            "kind": conversion.move.kind.value,
+            "value": value.path,
+            "axes": list(axes),
+            **_groups(plan, axes, before.mesh),
+            "from": layout_text(value.type, before, plan.meshes[before.mesh]),
+            "to": layout_text(value.type, conversion.to, plan.meshes[conversion.to.mesh]),
+            "local_shape": list(local_shape(value.type, conversion.to, plan.meshes[conversion.to.mesh])),
+            "forward_bytes": conversion.move.forward_bytes,
+            "backward_bytes": conversion.move.backward_bytes,
+        }
+
+    def _inside(self, planned: PlannedOp) -> Iterator[Report]:
+        plan = self.plan
+        op = plan.graph.ops[planned.op]
+        for factor, axes, forward, backward in planned.inside:
+            at = next(i for i, dims in enumerate(op.rule.operands) if any(factor in d for d in dims))
+            dim = next(i for i, d in enumerate(op.rule.operands[at]) if factor in d)
+            tensor = _tensor(plan, op.operands[at], planned.operands[at].layout)
+            yield {
+                "phase": "inside",
+                "kind": "all_reduce",
+                "value": tensor["name"],
+                "axes": list(axes),
+                **_groups(plan, axes, planned.mesh),
+                "from": tensor["layout"],
+                "to": tensor["layout"],
+                "local_shape": [n for i, n in enumerate(tensor["local_shape"]) if i != dim],
+                "forward_bytes": forward,
+                "backward_bytes": backward,
+            }
+
+
+def _source(plan: Plan, conversion: Conversion) -> Layout:
+    if conversion.parent < 0:
+        return plan.produced[conversion.value]
+    return plan.conversions[conversion.parent].to
+
+
+def _groups(plan: Plan, axes: tuple[str, ...], mesh: int) -> Report:
+    size = plan.meshes[mesh].degree(axes)
+    listed = [list(g) for g in plan.meshes[mesh].groups(axes)] if plan.ranks <= MOST_LISTED else None
+    return {"groups": listed, "group_size": size, "group_count": plan.ranks // size}
+
+
+def statement_text(op: Op) -> str:
+    """The statement of an operator on one line: its source line, or its whole span where that is longer than a line."""
+    if "\n" in op.span.text:
+        return " ".join(op.span.text.split())
+    return _COMMENT.sub("", op.span.source.line(op.span.line)).strip()
