@@ -105,7 +105,7 @@ def _infer_one_hot(site: CallSite) -> Inference | None:
 def _emit_one_hot(site: OpSite) -> str:
     factors = site.rule.results[0][-1]
     size, start = site.result_shapes[0][-1], offset_text(site, factors)
-    if start == "0":
+    if not group_text(site, factors):
         return f"F.one_hot({site.operands[0]}, {size})"
     return f"rt.one_hot({site.operands[0]}, {size}, start={start})"
 
