@@ -1,7 +1,7 @@
 """Turns a parsed file into its one canonical text: spaces, indentation and blank lines; every token and comment stays.
 
-Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing can be lost, and the text
-parses to the same tree. Line breaks in brackets and before `|>` are the user's.
+Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing can be lost, and the
+text parses to the same tree. Line breaks in brackets and before `|>` are the user's.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Writer:
         if kind in _NO_SPACE_BEFORE or previous in _NO_SPACE_AFTER:
             return False
         if kind in _OPENING:
-            return not (start in self.tight.called)
+            return start not in self.tight.called
         return not (previous == "LBRACE" and kind == "RBRACE")
 
     def finished(self) -> str:

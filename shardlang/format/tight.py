@@ -1,4 +1,4 @@
-"""Finds the places of a tree where tokens stand without a space: selectors, layouts, signs, and brackets after names."""
+"""Finds the places of a tree where tokens stand without a space: selectors, layouts, signs, calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardlang.syntax import ast
 
 @dataclass
 class Tight:
-    """`glued`: starts of tokens with no space before; `sticky`: with none after; `called`: brackets that touch a name."""
+    """`glued`: starts of tokens with no space before; `sticky`: with none after; `called`: brackets after a name."""
 
     glued: set[int] = field(default_factory=set)
     sticky: set[int] = field(default_factory=set)
@@ -61,7 +61,7 @@ def _note(node: Any, text: str, tight: Tight) -> None:
             tight.called.add(text.index("[", node.value.span.end))
         case ast.Layer(count=count) if count is not None:
             tight.called.add(text.index("[", node.name.span.end))
-        case ast.Model(formals=formals) | ast.Function(formals=formals):
+        case ast.Model() | ast.Function():
             tight.called.add(text.find("(", node.name.span.end))
         case ast.Forward():
             tight.called.add(text.index("(", node.span.start))

@@ -1,11 +1,13 @@
-"""Runs the LALR(1) tables over tokens and makes the tree bottom-up; a plain loop, so deep input costs memory, not stack.
+"""Runs the LALR(1) tables over tokens and makes the tree bottom-up.
+
+A plain loop, so deep input costs memory, not stack.
 
 On a token that no rule allows it asks `recover` for the next step. Which functions make the nodes is left to build.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink

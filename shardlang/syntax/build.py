@@ -1,7 +1,7 @@
 """Turns reduced rules into syntax tree nodes: one function per rule of grammars/shard.lark, by the rule's name.
 
-Each takes the kept children and the span of the whole rule. What the grammar cannot say (a selector's spelling, the order
-of arguments) is checked here and reported; the tree is made all the same.
+Each takes the kept children and the span of the whole rule. What the grammar cannot say (a selector's spelling,
+the order of arguments) is checked here and reported; the tree is made all the same.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Builder:
         text = s.text
         if text.endswith("]"):
             last = c[-1]
-            index = "*" if isinstance(last, Span) else last.value if isinstance(last, ast.Number) else last
+            index = "*" if isinstance(last, Span) else int(last.value) if isinstance(last, ast.Number) else last
             text = text[: text.index("[")].rstrip()
         check_glob(text, spelled, s, self.sink)
         return ast.Segment(text, index, s)
@@ -79,7 +79,9 @@ class Builder:
         check_order(args, self.sink)
         keywords = tuple(a for a in args if isinstance(a, ast.Keyword))
         fields = tuple(a for a in args if isinstance(a, ast.Field))
-        plain = tuple(a for a in args if not isinstance(a, ast.Keyword | ast.Field)) if keywords or fields else tuple(args)
+        plain = (
+            tuple(a for a in args if not isinstance(a, ast.Keyword | ast.Field)) if keywords or fields else tuple(args)
+        )
         return ast.Call(c[0], plain, keywords, fields, arrow, s)
 
     def on_piped(self, c: Children, s: Span) -> ast.Pipe:
@@ -156,7 +158,7 @@ def _binary(c: Children, s: Span) -> ast.Binary:
 
 
 def _chain(c: Children, s: Span) -> ast.Expr:
-    """`a < b < c` is `a < b and b < c`, both with one and the same node `b`; the place of the `and` is the second `<`."""
+    """`a < b < c` is `a < b and b < c`, both with the one node `b`; the `and` is placed at the second `<`."""
     made: ast.Expr | None = None
     for n in range(0, len(c) - 2, 2):
         link = ast.Binary(c[n + 1].text, c[n], c[n + 2], c[n + 1], c[n].span.to(c[n + 2].span))

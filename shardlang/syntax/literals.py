@@ -25,7 +25,11 @@ def number(span: Span, sink: Sink) -> ast.Number:
         unit = str(unknown.args[0])
         digits = text[: -len(unit)]
         known = nearest(unit, UNITS)
-        help = f"write `{digits}{known}`" if known else "units are bytes (`25MB`), rates (`400Gb/s`, `1TFLOP/s`), times (`5us`)"
+        help = (
+            f"write `{digits}{known}`"
+            if known
+            else "units are bytes (`25MB`), rates (`400Gb/s`, `1TFLOP/s`), times (`5us`)"
+        )
         if len(unit) == 1 or not known:
             help = f"write `{digits} * {unit}` for a product" if unit.isidentifier() and not known else help
         sink.report("SH106", f"`{unit}` is not a unit", Span(span.source, span.end - len(unit), span.end), help=help)

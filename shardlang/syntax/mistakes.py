@@ -1,7 +1,7 @@
 """The table of syntax mistakes: what was found where, what to say of it, and an example of each.
 
-One table for run time, where recover.py takes the first entry that fits, and for the tests, which parse every example and
-expect its entry. What the brackets and braces tell is left to recover.py.
+One table for run time, where recover.py takes the first entry that fits, and for the tests, which parse every
+example and expect its entry. What the brackets and braces tell is left to recover.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """`found` must match the token in the way, `before` the token ahead of it, `expects` be a terminal allowed there, `unless` not.
+    """`found` must match the token in the way, `before` the token ahead of it, `expects` be a terminal
+    allowed there, `unless` not.
 
     In `message` and `help`, `{found}` and `{before}` are those tokens. `example` is a whole program with the mistake.
     """
@@ -46,52 +47,178 @@ def _strategy(line: str) -> str:
 LINE_END = r"\s*|#.*"
 
 MISTAKES: tuple[Mistake, ...] = (
-    Mistake("SH105", "this string is not closed", 'end it with `"` on the same line',
-            'use "layers.shard: Linear\n', found=r'"[^\n]*'),
-    Mistake("SH104", "strings take double quotes", 'write `"text"`', "strategy s {\n  schedule 'gpipe'\n}\n", found="'"),
-    Mistake("SH104", "there are no semicolons: a line ends a statement", "write one statement a line, without `;`",
-            _forward("y = x; return y"), found=";"),
-    Mistake("SH104", "`//` is no operator and starts no comment", "comments start with `#`",
-            "dim n = 4 // the size\n", found="/", before="/"),
-    Mistake("SH104", "`//` is no operator and starts no comment", "comments start with `#`", "// sizes\ndim n = 4\n", found="/"),
+    Mistake(
+        "SH105",
+        "this string is not closed",
+        'end it with `"` on the same line',
+        'use "layers.shard: Linear\n',
+        found=r'"[^\n]*',
+    ),
+    Mistake(
+        "SH104", "strings take double quotes", 'write `"text"`', "strategy s {\n  schedule 'gpipe'\n}\n", found="'"
+    ),
+    Mistake(
+        "SH104",
+        "there are no semicolons: a line ends a statement",
+        "write one statement a line, without `;`",
+        _forward("y = x; return y"),
+        found=";",
+    ),
+    Mistake(
+        "SH104",
+        "`//` is no operator and starts no comment",
+        "comments start with `#`",
+        "dim n = 4 // the size\n",
+        found="/",
+        before="/",
+    ),
+    Mistake(
+        "SH104",
+        "`//` is no operator and starts no comment",
+        "comments start with `#`",
+        "// sizes\ndim n = 4\n",
+        found="/",
+    ),
     Mistake("SH104", "`&&` is not an operator", "write `and`", "dim n = 4 if a && b else 2\n", found="&"),
-    Mistake("SH104", "`||` is not an operator", "write `or`; a pipe is `|>`", "dim n = 4 if a || b else 2\n", found=r"\|"),
+    Mistake(
+        "SH104", "`||` is not an operator", "write `or`; a pipe is `|>`", "dim n = 4 if a || b else 2\n", found=r"\|"
+    ),
     Mistake("SH104", "`!` is not an operator", "write `not`", "dim n = 4 if !a else 2\n", found="!"),
-    Mistake("SH104", "`%` is not an operator", "there is no remainder; sizes divide exactly with `/`",
-            "dim n = m % 2\n", found="%"),
-    Mistake("SH112", "`def` is Python: the body of a model is `forward`, a function is `fn`",
-            "write `forward(x: [batch, d]) -> [batch, d] {` in a model, or `fn name(..) {`",
-            "model M {\n  def forward(self, x) {\n    return x\n  }\n}\n", found="def"),
-    Mistake("SH112", "`class` is Python: layers and parameters make a `model`", "write `model Name {`",
-            "class Net {\n  layer a = Linear(n, n)\n}\n", found="class"),
-    Mistake("SH112", "`import` is Python: names come in by `use`", "write `use std.nn: Linear`",
-            "import std.nn\n", found="import|from"),
-    Mistake("SH112", "there are no loops: a model is a list of assignments", "write an array, `layer blocks[4] = ..`, and `x |> blocks`",
-            _forward("for block in blocks { x = block(x) }"), found=r"\w+", before="for|while"),
-    Mistake("SH112", "there is no `self`: members go by their names", "leave `self.` out",
-            _forward("self.y = x"), found=r"\.", before="self"),
-    Mistake("SH110", "`=` names a value, it does not compare", "write `==`",
-            "dim n = 4 if m = 2 else 8\n", found="=", expects="EQUAL"),
-    Mistake("SH111", "the rule after a selector needs a `:`", "write `:` before `{found}`",
-            _strategy("at h shard ((2, 4), (4, 1))"), found=r"shard|split|zero|recompute|place|\[", expects="COLON"),
-    Mistake("SH111", "a setting needs a `=` after its name", "write `{before} = {found}..`",
-            "train {\n  epochs 5\n}\n", found=r"\w+|\"[^\n]*", before=r"\w+", expects="ASSIGN", unless="COMMA"),
-    Mistake("SH111", "`:` is not what gives a name its value", "write `{before} = ..`",
-            "train {\n  epochs: 5\n}\n", found=":", before=r"\w+", expects="ASSIGN", unless="COMMA"),
-    Mistake("SH119", "two things on one line: `{found}` begins another", "put `{found}` on a line of its own, or an operator or a comma before it",
-            _forward("y = x return y"), found=r"\w+", before=r"[\w.\"/]+|\)|\]|\}", expects="_NL"),
-    Mistake("SH111", "the names to import follow a `:`", "write `: {found}`",
-            "use std.nn Linear\n", found=r"\w+", expects="COLON"),
-    Mistake("SH111", "axes are named after `over`", "write `over {found}`",
-            _strategy("split batch dp"), found=r"\w+", before=r"\w+", expects="OVER"),
-    Mistake("SH118", "`{found}` is a word of the language, not a name", "choose another name, such as `{found}_`",
-            _forward("return = x"), found="if|else|return|and|or|not|true|false|=", before=r"return|(?!)", expects="NAME"),
-    Mistake("SH118", "`{found}` is a word of the language, not a name", "choose another name, such as `{found}_`",
-            "dim if = 3\n", found="if|else|return|and|or|not|true|false", expects="NAME"),
-    Mistake("SH116", "a closing brace without an opening one", "remove it",
-            "dim n = 4\n}\n", found=r"\}"),
-    Mistake("SH109", "the line ends where {expected} should follow `{before}`", "finish the line",
-            _forward("y = x +"), found=LINE_END),
-    Mistake("SH101", "`{found}` cannot stand here; {expected} may", "remove `{found}`, or write {expected} in its place",
-            _forward("y = * x")),
+    Mistake(
+        "SH104",
+        "`%` is not an operator",
+        "there is no remainder; sizes divide exactly with `/`",
+        "dim n = m % 2\n",
+        found="%",
+    ),
+    Mistake(
+        "SH112",
+        "`def` is Python: the body of a model is `forward`, a function is `fn`",
+        "write `forward(x: [batch, d]) -> [batch, d] {` in a model, or `fn name(..) {`",
+        "model M {\n  def forward(self, x) {\n    return x\n  }\n}\n",
+        found="def",
+    ),
+    Mistake(
+        "SH112",
+        "`class` is Python: layers and parameters make a `model`",
+        "write `model Name {`",
+        "class Net {\n  layer a = Linear(n, n)\n}\n",
+        found="class",
+    ),
+    Mistake(
+        "SH112",
+        "`import` is Python: names come in by `use`",
+        "write `use std.nn: Linear`",
+        "import std.nn\n",
+        found="import|from",
+    ),
+    Mistake(
+        "SH112",
+        "there are no loops: a model is a list of assignments",
+        "write an array, `layer blocks[4] = ..`, and `x |> blocks`",
+        _forward("for block in blocks { x = block(x) }"),
+        found=r"\w+",
+        before="for|while",
+    ),
+    Mistake(
+        "SH112",
+        "there is no `self`: members go by their names",
+        "leave `self.` out",
+        _forward("self.y = x"),
+        found=r"\.",
+        before="self",
+    ),
+    Mistake(
+        "SH110",
+        "`=` names a value, it does not compare",
+        "write `==`",
+        "dim n = 4 if m = 2 else 8\n",
+        found="=",
+        expects="EQUAL",
+    ),
+    Mistake(
+        "SH111",
+        "the rule after a selector needs a `:`",
+        "write `:` before `{found}`",
+        _strategy("at h shard ((2, 4), (4, 1))"),
+        found=r"shard|split|zero|recompute|place|\[",
+        expects="COLON",
+    ),
+    Mistake(
+        "SH111",
+        "a setting needs a `=` after its name",
+        "write `{before} = {found}..`",
+        "train {\n  epochs 5\n}\n",
+        found=r"\w+|\"[^\n]*",
+        before=r"\w+",
+        expects="ASSIGN",
+        unless="COMMA",
+    ),
+    Mistake(
+        "SH111",
+        "`:` is not what gives a name its value",
+        "write `{before} = ..`",
+        "train {\n  epochs: 5\n}\n",
+        found=":",
+        before=r"\w+",
+        expects="ASSIGN",
+        unless="COMMA",
+    ),
+    Mistake(
+        "SH119",
+        "two things on one line: `{found}` begins another",
+        "put `{found}` on a line of its own, or an operator or a comma before it",
+        _forward("y = x return y"),
+        found=r"\w+",
+        before=r"[\w.\"/]+|\)|\]|\}",
+        expects="_NL",
+    ),
+    Mistake(
+        "SH111",
+        "the names to import follow a `:`",
+        "write `: {found}`",
+        "use std.nn Linear\n",
+        found=r"\w+",
+        expects="COLON",
+    ),
+    Mistake(
+        "SH111",
+        "axes are named after `over`",
+        "write `over {found}`",
+        _strategy("split batch dp"),
+        found=r"\w+",
+        before=r"\w+",
+        expects="OVER",
+    ),
+    Mistake(
+        "SH118",
+        "`{found}` is a word of the language, not a name",
+        "choose another name, such as `{found}_`",
+        _forward("return = x"),
+        found="if|else|return|and|or|not|true|false|=",
+        before=r"return|(?!)",
+        expects="NAME",
+    ),
+    Mistake(
+        "SH118",
+        "`{found}` is a word of the language, not a name",
+        "choose another name, such as `{found}_`",
+        "dim if = 3\n",
+        found="if|else|return|and|or|not|true|false",
+        expects="NAME",
+    ),
+    Mistake("SH116", "a closing brace without an opening one", "remove it", "dim n = 4\n}\n", found=r"\}"),
+    Mistake(
+        "SH109",
+        "the line ends where {expected} should follow `{before}`",
+        "finish the line",
+        _forward("y = x +"),
+        found=LINE_END,
+    ),
+    Mistake(
+        "SH101",
+        "`{found}` cannot stand here; {expected} may",
+        "remove `{found}`, or write {expected} in its place",
+        _forward("y = * x"),
+    ),
 )

@@ -1,9 +1,12 @@
 """Turns the text of a .shard file into its syntax tree, and reports what is no Shard (SH1xx).
 
-Always gives a tree: after a mistake parsing goes on, and the tree holds what is sound. Names and types are left to check.
+Always gives a tree: after a mistake parsing goes on, and the tree holds what is sound. Names and types
+are left to check.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
@@ -28,7 +31,7 @@ def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
     return None if sink.failed else found
 
 
-def _run(tokens: Tokens, sink: Sink, start: str) -> object:
+def _run(tokens: Tokens, sink: Sink, start: str) -> Any:
     builder = Builder(sink, tokens.docs)
     automaton = Automaton(tokens.tables, tokens.source, builder, sink, start)
     stream = iter(tokens)

@@ -1,8 +1,8 @@
 """Reports a syntax mistake and brings the parser to where it can go on, so that each mistake is reported once.
 
-A mistake in a statement costs that statement: what is left of it, with the block it opens, is skipped, and the stacks are
-cut back to the enclosing block. At file level all up to the next item is skipped. An item keyword in column 0 always begins
-an item: the blocks still open there are closed for the user. The words are in mistakes.py.
+A mistake in a statement costs that statement: what is left of it, with the block it opens, is skipped, and the stacks
+are cut back to the enclosing block. At file level all up to the next item is skipped. An item keyword in column 0
+always begins an item: the blocks still open there are closed for the user. The words are in mistakes.py.
 """
 
 from __future__ import annotations
@@ -44,16 +44,20 @@ class Recovery:
     def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
         self.mistakes += 1
         if self.mistakes > MOST_MISTAKES:
-            self._report("SH120", f"more than {MOST_MISTAKES} mistakes: the rest is not read", token, "mend the first ones")
+            self._report(
+                "SH120", f"more than {MOST_MISTAKES} mistakes: the rest is not read", token, "mend the first ones"
+            )
             return None
         if too_deep:
-            self._report("SH108", f"more than {DEEPEST} expressions within one another", token, "give the inner ones names")
+            self._report(
+                "SH108", f"more than {DEEPEST} expressions within one another", token, "give the inner ones names"
+            )
             return self._resume(automaton, self._skip_statement(token, False))
         if bracket := self._lost_bracket(token):
             return self._close_bracket(automaton, token, bracket)
-        if token[0] == END or (token[0] != NEWLINE and begins_item(self.text, token) and len(automaton.states) > 3):
-            if self._open_brace(automaton) is not None:
-                return self._close_braces(automaton, token)
+        ends = token[0] == END or begins_item(self.text, token)
+        if ends and self._open_brace(automaton) is not None:
+            return self._close_braces(automaton, token)
         self._explain(automaton, token)
         if self._open_brace(automaton) is None:
             self._cut(automaton)
@@ -70,7 +74,9 @@ class Recovery:
         found = self.text[token[1] : token[2]]
         before = self.text[automaton.previous[1] : automaton.previous[2]]
         if unreadable := _unreadable(found):
-            self._report("SH104", unreadable, token, "remove it, or write it in ASCII; comments and strings may hold any text")
+            self._report(
+                "SH104", unreadable, token, "remove it, or write it in ASCII; comments and strings may hold any text"
+            )
             return
         row = automaton.tables.actions[automaton.states[-1]]
         mistake = next(m for m in MISTAKES if m.fits(found, before, row))
@@ -116,7 +122,9 @@ class Recovery:
         """Close all open blocks before `token`, the end of the file or an item."""
         brace = self._open_brace(automaton)
         assert brace is not None
-        self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), "write `}` on a line of its own after the block")
+        self._report(
+            "SH102", "this `{` is not closed", ("", brace, brace + 1), "write `}` on a line of its own after the block"
+        )
         while self._open_brace(automaton) is not None:
             self._cut(automaton)
             closing = [("RBRACE", token[1], token[1]), (NEWLINE, token[1], token[1])]
@@ -152,7 +160,7 @@ class Recovery:
         return token
 
     def _skip_statement(self, token: Token, first: bool) -> Token:
-        """The newline or closing brace that ends the statement in which `token` stands, blocks that it opens skipped."""
+        """The newline or closing brace that ends the statement of `token`, blocks that it opens skipped."""
         braces = 0
         while token[0] != END and not (begins_item(self.text, token) and not first):
             if braces == 0 and token[0] in (NEWLINE, "RBRACE"):

@@ -1,4 +1,4 @@
-"""Checks what the grammar cannot say of nodes that parse: a selector's spelling, the order of arguments, a stage's number.
+"""Checks what the grammar cannot say of nodes that parse: selectors' spelling, the order of arguments, pipes.
 
 Reports what is wrong (SH113 to SH115); the nodes are made all the same.
 """
@@ -20,9 +20,15 @@ def check_glob(text: str, parts: Sequence[object], span: Span, sink: Sink) -> No
     if len(parts) == 1 or _GLOB.fullmatch(text):
         return
     if any(c.isspace() for c in text):
-        message, help = f"`{text}` is not one name", f"write `{''.join(text.split())}`, or a comma between two selectors"
+        message, help = (
+            f"`{text}` is not one name",
+            f"write `{''.join(text.split())}`, or a comma between two selectors",
+        )
     else:
-        message, help = "`**` stands for whole parts of a path", f"write `{text.replace('**', '*')}`, or `.` round the `**`"
+        message, help = (
+            "`**` stands for whole parts of a path",
+            f"write `{text.replace('**', '*')}`, or `.` round the `**`",
+        )
     sink.report("SH114", message, span, help=help)
 
 

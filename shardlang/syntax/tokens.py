@@ -1,6 +1,7 @@
 """Turns text into tokens: (kind, start, end), the kinds being terminals of grammars/shard.lark.
 
-Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept as its documentation.
+Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept as its
+documentation.
 What no terminal matches becomes a BAD token; to say what is wrong with it is left to recover.py.
 """
 
@@ -51,7 +52,8 @@ class Tokens:
         while at < end:
             found = match(text, at)
             if found is None:
-                stop = _WRONG.match(text, at).end()  # type: ignore[union-attr]
+                wrong = _WRONG.match(text, at)
+                stop = wrong.end() if wrong else end
                 yield BAD, at, stop
                 at = stop
                 continue
@@ -63,7 +65,7 @@ class Tokens:
             elif kind == "SPACE":
                 continue
             elif kind in ("NUMBER", "STRING"):
-                yield kind, start, at  # type: ignore[misc]
+                yield kind, start, at
             else:
                 self._note(start, at)
                 if kind == NEWLINE and self._ends_line(at):

@@ -60,12 +60,16 @@ def test_each_mistake_once(mistake: Mistake) -> None:
 
 
 def test_four_mistakes_are_four_diagnostics() -> None:
-    file, sink = read("dim a = 4 +\nmodel M {\n  layer b = = 3\n}\ntrain {\n  loss = f(3\n  epochs = 1\n  clip = 1 2\n}\n")
-    assert [d.code for d in sink.found] == ["SH109", "SH101", "SH103", "SH101"] or len(sink.found) == 4
+    file, sink = read(
+        "dim a = 4 +\nmodel M {\n  layer b = = 3\n}\ntrain {\n  loss = f(3\n  epochs = 1\n  clip = 1 2\n}\n"
+    )
+    assert [d.code for d in sink.found] == ["SH109", "SH101", "SH103", "SH119"]
     assert len(file.items) == 2
 
 
-@pytest.mark.parametrize("text", ["(" * 5000, "f(" * 5000 + ")" * 5000, "-" * 5000 + "1", "+".join("a" * 5000), "9" * 100000])
+@pytest.mark.parametrize(
+    "text", ["(" * 5000, "f(" * 5000 + ")" * 5000, "-" * 5000 + "1", "+".join("a" * 5000), "9" * 10**5]
+)
 def test_hostile_expressions_end_in_a_diagnostic(text: str) -> None:
     sink = Sink()
     parse_expression(Source("t", text), sink)
@@ -77,7 +81,9 @@ def test_hostile_expressions_end_in_a_diagnostic(text: str) -> None:
 def test_mutations_never_crash_and_formatting_is_stable(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     size = data.draw(st.integers(0, 12))
-    put = data.draw(st.sampled_from(["", " ", "\n", "\n\n\n", "(", "}", "# c\n", "|>", "\0", "\u202e", "=", '"', "\r\n", "a"]))
+    put = data.draw(
+        st.sampled_from(["", " ", "\n", "\n\n\n", "(", "}", "# c\n", "|>", "\0", "\u202e", "=", '"', "\r\n", "a"])
+    )
     file, sink = read(text[:start] + put + text[start + size :])
     if sink.failed:
         return
@@ -93,5 +99,7 @@ def test_highlighters_know_the_words_of_the_grammar() -> None:
     words = {*highlight.DECLARATIONS, *highlight.RULES, *highlight.RESERVED, *highlight.CONSTANTS}
     assert words == set(tables().keywords)
     rules = json.loads((ROOT / "grammars" / "shard.tmLanguage.json").read_text("utf-8"))["patterns"]
-    lists = [re.findall(r"\w+", r["match"].replace(r"\b", " ")) for r in rules if r.get("match", "").startswith(r"\b(?:")]
+    lists = [
+        re.findall(r"\w+", r["match"].replace(r"\b", " ")) for r in rules if r.get("match", "").startswith(r"\b(?:")
+    ]
     assert words | set(highlight.TYPES) == {word for found in lists for word in found}
