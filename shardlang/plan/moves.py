@@ -41,10 +41,15 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What decides the legal moves: the sizes of the axes, and per dim what the product of its axes must divide."""
+    """What decides the legal moves: the sizes of the axes, and per dim what the product of its axes must divide.
+
+    uneven: dims cut in blocks that differ. Such a dim is cut, gathered and exchanged at once and in whole, since blocks
+    of blocks are not the blocks of a finer cut; and no permutation moves its blocks.
+    """
 
     sizes: tuple[int, ...]
     limits: tuple[int, ...]
+    uneven: frozenset[int] = frozenset()
 
     @property
     def ranks(self) -> int:
@@ -134,6 +139,8 @@ def _cut_steps(state: State, space: Space, local: int, identical: tuple[int, ...
 
 def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
     """What further axes of a dim must divide; 1 where nothing fits (also where it is cut unlawfully as it stands)."""
+    if present and dim in space.uneven:
+        return 1
     limit, used = space.limits[dim], space.degree(present)
     return limit // used if limit % used == 0 else 1
 
@@ -145,7 +152,8 @@ def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]
 def _uncut_steps(state: State, space: Space, local: int) -> Iterator[Step]:
     """The moves that take the minor-most axes off a dim: gathers, zero-pads, all-to-alls."""
     for dim, present in enumerate(state.dims):
-        for keep in reversed(range(len(present))):
+        lengths = range(min(1, len(present))) if dim in space.uneven else reversed(range(len(present)))
+        for keep in lengths:
             yield from _uncut(state, space, local, dim, present[:keep], present[keep:])
 
 
@@ -166,6 +174,8 @@ def _uncut(state: State, space: Space, local: int, dim: int, kept: tuple[int, ..
 
 def _permute_steps(state: State, space: Space, local: int, identical: tuple[int, ...]) -> Iterator[Step]:
     """The reassignments of axes that keep the product of each dim, and of each of I, R and P."""
+    if any(state.dims[d] for d in space.uneven):
+        return
     slots = (*state.dims, _members(state.pending), _members(state.replicated), identical)
     products = tuple(space.degree(axes) for axes in slots)
     for to in _assignments(space.sizes, products):
@@ -253,7 +263,7 @@ def moves(layout: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gra
           uneven: frozenset[int] = frozenset()) -> Iterator[tuple[Move, Layout]]:
     """All legal moves from `layout` on its mesh, each with what it leads to; backward bytes only with `gradient`."""
     names = tuple(axis.name for axis in mesh.axes)
-    space = Space(tuple(axis.size for axis in mesh.axes), limits(shape, mesh.size, uneven))
+    space = Space(tuple(axis.size for axis in mesh.axes), limits(shape, mesh.size, uneven), uneven)
     whole_bytes = math.prod(shape) * itemsize
     for step in steps(to_state(layout, mesh), space):
         forward = parts_to_bytes(step.forward, space.whole, whole_bytes)

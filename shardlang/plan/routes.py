@@ -193,7 +193,7 @@ def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, 
     active = [a.name for a in mesh.axes if a.size > 1]
     prefixes: list[tuple[str, ...]] = [()] * len(shape)
     if len(active) > EXACT_AXES:
-        prefixes = [_common_prefix([x.dims[d] for x in layouts]) for d in range(len(shape))]
+        prefixes = [() if d in uneven else _common_prefix([x.dims[d] for x in layouts]) for d in range(len(shape))]
         still = {a for axes in prefixes for a in axes}
         still |= {a for a in active if first.state(a) != "S" and all(x.state(a) == first.state(a) for x in layouts)}
         active = [a for a in active if a not in still]
@@ -202,8 +202,9 @@ def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, 
     left = tuple(n // s for n, s in zip(shape, shares, strict=True))
     room = limits(left, math.prod(sizes), uneven)
     dims = _dims_in_play(layouts, room, active)
+    ragged = frozenset(i for i, d in enumerate(dims) if d in uneven)
     return Problem(
-        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims)), tuple(active), dims, tuple(prefixes),
+        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), ragged), tuple(active), dims, tuple(prefixes),
         tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
         like, math.prod(shape) * itemsize, math.prod(shares),
     )

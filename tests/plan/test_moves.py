@@ -101,7 +101,18 @@ def test_a_dim_is_cut_only_where_it_divides() -> None:
         return {to.dims for _, to in moves(Layout((("a",), ())), (6, 8), 4, MESH, True, uneven)}
 
     assert (("a", "b"), ()) not in cuts(frozenset())
-    assert (("a", "b"), ()) in cuts(frozenset({0}))
+    assert (("a",), ("b",)) in cuts(frozenset())
+
+
+def test_an_uneven_dim_is_cut_and_gathered_in_whole_and_never_permuted() -> None:
+    def after(*axes: str) -> set[tuple[str, ...]]:
+        found = list(moves(Layout((axes, ())), (6, 8), 4, MESH, True, frozenset({0})))
+        assert not axes or all(m.kind is not MoveKind.PERMUTE for m, _ in found)
+        return {to.dims[0] for _, to in found}
+
+    assert after() == {(), ("a",), ("b",), ("a", "b"), ("b", "a")}
+    assert after("a") == {(), ("a",)}
+    assert after("a", "b") == {(), ("a", "b")}
 
 
 def test_costs_are_never_rounded_to_nothing() -> None:
