@@ -1,6 +1,6 @@
 """Turns a parsed file into its one canonical text: spaces, indentation and blank lines; every token and comment stays.
 
-Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing can be lost, and the
+Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing is lost, and the
 text parses to the same tree. Line breaks in brackets and before `|>` are the user's.
 """
 
