@@ -9,7 +9,6 @@ from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite
 
 _NUMBER = re.compile(r"-?[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?inf|nan")
-_ATOM = re.compile(r"[A-Za-z_0-9.]+(\[[^\[\]()]*\]|\([^\[\]()]*\))?")
 
 TORCH_DTYPES = {
     "f64": "torch.float64", "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16",
@@ -24,9 +23,18 @@ def is_number(text: str) -> bool:
 
 def atom(text: str) -> str:
     """`text` so that an operator or a method may follow or precede it."""
-    if text.startswith("-") or not (_ATOM.fullmatch(text) or is_number(text)):
-        return f"({text})"
-    return text
+    return f"({text})" if text.startswith("-") or not (is_number(text) or _is_primary(text)) else text
+
+
+def _is_primary(text: str) -> bool:
+    """Whether `text` is a name and what is called, indexed or read of it."""
+    depth = 0
+    for char in text:
+        depth -= char in ")]"
+        if depth == 0 and not (char.isalnum() or char in "_.()[]"):
+            return False
+        depth += char in "(["
+    return not text.startswith("(")
 
 
 def receiver(text: str) -> str:
