@@ -1,0 +1,19 @@
+"""Diagnostics, one a line: `file:line:column: error[SH304]: message`, for editors, `grep` and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardlang.diagnostics.diagnostic import Diagnostic
+from shardlang.diagnostics.display import safe
+
+
+def concise(diagnostics: Iterable[Diagnostic]) -> str:
+    """One line each; a mistake outside of any file (on the command line) is `shardc`'s."""
+    return "".join(f"{_line(d)}\n" for d in diagnostics)
+
+
+def _line(diagnostic: Diagnostic) -> str:
+    place = diagnostic.primary.span.place() if diagnostic.primary else "shardc"
+    message = diagnostic.message.replace("\n", " ")
+    return f"{safe(place)}: {diagnostic.severity.value}[{diagnostic.code}]: {safe(message)}"
