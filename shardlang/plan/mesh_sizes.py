@@ -104,25 +104,26 @@ def fit(axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink) -> list[Sized
     if auto is not None:
         message = f"the mesh is a multiple of {shown} ranks, and {ranks} are given"
     else:
-        message = f"the mesh has {shown} ranks, and {ranks} are given"
+        message = f"the mesh has {shown} rank{'s' * (fixed != 1)}, and {ranks} are given"
     sink.report("SH303", message, mesh, f"{ranks} ranks cannot be laid out so", help=_offers(axes, ranks, fixed, auto))
     return None
 
 
-def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | None) -> list[str]:
+def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | None) -> str:
     """What to type: another size of one axis, or another rank count."""
     found = []
-    for axis in axes:
-        if axis.size is None:
-            continue
-        rest = fixed // axis.size
-        if auto is not None:
-            fits = [d for d in divisors(ranks) if ranks % (rest * d) == 0 and d > 1]
-            if fits:
-                found.append(f"`{axis.name}` could be {either(fits)}")
-        elif ranks % rest == 0:
+    for axis in (a for a in axes if a.size is not None):
+        rest = fixed // (axis.size or 1)
+        fits = [d for d in divisors(ranks // rest) if d > 1] if ranks % rest == 0 else []
+        if auto is not None and fits:
+            found.append(f"`{axis.name}` could be {either(fits)}")
+        elif auto is None and ranks % rest == 0:
             found.append(f"`{axis.name} = {ranks // rest}`")
-    return [*found, f"or run on {either([fixed, 2 * fixed]) if auto else fixed} ranks"]
+    counts = either([fixed, 2 * fixed]) if auto is not None else str(fixed)
+    run = f"run on {counts} rank{'s' * (counts != '1')}"
+    if auto is None and axes:
+        run += f", or make one axis `auto`: `{axes[0].name} = auto`" if not found else ""
+    return f"{' or '.join(found)} would fit; or {run}" if found and auto is None else "; or ".join([*found, run])
 
 
 def divisors(number: int) -> list[int]:

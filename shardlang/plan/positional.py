@@ -107,7 +107,7 @@ class PositionalRules:
         inner = ", ".join(_ones(v.type) for v in values)
         self.sink.report(
             "SH313", f"`{op.operator}` has {_count(len(inputs), 'input')}, {names}, and the rule has {_count(len(shard.inputs), 'tuple')}",
-            shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: shard ({inner}{',' if False else ''})",
+            shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: shard ({inner})",
         )  # fmt: skip
 
     def _input(self, op: Op, i: int, entries: ast.ShardTuple, reading: _Reading) -> bool:
@@ -158,23 +158,25 @@ class PositionalRules:
         if whole and degree > 1:
             self.sink.report("SH320", f"the operator needs `{name}` of `{value.name}` whole", entry.span, help="write 1 here")
             return False
-        cuts = _over_factors(reading.rule, factors, degree)
+        cuts = {factors[0]: degree} if axes and factors else _over_factors(reading.rule, factors, degree)
         for f, mine in cuts.items():
-            if f in reading.cuts and (reading.cuts[f] != mine or reading.named.get(f, ()) != axes):
+            counted, named = (1, axes) if axes else (mine, ())
+            if f in reading.first and (reading.cuts[f], reading.named.get(f, ())) != (counted, named):
                 self._disagree(name, f, entry, reading)
                 return False
-            reading.cuts[f] = mine if not axes else 1
-            if axes:
-                reading.named[f] = axes if mine > 1 or len(factors) == 1 else ()
+            reading.cuts[f] = counted
+            if named:
+                reading.named[f] = named
             reading.first.setdefault(f, entry)
         return True
 
     def _disagree(self, name: str, f: int, entry: ast.ShardEntry, reading: _Reading) -> None:
         before = reading.first[f]
+        first, second = _text(before), _text(entry)
         self.sink.report(
-            "SH315", f"`{name}` is cut in {_text(before)} in one input and in {_text(entry)} in another", entry.span,
-            f"in {_text(entry)}", labels=[(before.span, f"in {_text(before)}")],
-            help=f"a dim of one operator is cut once: write {_text(before)} in both places, or {_text(entry)}",
+            "SH315", f"`{name}` is cut {first} in one input and {second} in another", entry.span, second,
+            labels=[(before.span, first)],
+            help=f"a dim of one operator is cut one way: write {before.span.text} in both places, or {entry.span.text}",
         )  # fmt: skip
 
     # --- against the ranks ---
@@ -241,7 +243,7 @@ def _ones(type: TensorType) -> str:
 
 
 def _text(entry: ast.ShardEntry) -> str:
-    return entry.span.text
+    return f"in {entry.span.text}" if entry.cuts is not None else f"over {entry.span.text}" if entry.axes else "not at all"
 
 
 def _count(n: int, noun: str) -> str:
