@@ -228,7 +228,7 @@ class _Letters:
     def text(self, dims: Dims) -> str:
         return "".join(self._letter(factors or ("one", object())) for factors in dims)
 
-    def _letter(self, key: tuple) -> str:
+    def _letter(self, key: tuple[object, ...]) -> str:
         if key not in self._taken:
             name = self._rule.factors[key[0]].name if isinstance(key[0], int) else ""
             wanted = [c for c in name.lower() if c.isascii() and c.isalpha()]

@@ -1,0 +1,85 @@
+"""What each family reports: code, message and what it offers to type. Each program's own page is in tests/diagnostics/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from calls import call
+
+MISTAKES: list[tuple[Any, str, str, str]] = [
+    (("add", "b=4 h=16", "o=16"), "SH280",
+     "`+` cannot line up `left` and `right`: `h` (16) meets `o` (16)", "`relabel(right -> [h])`"),
+    (("add", "b=4 h=16", "b"), "SH280",
+     "`+` cannot line up `left` and `right`: `h` (16) meets `b` (4)", "`rearrange(right -> [b, 1])` puts its dims"),
+    (("where", "b=4", "b", "b"), "SH281", "`where` needs `condition` to be a bool tensor, and it is f64[b]", "`condition != 0`"),
+    (("matmul", "b=4 h=16", "o=16 p=2"), "SH282",
+     "`@` contracts `h` (16) of `left` with `o` (16) of `right`: they are not one dim", "`relabel(left -> [b, o])`"),
+    (("matmul", "b=4 h=16", "p=2 h"), "SH282",
+     "`@` contracts `h` (16) of `left` with `p` (2) of `right`: they are not one dim", "`einsum(left, right -> [b, p])`"),
+    (("matmul", "b=4 h=16", "o=15 p=2"), "SH282",
+     "`@` contracts `h` (16) of `left` with `o` (15) of `right`: they are not one dim", "must be `h`"),
+    (("matmul", "b=4 h=16", ""), "SH282", "`@` needs two tensors, and `right` has no dims", "`*` multiplies"),
+    (("matmul", "c=3 b=4 h=16", "d=3 h p=2"), "SH282",
+     "the leading dims of `@` do not line up: `c` (3) meets `d` (3)", "`einsum`"),
+    (("einsum", "b=4 h=2*e=3", "h*e o=5", {"arrow": "b h"}), "SH283",
+     "the result of `einsum` names `h`, which is no dim of its operands", "`h * e` is one dim here"),
+    (("einsum", "b=4 h=2*e=3", "h o=5", {"arrow": "b o"}), "SH283",
+     "`einsum` meets `h` both in `h * e` and in `h`", "`rearrange`"),
+    (("einsum", "b=4 h=2", {"arrow": "b b"}), "SH283", "the result of `einsum` names `b` twice", "named once"),
+    (("rearrange", "b=4 h=6", {"arrow": "b k=6"}), "SH284",
+     "`rearrange` keeps every dim: `h` (6) of `x` is left out, and `k` (6) is none of its dims", "`relabel` renames"),
+    (("rearrange", "b=4 h=6", {"arrow": "b"}), "SH284", "`rearrange` keeps every dim: `h` (6) is left out", "`sum(x"),
+    (("rearrange", "b=4 h=6", {"arrow": "b h b"}), "SH284",
+     "`rearrange` keeps every dim: the result names `b` (4) twice", "literal 1"),
+    (("relabel", "b=4 h=6", {"arrow": "b k=5"}), "SH285",
+     "`relabel` renames dims in their places: `h` (6) cannot be called `k` (5)", "`rearrange`"),
+    (("relabel", "b=4 h=6", {"arrow": "b"}), "SH285",
+     "`relabel` renames dims in their places: `x` has 2 dims and the result names 1", "`rearrange`"),
+    (("sum", "b=4 h=6", {"over": "k=6"}), "SH286", "`sum` is over `k`, which is no dim of `x`", "its dims are `b`, `h`"),
+    (("sum", "b=4 h=6", {"over": "b b"}), "SH286", "`sum` is over `b` twice", "its dims are"),
+    (("argmax", "b=4 h=6", {"over": "b h"}), "SH286", "`argmax` is over one dim", "`over = b`"),
+    (("concat", "b=4 h=6", "b", {"over": "k=2"}), "SH286", "`concat` is over `k`, which is no dim of `x0`", "its dims are"),
+    (("conv2d", "b=4 h=6", "o=2 h #3 #3"), "SH287",
+     "`conv2d` needs [batch, channels, height, width], and `x` is f64[b, h]", "literal 1"),
+    (("conv2d", "b=4 h=6 #8 #8", "o=2 h"), "SH287", "`conv2d` needs a weight of four dims, and `weight` is f64[o, h]", "out, in"),
+    (("embedding", "i64 b=4", "v=4"), "SH287", "`embedding` needs a table of two dims, and `table` is f64[v]", "rows"),
+    (("layer_norm", "b=4 d=6", "b", {"over": "d"}), "SH288", "`layer_norm` needs `weight` to be [d], and it is f64[b]", "[d]"),
+    (("batch_norm", "b=4 d=6", "d", "b"), "SH288", "`batch_norm` needs `running_var` to be [d], and it is f64[b]", "[d]"),
+    (("conv2d", "b=4 c=6 #8 #8", "o=2 d=6 #3 #3"), "SH288",
+     "`conv2d` needs `weight` to be [o, c, 3, 3], and it is f64[o, d, 3, 3]", "[o, c, 3, 3]"),
+    (("cross_entropy", "b=4 s=2 c=6", "i64 b"), "SH289",
+     "`cross_entropy` needs `label` to have all dims of `scores` but one, the classes", "`i64`"),
+    (("mse_loss", "b=4 1", "b"), "SH290",
+     "`mse_loss` compares values of the same dims: `input` is f64[b, 1], `target` is f64[b]",
+     "`rearrange(target -> [b, 1])`"),
+    (("slice", "b=4", {"slices": {"b": (2, 5)}}), "SH291", "`slice` takes 2..5 of `b` (4)", "within 0..4"),
+    (("concat", "b=4 h=6", "c=4 h", {"over": "h"}), "SH292",
+     "`concat` over `h` needs all other dims alike: `x0` is f64[b, h], `x1` is f64[c, h]", "may differ"),
+    (("dropout", "b=4", {"p": 1.5}), "SH293", "`p` is 1.5, and it is the share that falls out: from 0 to less than 1", "p = 0.1"),
+    (("max_pool2d", "b=4 c=6 #8 #8", {"kernel_size": 9}), "SH293",
+     "`max_pool2d` has no place for a window of 9 over `8` with 0 of padding", "fits into"),
+    (("flatten", "s=2 b=4 h=6", {"keep": "b"}), "SH294",
+     "`flatten` keeps leading dims, and `b` does not lead in f64[s, b, h]", "`rearrange(x -> [b, s * h])`"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message", "offer"), MISTAKES, ids=lambda v: str(v)[:60])
+def test_mistake(arguments: tuple[Any, ...], code: str, message: str, offer: str) -> None:
+    static = arguments[-1] if isinstance(arguments[-1], dict) else {}
+    made = call(*(a for a in arguments if not isinstance(a, dict)), **static)
+    assert made.inference is None
+    assert [(d.code, d.message) for d in made.sink.found] == [(code, message)]
+    assert offer in " ".join(made.sink.found[0].help)
+
+
+def test_a_literal_dim_takes_the_name_it_meets() -> None:
+    made = call("matmul", "b=4 #6", "h=6 o=2")
+    assert made.inference is not None
+    assert made.inference.rule.operands[0][1] == made.inference.rule.operands[1][0]
+    assert call("matmul", "b=4 #6", "h=7 o=2").codes == ["SH282"]
+
+
+def test_a_dim_of_the_same_size_is_not_taken_for_the_classes() -> None:
+    made = call("cross_entropy", "b=4 c=4", "i64 b")
+    assert made.inference is not None and made.inference.attrs["dim"] == 1
