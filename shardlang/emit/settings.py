@@ -72,10 +72,12 @@ def _setting(setting: tuple[str, object] | None) -> object:
 
 
 def _source_text(plan: Plan, source: DataSource) -> str:
-    """`rt.Source("random", batch=16, fields=[...], batches=4, seed=1)`."""
-    fields = list_text([_field_text(plan, name, value) for name, value in _fields(plan, source)])
+    """`rt.Source("random", batch=16, batches=4, seed=1, fields=[...])`, the fields below each other."""
     further = [f"{key}={literal(value)}" for key, value in source.arguments.items() if key not in ("batch", "fields")]
-    return call_text("rt.Source", [literal(source.kind), f"batch={source.batch}", f"fields={fields}", *further])
+    head = ", ".join([literal(source.kind), f"batch={source.batch}", *further])
+    fields = list_text([_field_text(plan, name, value) for name, value in _fields(plan, source)])
+    body = indented(f"{head},\nfields={fields},")
+    return f"rt.Source(\n{body}\n)"
 
 
 def _fields(plan: Plan, source: DataSource) -> list[tuple[str, int]]:
