@@ -52,12 +52,13 @@ class Run:
         self.evaluated = Totals(program.mesh, program.eval_pending)
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
-        self._waiting: tuple[int, int, Pending] | None = None
+        self._waiting: tuple[int, int, float, Pending] | None = None
         self._clock = time.perf_counter()
 
     def train(self) -> None:
         """All epochs, with an evaluation after each and at the end."""
         self.log.start(self.total, self.loader.batches, self.program.data.batch)
+        self._clock = time.perf_counter()
         epoch = 0
         while self.step < self.total:
             epoch += 1
@@ -81,18 +82,18 @@ class Run:
         figures = self.figures.start({"loss": loss, **metrics})
         self.model.backward(loss)
         self.model.update(self.step, self.total)
+        now = time.perf_counter()
+        elapsed, self._clock = now - self._clock, now
         self._report()
-        self._waiting = (self.step, epoch, figures)
+        self._waiting = (self.step, epoch, elapsed, figures)
 
     def _report(self) -> None:
         """Hands on the figures of the last step that has not been reported yet."""
         if self._waiting is None:
             return
-        step, epoch, pending = self._waiting
+        step, epoch, elapsed, pending = self._waiting
         self._waiting = None
         figures = pending.wait()
-        now = time.perf_counter()
-        elapsed, self._clock = now - self._clock, now
         if not math.isfinite(figures["loss"]):
             raise RunError("SH506", f"the loss is {figures['loss']} at step {step} (epoch {epoch})",
                            help="a smaller learning rate, or clip, may keep it finite")

@@ -1,0 +1,62 @@
+"""Runs a function of a test module on several ranks: in a process of its own that forks them, connected by gloo.
+
+As a script: `forked.py MODULE_FILE FUNCTION RANKS`. A rank that raises prints its traceback, and the whole fails.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from shardlang.runtime import mesh
+
+
+def on_ranks(module: str, function: str, ranks: int) -> None:
+    """Runs `function()` of the module's file on `ranks` ranks; AssertionError with their output if one fails."""
+    command = [sys.executable, __file__, module, function, str(ranks)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _rank(module: str, function: str, rank: int, ranks: int, store: str) -> None:
+    torch.set_num_threads(1)
+    mesh.connect(rank, ranks, torch.device("cpu"), dist.FileStore(store, ranks))
+    spec = importlib.util.spec_from_file_location("on_ranks", module)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    getattr(loaded, function)()
+    dist.barrier()
+    mesh.disconnect()
+
+
+def main() -> int:
+    module, function, ranks = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    sys.path.insert(0, str(Path(module).parent))
+    folder = tempfile.mkdtemp()
+    pids = []
+    for rank in range(ranks):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                _rank(module, function, rank, ranks, f"{folder}/store")
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(code)
+        pids.append(pid)
+    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in pids)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
