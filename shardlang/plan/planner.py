@@ -13,6 +13,7 @@ from shardlang.plan.assignment import Assignment
 from shardlang.plan.candidates import statistics_bytes
 from shardlang.plan.conversions import Placed, Placing
 from shardlang.plan.demand import ResolvedStrategy
+from shardlang.plan.improve import improve
 from shardlang.plan.labels import label
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.problem import Problem, build
@@ -33,7 +34,7 @@ def plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) ->
         return None
     problem = build(program.graph, resolved)
     chosen, table = propagate(problem)
-    chosen = label(problem, chosen, table)
+    chosen = label(problem, improve(problem, chosen, table), table)
     placed = Placing(problem, chosen, table).run()
     if resolved.strict:
         report_redistributions(problem, placed, sink)
