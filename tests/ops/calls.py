@@ -1,4 +1,4 @@
-"""Calls of operators written shortly (`call("matmul", "batch=4 in=6", "in=6 out=8")`) -> what `infer` gets and gives."""
+"""Calls of operators written shortly (`call("matmul", "batch=4 in=6", "in out=8")`) -> what `infer` gets and gives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPAN = Span(_SOURCE, 0, 4)
 
 @dataclass
 class Call:
-    """One call. Types: dims separated by blanks, `name=size` at first mention, products `h=2*e=4`, `1`; a dtype first."""
+    """One call. Types: dims between blanks, `name=size` at first mention, products `h=2*e=4`, `1`; a dtype first."""
 
     operator: str
     types: tuple[TensorType | None, ...]
@@ -79,6 +79,14 @@ def call(operator: str, *operands: str | None, arrow: str | None = None, **stati
     terms = None if arrow is None else tuple(term(w, dims) for w in arrow.split())
     types += (None,) * (sum(p.kind == "tensor" for p in declared.params) - len(types))
     site = CallSite(
-        declared, types, values, terms, Unifier(), sink, _SPAN, (_SPAN,) * len(types), tuple(names)  # type: ignore[arg-type]
+        declared,
+        types,  # type: ignore[arg-type]
+        values,
+        terms,
+        Unifier(),
+        sink,
+        _SPAN,
+        (_SPAN,) * len(types),
+        tuple(names),
     )
     return Call(operator, types, values, sink, declared.infer(site), dims)

@@ -1,6 +1,6 @@
 """Runs the emitted text of one operator: whole, and on simulated ranks for a given split of its factors.
 
-A layout here is: per factor the axes that split it, and axes along which some operands are pending (`through`). Operands
+A layout here is: per factor the axes that split it, and axes along which operands are pending (`through`). Operands
 without a split factor are replicated (R); the gradient of R is pending. These are the rules of the layout calculus.
 """
 
@@ -187,13 +187,15 @@ def _pending_parts(case: Case, ranks: Ranks) -> list[list[Tensor]]:
         for i in operands:
             x = case.inputs[i].detach()
             noise = [torch.randn_like(x) for _ in range(case.sizes[axis] - 1)]
-            pieces = [*noise, x - sum(noise)]  # type: ignore[operator]
+            pieces = [*noise, x - sum(noise)]
             for rank, at in enumerate(ranks.coordinates):
                 found[rank][i] = pieces[at[axis]]
     return found
 
 
-def joined(case: Case, dims: Sequence[DimFactors], parts: Sequence[Tensor | None], summed: Sequence[str]) -> Tensor | None:
+def joined(
+    case: Case, dims: Sequence[DimFactors], parts: Sequence[Tensor | None], summed: Sequence[str]
+) -> Tensor | None:
     """The whole of local parts: slices put together, summed over `summed`; over other axes all must agree."""
     if any(p is None for p in parts):
         assert all(p is None for p in parts)
@@ -217,8 +219,12 @@ def check(case: Case, training: bool = True) -> None:
     result, wanted, seed = whole(case, training)
     ranks = sharded(case, seed, training)
     rule = case.rule
-    pending = [a for f, axes in case.axes.items() if rule.factors[f].split is Split.FREE
-               and not any(f in t for t in rule.results[0]) for a in axes] + list(case.pending)
+    pending = [
+        a
+        for f, axes in case.axes.items()
+        if rule.factors[f].split is Split.FREE and not any(f in t for t in rule.results[0])
+        for a in axes
+    ] + list(case.pending)
     torch.testing.assert_close(joined(case, rule.results[0], [r.result for r in ranks], pending), result)
     for i, dims in enumerate(rule.operands):
         lacking = [a for f, axes in case.axes.items() if not any(f in t for t in dims) for a in axes]
@@ -232,8 +238,11 @@ def check(case: Case, training: bool = True) -> None:
 def splits(case: Case, degrees: Sequence[int] = (2, 3)) -> Iterator[Case]:
     """Each legal split: a factor over one axis (even, uneven), over two, pairs of factors, pending operands."""
     rule = case.rule
-    legal = [f for f, factor in enumerate(rule.factors)
-             if factor.split is not Split.WHOLE and factor.size > 1 and _major(rule, f)]
+    legal = [
+        f
+        for f, factor in enumerate(rule.factors)
+        if factor.split is not Split.WHOLE and factor.size > 1 and _major(rule, f)
+    ]
     # torch.conv2d of no input channels at all is not a sum of nothing but an empty image.
     empty = case.call.operator != "conv2d"
     for f, degree in product(legal, degrees):
@@ -246,6 +255,8 @@ def splits(case: Case, degrees: Sequence[int] = (2, 3)) -> Iterator[Case]:
     for f, g in product(legal, legal):
         if f < g:
             yield _with(case, {"a": 2, "b": 2}, {f: ("a",), g: ("b",)})
+    for major, minor in _products(rule):
+        yield _with(case, {"a": rule.factors[major].size, "b": 2}, {major: ("a",), minor: ("b",)})
     for together in rule.through:
         yield _with(case, {"p": 2}, {}, {"p": together})
         for f in legal:
@@ -253,12 +264,24 @@ def splits(case: Case, degrees: Sequence[int] = (2, 3)) -> Iterator[Case]:
 
 
 def _major(rule: FactorRule, factor: int) -> bool:
-    """Whether a factor is the first of each tensor dim it is in (a minor one may be split only when those before are)."""
+    """Whether a factor is the first of each tensor dim it is in."""
     return all(t[0] == factor for dims in (*rule.operands, *rule.results) for t in dims if factor in t)
 
 
-def _with(case: Case, sizes: dict[str, int], axes: dict[int, tuple[str, ...]],
-          pending: dict[str, tuple[int, ...]] | None = None) -> Case:
+def _products(rule: FactorRule) -> Iterator[tuple[int, int]]:
+    """Pairs of a factor and the next minor one, which may be split where the axes on the first use it up."""
+    dims = {t[:2] for tensor in (*rule.operands, *rule.results) for t in tensor if len(t) > 1}
+    for major, minor in sorted(dims):
+        if rule.factors[major].size <= 4 and Split.WHOLE not in (rule.factors[major].split, rule.factors[minor].split):
+            yield major, minor
+
+
+def _with(
+    case: Case,
+    sizes: dict[str, int],
+    axes: dict[int, tuple[str, ...]],
+    pending: dict[str, tuple[int, ...]] | None = None,
+) -> Case:
     return Case(case.call, case.inputs, sizes, axes, pending or {}, case.rows, case.batch)
 
 

@@ -26,8 +26,14 @@ class Example:
     constant: tuple[int, ...] = ()
 
 
-def ex(name: str, *operands: str | None, oracle: Callable[..., Tensor] | None, make: Any = None,
-       constant: tuple[int, ...] = (), **static: Any) -> Example:
+def ex(
+    name: str,
+    *operands: str | None,
+    oracle: Callable[..., Tensor] | None,
+    make: Any = None,
+    constant: tuple[int, ...] = (),
+    **static: Any,
+) -> Example:
     return Example(name, operands, oracle, static, make or {}, constant)
 
 
@@ -58,18 +64,41 @@ def norm(x: Tensor, dims: tuple[int, ...], eps: float = 1e-5) -> Tensor:
 
 XY = ("b=4 h=6", "b h")
 EXAMPLES = [
-    *[ex(n, "b=4 h=6", oracle=f) for n, f in {
-        "relu": lambda x: x.clamp(min=0), "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
-        "silu": lambda x: x / (1 + (-x).exp()), "tanh": torch.tanh, "sigmoid": lambda x: 1 / (1 + (-x).exp()),
-        "exp": torch.exp, "square": lambda x: x * x, "abs": lambda x: x.abs(), "sin": torch.sin, "cos": torch.cos,
-        "neg": lambda x: 0 - x}.items()],
-    *[ex(n, "b=4 h=6", oracle=f, make={0: positive}) for n, f in {
-        "log": torch.log, "sqrt": lambda x: x**0.5, "rsqrt": lambda x: x**-0.5}.items()],
+    *[
+        ex(n, "b=4 h=6", oracle=f)
+        for n, f in {
+            "relu": lambda x: x.clamp(min=0),
+            "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
+            "silu": lambda x: x / (1 + (-x).exp()),
+            "tanh": torch.tanh,
+            "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+            "exp": torch.exp,
+            "square": lambda x: x * x,
+            "abs": lambda x: x.abs(),
+            "sin": torch.sin,
+            "cos": torch.cos,
+            "neg": lambda x: 0 - x,
+        }.items()
+    ],
+    *[
+        ex(n, "b=4 h=6", oracle=f, make={0: positive})
+        for n, f in {"log": torch.log, "sqrt": lambda x: x**0.5, "rsqrt": lambda x: x**-0.5}.items()
+    ],
     ex("gelu", "b=4 h=6", oracle=lambda x: F.gelu(x, approximate="tanh"), approximate="tanh"),
-    *[ex(n, *XY, oracle=f) for n, f in {
-        "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
-        "maximum": torch.maximum, "minimum": torch.minimum,
-        "lt": lambda x, y: x < y, "ge": lambda x, y: x >= y, "gt": lambda x, y: x > y, "le": lambda x, y: x <= y}.items()],
+    *[
+        ex(n, *XY, oracle=f)
+        for n, f in {
+            "add": lambda x, y: x + y,
+            "sub": lambda x, y: x - y,
+            "mul": lambda x, y: x * y,
+            "maximum": torch.maximum,
+            "minimum": torch.minimum,
+            "lt": lambda x, y: x < y,
+            "ge": lambda x, y: x >= y,
+            "gt": lambda x, y: x > y,
+            "le": lambda x, y: x <= y,
+        }.items()
+    ],
     ex("eq", "i64 b=4 h=6", "i64 b h", oracle=lambda x, y: x == y),
     ex("ne", "i64 b=4 h=6", "i64 b h", oracle=lambda x, y: x != y),
     ex("div", *XY, oracle=lambda x, y: x / y, make={1: positive}),
@@ -93,13 +122,27 @@ EXAMPLES = [
     ex("einsum", "b=4 i=6", "i j=2", "j b", arrow="b", oracle=lambda x, y, z: torch.einsum("bi,ij,jb->b", x, y, z)),
     ex("einsum", "b=4 1 i=6", "i", arrow="b", oracle=lambda x, w: (x * w).sum((1, 2))),
     ex("einsum", "b=4 h=4*e=2", "o=6 h*e", arrow="b o", oracle=lambda x, w: x @ w.T),
-    *[ex(n, "b=4 s=2 h=6", oracle=f, over="h") for n, f in {
-        "sum": lambda x: x.sum(2), "mean": lambda x: x.sum(2) / 6, "amax": lambda x: x.sort(2).values[..., -1],
-        "amin": lambda x: x.sort(2).values[..., 0], "argmax": lambda x: x.sort(2).indices[..., -1],
-        "softmax": lambda x: x.exp() / x.exp().sum(2, keepdim=True),
-        "log_softmax": lambda x: x - x.exp().sum(2, keepdim=True).log(), "cumsum": lambda x: torch.cumsum(x, 2)}.items()],
-    *[ex(n, "b=4 s=2 h=6", oracle=f) for n, f in {
-        "sum": lambda x: x.sum(), "mean": lambda x: x.sum() / 48, "amax": lambda x: x.flatten().sort().values[-1]}.items()],
+    *[
+        ex(n, "b=4 s=2 h=6", oracle=f, over="h")
+        for n, f in {
+            "sum": lambda x: x.sum(2),
+            "mean": lambda x: x.sum(2) / 6,
+            "amax": lambda x: x.sort(2).values[..., -1],
+            "amin": lambda x: x.sort(2).values[..., 0],
+            "argmax": lambda x: x.sort(2).indices[..., -1],
+            "softmax": lambda x: x.exp() / x.exp().sum(2, keepdim=True),
+            "log_softmax": lambda x: x - x.exp().sum(2, keepdim=True).log(),
+            "cumsum": lambda x: torch.cumsum(x, 2),
+        }.items()
+    ],
+    *[
+        ex(n, "b=4 s=2 h=6", oracle=f)
+        for n, f in {
+            "sum": lambda x: x.sum(),
+            "mean": lambda x: x.sum() / 48,
+            "amax": lambda x: x.flatten().sort().values[-1],
+        }.items()
+    ],
     ex("amax", "b=4 s=2 h=6", oracle=lambda x: x.amax((0, 2)), over="b h", make={0: ties}),
     ex("amin", "b=4 h=6", oracle=lambda x: x.amin(1), over="h", make={0: ties}),
     ex("argmax", "b=4 h=6", oracle=lambda x: x.argmax(0), over="b", make={0: ties}),
@@ -113,38 +156,81 @@ EXAMPLES = [
     ex("cross_entropy", "c=6 b=4", "i64 b", oracle=ce(0), make={1: below(6)}),
     ex("cross_entropy", "c=6", "i64", oracle=ce(0), make={1: below(6)}),
     ex("cross_entropy", "b=4 t=2 c=6", "i64 b t", oracle=ce(2, ignore_index=0), ignore_index=0, make={1: below(3)}),
-    ex("cross_entropy", "b=4 t=2 c=6", "i64 b t", oracle=ce(2, ignore_index=0, label_smoothing=0.1), ignore_index=0,
-       label_smoothing=0.1, make={1: below(3)}),
+    ex(
+        "cross_entropy",
+        "b=4 t=2 c=6",
+        "i64 b t",
+        oracle=ce(2, ignore_index=0, label_smoothing=0.1),
+        ignore_index=0,
+        label_smoothing=0.1,
+        make={1: below(3)},
+    ),
     ex("nll_loss", "b=8 c=6", "i64 b", oracle=lambda x, y: -x[torch.arange(8), y].sum() / 8, make={1: below(6)}),
-    ex("nll_loss", "b=4 t=2 c=6", "i64 b t", oracle=lambda x, y: F.nll_loss(x.movedim(2, 1), y, ignore_index=1),
-       ignore_index=1, make={1: below(3)}),
+    ex(
+        "nll_loss",
+        "b=4 t=2 c=6",
+        "i64 b t",
+        oracle=lambda x, y: F.nll_loss(x.movedim(2, 1), y, ignore_index=1),
+        ignore_index=1,
+        make={1: below(3)},
+    ),
     ex("mse_loss", *XY, oracle=lambda x, y: (x - y).square().sum() / 24),
     ex("bce_with_logits", *XY, oracle=lambda x, y: -(y * F.logsigmoid(x) + (1 - y) * F.logsigmoid(-x)).sum() / 24),
-    ex("bce_with_logits", "b=4 1", "i64 b 1", make={1: below(2)},
-       oracle=lambda x, y: -(y * F.logsigmoid(x) + (1 - y) * F.logsigmoid(-x)).sum() / 4),
+    ex(
+        "bce_with_logits",
+        "b=4 1",
+        "i64 b 1",
+        make={1: below(2)},
+        oracle=lambda x, y: -(y * F.logsigmoid(x) + (1 - y) * F.logsigmoid(-x)).sum() / 4,
+    ),
     ex("layer_norm", "b=4 s=2 d=8", "d", "d", over="d", oracle=lambda x, w, b: norm(x, (2,)) * w + b),
     ex("layer_norm", "b=4 d=8", over="d", eps=0.1, oracle=lambda x: norm(x, (1,), 0.1)),
     ex("layer_norm", "b=4 d=8 s=2", "d", over="d", oracle=lambda x, w: norm(x, (1,)) * w[:, None]),
     ex("layer_norm", "b=4 s=2 d=4", "s d", "s d", over="s d", oracle=lambda x, w, b: norm(x, (1, 2)) * w + b),
     ex("rms_norm", "b=4 d=8", "d", over="d", oracle=lambda x, w: x / (x.square().mean(1, True) + 1e-5).sqrt() * w),
     ex("rms_norm", "d=8 b=4", over="d", oracle=lambda x: x / (x.square().mean(0, True) + 1e-5).sqrt()),
-    ex("batch_norm", "b=4 c=6 s=2", "c", "c", "c", "c", constant=(1, 2), make={2: positive},
-       oracle=lambda x, m, v, w, b: norm(x, (0, 2)) * w[:, None] + b[:, None]),
+    ex(
+        "batch_norm",
+        "b=4 c=6 s=2",
+        "c",
+        "c",
+        "c",
+        "c",
+        constant=(1, 2),
+        make={2: positive},
+        oracle=lambda x, m, v, w, b: norm(x, (0, 2)) * w[:, None] + b[:, None],
+    ),
     ex("batch_norm", "b=4 s=2 c=6", "c", "c", constant=(1, 2), oracle=lambda x, m, v: norm(x, (0, 1))),
     ex("conv2d", "b=4 i=4 #6 #5", "o=6 i #3 #2", "o", oracle=lambda x, w, b: F.conv2d(x, w, b)),
-    ex("conv2d", "b=2 i=4 #6 #5", "o=6 i #3 #3", oracle=lambda x, w: F.conv2d(x, w, stride=2, padding=1),
-       stride=2, padding=1),
+    ex(
+        "conv2d",
+        "b=2 i=4 #6 #5",
+        "o=6 i #3 #3",
+        oracle=lambda x, w: F.conv2d(x, w, stride=2, padding=1),
+        stride=2,
+        padding=1,
+    ),
     ex("conv2d", "b=2 i=4 #6 #5", "o=6 #2 #3 #3", "o", oracle=lambda x, w, b: F.conv2d(x, w, b, groups=2), groups=2),
     ex("conv2d", "b=4 1 #6 #5", "o=6 1 #3 #2", "o", oracle=lambda x, w, b: F.conv2d(x, w, b)),
     ex("max_pool2d", "b=4 c=6 #6 #4", oracle=lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5)), kernel_size=2),
-    ex("avg_pool2d", "b=4 c=6 #6 #4", oracle=lambda x: x.unfold(2, 3, 1).unfold(3, 2, 1).mean((4, 5)),
-       kernel_size=(3, 2), stride=1),
+    ex(
+        "avg_pool2d",
+        "b=4 c=6 #6 #4",
+        oracle=lambda x: x.unfold(2, 3, 1).unfold(3, 2, 1).mean((4, 5)),
+        kernel_size=(3, 2),
+        stride=1,
+    ),
     ex("embedding", "i64 b=4 s=2", "v=8 d=6", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
     ex("embedding", "i64 b=4 s=2", "v=8 1", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
     ex("gather", "b=4 v=8", "i64 b", over="v", oracle=lambda x, i: x[torch.arange(4), i], make={1: below(8)}),
     ex("gather", "b=4 v=8", "i64 b k=2", over="v", oracle=lambda x, i: torch.gather(x, 1, i), make={1: below(8)}),
-    ex("one_hot", "i64 b=4 s=2", classes="v=8", oracle=lambda i: (i[..., None] == torch.arange(8)).long(),
-       make={0: below(8)}),
+    ex(
+        "one_hot",
+        "i64 b=4 s=2",
+        classes="v=8",
+        oracle=lambda i: (i[..., None] == torch.arange(8)).long(),
+        make={0: below(8)},
+    ),
     ex("arange", dim="v=8", oracle=lambda: torch.tensor(list(range(8)))),
     ex("rearrange", "b=4 s=2 h=4*e=3", arrow="b h s e", oracle=lambda x: x.view(4, 2, 4, 3).permute(0, 2, 1, 3)),
     ex("rearrange", "b=4 h=4 s=2 e=3", arrow="b s h*e", oracle=lambda x: x.transpose(1, 2).reshape(4, 2, 12)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from calls import call
 from simulate import Case, Local, check, evaluate, sharded, splits, text, whole
@@ -63,13 +65,17 @@ def test_eval_uses_the_running_statistics() -> None:
         check(split, training=False)
 
 
-ACCUMULATED = [
+ACCUMULATED: list[tuple[str, tuple[str, ...], dict[str, Any], Any]] = [
     ("mean", ("b=8 s=3",), {}, lambda x: x),
     ("sum", ("b=8 s=3",), {}, lambda x: x),
     ("mean", ("b=8*s=3",), {}, lambda x: x),
     ("mse_loss", ("b=8 s=3", "b s"), {}, lambda x, y: (x - y).square()),
-    ("bce_with_logits", ("b=8 s=3", "b s"), {},
-     lambda x, y: torch.nn.functional.binary_cross_entropy_with_logits(x, y, reduction="none")),
+    (
+        "bce_with_logits",
+        ("b=8 s=3", "b s"),
+        {},
+        lambda x, y: torch.nn.functional.binary_cross_entropy_with_logits(x, y, reduction="none"),
+    ),
     ("cross_entropy", ("b=8 t=3 c=6", "i64 b t"), {"ignore_index": 0, "label_smoothing": 0.1}, None),
     ("cross_entropy", ("b=8 c=6", "i64 b"), {}, None),
     ("nll_loss", ("b=8 t=3 c=6", "i64 b t"), {"ignore_index": 0}, None),
@@ -81,8 +87,11 @@ def test_tallies_leave_out_padding_and_ignored_items() -> None:
     for name, operands, static, items in ACCUMULATED:
         made = call(name, *operands, **static)
         assert made.inference is not None
-        inputs = tuple(torch.randint(0, 6, t.shape) if t.dtype == "i64" else torch.randn(t.shape, dtype=torch.float64)
-                       for t in made.types if t is not None)
+        inputs = tuple(
+            torch.randint(0, 6, t.shape) if t.dtype == "i64" else torch.randn(t.shape, dtype=torch.float64)
+            for t in made.types
+            if t is not None
+        )
         batch = next(i for i, f in enumerate(made.inference.rule.factors) if f.name == "b")
         wanted = _expected(name, inputs, static, items, rows=5)
         base = Case(made, inputs, rows=5, batch=batch)

@@ -21,13 +21,17 @@ WHOLE = [
     (call("sum", "b=4 h=6 s=2", over="s h"), "x0.sum((1, 2))"),
     (call("argmax", "b=4 h=6", over="h"), "x0.argmax(1)"),
     (call("cross_entropy", "b=4 c=6", "i64 b"), "F.cross_entropy(x0, x1)"),
-    (call("cross_entropy", "b=4 t=2 c=6", "i64 b t", ignore_index=0),
-     "F.cross_entropy(x0.flatten(0, 1), x1.flatten(), ignore_index=0)"),
+    (
+        call("cross_entropy", "b=4 t=2 c=6", "i64 b t", ignore_index=0),
+        "F.cross_entropy(x0.flatten(0, 1), x1.flatten(), ignore_index=0)",
+    ),
     (call("mse_loss", "b=4 c=6", "b c"), "F.mse_loss(x0, x1)"),
     (call("softmax", "b=4 c=6", over="c"), "F.softmax(x0, 1)"),
     (call("layer_norm", "b=4 d=6", "d", "d", over="d"), "F.layer_norm(x0, (6,), x1, x2, eps=1e-05)"),
-    (call("batch_norm", "b=4 c=6", "c", "c", "c", "c"),
-     "F.batch_norm(x0, x1, x2, x3, x4, training=True, momentum=0.1, eps=1e-05)"),
+    (
+        call("batch_norm", "b=4 c=6", "c", "c", "c", "c"),
+        "F.batch_norm(x0, x1, x2, x3, x4, training=True, momentum=0.1, eps=1e-05)",
+    ),
     (call("rearrange", "b=4 s=2 h=3*e=5", arrow="b h s e"), "x0.reshape(4, 2, 3, 5).transpose(1, 2)"),
     (call("rearrange", "b=4 h=3 s=2 e=5", arrow="b s h*e"), "x0.transpose(1, 2).reshape(4, 2, 15)"),
     (call("relabel", "b=4 s=2", arrow="b t=2"), "x0"),
@@ -80,4 +84,12 @@ def test_two_axes_are_one_group() -> None:
 
 def test_literals_keep_their_place() -> None:
     assert [atom(t) for t in ("x", "p.fc[3].w", "f(x)", "4e-6", "-1", "a + b", "f(x)(y)", "(a) * (b)")] == [
-        "x", "p.fc[3].w", "f(x)", "4e-6", "(-1)", "(a + b)", "f(x)(y)", "((a) * (b))"]
+        "x",
+        "p.fc[3].w",
+        "f(x)",
+        "4e-6",
+        "(-1)",
+        "(a + b)",
+        "f(x)(y)",
+        "((a) * (b))",
+    ]
