@@ -6,6 +6,7 @@ outputs. Labels I and R of unsplit operators are labels.py's; conversions are wr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from shardlang.plan.assignment import Assignment, LayoutTable
@@ -68,6 +69,7 @@ class Sweep:
     situations: dict[tuple[object, ...], Situation] = field(default_factory=dict)
     messages: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
     choices: dict[tuple[object, ...], int] = field(default_factory=dict)
+    arrivals: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
 
     def run(self, given: list[Assignment], layouts: list[Layout | None]) -> list[Assignment]:
         """The assignments with this axis decided; `layouts` gets the layout each value is seen in."""
@@ -112,6 +114,7 @@ class Sweep:
         for user, at, result in later:
             for i, more in enumerate(self._message(user, at, options, result)):
                 total[i] += more
+        _limit_idle(total, options)
         least = min(total)
         ahead = tuple([x - least for x in total])
         key = (options, ahead)
@@ -138,7 +141,14 @@ class Sweep:
         return known
 
     def _arrive(self, layout: Layout, options: Candidates, at: int) -> list[int]:
-        """Per candidate the cost of taking an operand that is laid out so."""
+        """Per candidate the cost of taking an operand that is laid out so. Layouts are one object each (`LayoutTable`)."""
+        key = (id(layout), id(options), at)
+        known = self.arrivals.get(key)
+        if known is None:
+            known = self.arrivals[key] = self._arrivals(layout, options, at)
+        return known
+
+    def _arrivals(self, layout: Layout, options: Candidates, at: int) -> list[int]:
         tensor, between = options.kind.operands[at], self.distances.between
         costs = [between(layout, need, tensor) for need in options.operands[at]]
         if options.idle >= 0 and tensor.kind not in LEAF and layout.state(self.axis) in "SP":
@@ -158,6 +168,19 @@ class Sweep:
                 totals[i] += cost
                 moved[i] += cost
         return min(range(len(totals)), key=lambda i: (totals[i], moved[i], i))
+
+
+def _limit_idle(total: list[int], options: Candidates) -> None:
+    """Repeating work looks cheaper with every layer to come; more than some conversions' worth decides nothing, so it is cut.
+
+    Without that the costs of equal layers would differ without end, and none of them could be shared.
+    """
+    if options.idle < 0:
+        return
+    kind = options.kind
+    largest = max([math.prod(t.shape) * t.itemsize for t in (*kind.operands, *kind.results)])
+    others = min([cost for i, cost in enumerate(total) if i != options.idle])
+    total[options.idle] = max(total[options.idle], others - 8 * largest * BYTE)
 
 
 def propagate(problem: Problem) -> tuple[list[Assignment], LayoutTable]:
