@@ -1,0 +1,70 @@
+"""`shardc check`: every mistake of some files, or a line that there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source
+
+
+@click.command(
+    "check",
+    epilog="Examples: shardc check model.shard; shardc check model.shard --ranks 8 --strategy ddp; "
+    "shardc check *.shard --output sarif > shard.sarif",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@options.ranks_option(required=False)
+@options.strategy_option
+@options.set_option
+@click.option("--output", "form", type=click.Choice(output.OUTPUTS), default="full", show_default=True, help="How mistakes are printed.")
+@click.pass_context
+def command(
+    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, overrides: Mapping[str, str], form: str
+) -> None:
+    """Report every mistake in programs, without running them.
+
+    With --ranks, the strategy is also held against that number of ranks. `-` reads the standard input.
+    """
+    sources = [options.source(file) for file in files]
+    sink = Sink()
+    fine = [line for line in (_check(s, ranks, strategy, overrides, sink) for s in sources) if line]
+    code = output.show(sink, sys.stdout, form)
+    if form in ("full", "concise"):
+        output.write("".join(f"{line}\n" for line in fine), sys.stdout)
+    ctx.exit(code)
+
+
+def _check(source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str], sink: Sink) -> str:
+    """Checks one file; the line that says it is fine, or nothing."""
+    mine = Sink()
+    program = driver.check_source(source, mine, overrides)
+    if program is not None:
+        _known(strategy, program.strategies, source)
+        driver.check_strategies(program, strategy, ranks, mine)
+    for diagnostic in mine.found:
+        sink.add(diagnostic)
+    if program is None or mine.failed:
+        return ""
+    operators = f"{len(program.graph.ops)} operators"
+    if ranks is None:
+        return f"{source.name}: fine ({operators}); arithmetic of ranks was not checked, for want of --ranks"
+    chosen = strategy or (program.strategies[0].name.text if program.strategies and ranks > 1 else "")
+    return f"{source.name}: fine ({operators}, {ranks} ranks{f', strategy {chosen}' if chosen else ''})"
+
+
+def _known(name: str | None, strategies: tuple, source: Source) -> None:
+    """A --strategy that the file lacks is a mistake in using the command."""
+    from shardlang.diagnostics.nearest import nearest
+
+    names = [s.name.text for s in strategies]
+    if name is None or name in names:
+        return
+    close = nearest(name, names)
+    hint = f"did you mean `{close}`?" if close else f"it has {', '.join(names)}" if names else "it has none"
+    raise click.UsageError(f"`{source.name}` has no strategy `{name}`; {hint}")

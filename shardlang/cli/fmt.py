@@ -1,0 +1,81 @@
+"""`shardc fmt`: programs in their one form, written in place, or what that would change."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.diagnostics.diagnostic import Sink
+
+
+@click.command("fmt", epilog="Examples: shardc fmt *.shard; shardc fmt --check *.shard; shardc fmt - < model.shard")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--check", is_flag=True, help="Write nothing; end with 1 if a file is not in its form.")
+@click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
+@click.pass_context
+def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool) -> None:
+    """Write programs in their one form.
+
+    `-` formats the standard input to the standard output. A file with syntax errors is left as it is.
+    """
+    code = 0
+    for file in files:
+        sink = Sink()
+        source = options.source(file)
+        text = driver.format_source(source, sink)
+        code = max(code, output.show(sink))
+        if text is None:
+            continue
+        changed = text != _content(file, source.text)
+        if diff and changed:
+            output.write(_diff(source.name, source.text, text), sys.stdout)
+        if check and changed:
+            code = max(code, 1)
+            output.write(f"{source.name}: not in its form; `shardc fmt {file}` writes it\n", sys.stderr)
+        if not check and not diff:
+            _write(file, text, changed)
+    ctx.exit(code)
+
+
+def _content(file: str, text: str) -> str:
+    """What is in the file byte for byte, so that a byte order mark counts as a difference."""
+    return text if file == "-" else Path(file).read_bytes().decode("utf-8")
+
+
+def _diff(name: str, before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, f"{name} (formatted)", lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _write(file: str, text: str, changed: bool) -> None:
+    if file == "-":
+        output.write(text, sys.stdout)
+    elif changed:
+        replace(Path(file), text)
+        print(f"formatted {file}")
+
+
+def replace(path: Path, text: str) -> None:
+    """Replaces a file's content at once or not at all, following a symbolic link and keeping the file's mode."""
+    path = Path(os.path.realpath(path))
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise click.UsageError(f"`{path}` cannot be written: {(error.strerror or '').lower()}") from error
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+        os.chmod(temporary, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise

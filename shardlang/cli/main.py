@@ -1,0 +1,102 @@
+"""`shardc`: from the words of a command line to a command, and from whatever happens to an exit code. Never a traceback.
+
+Commands are read when they are first used. Exit codes: 0 fine, 1 the program has errors, 2 the command was used wrongly,
+3 the run failed, or shardc did.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from shardlang import __version__
+
+COMMANDS = {
+    "check": "Report every mistake in programs, without running them.",
+    "plan": "Show layouts, collectives, bytes and memory, per operator.",
+    "compile": "Write the torch program that each rank runs.",
+    "run": "Train on this machine.",
+    "verify": "Compare a plan with one rank, forward and backward.",
+    "fmt": "Write programs in their one form.",
+    "explain": "Print the page of a diagnostic's code.",
+}
+
+
+class Commands(click.Group):
+    """Finds a command in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"shardlang.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from shardlang.diagnostics.nearest import nearest
+
+            close = nearest(args[0], COMMANDS)
+            hint = f"did you mean `shardc {close}`?" if close else f"there are: {', '.join(COMMANDS)}"
+            ctx.fail(f"there is no command `{args[0]}`; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table above, so that `--help` imports no command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: shardc run examples/digits.shard --ranks 8",
+)
+@click.version_option(__version__, prog_name="shardc", message="%(prog)s %(version)s")
+def shardc() -> None:
+    """Shard: a declarative language for training neural networks on many devices."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point of `shardc`: ends the process."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """One command; its exit code."""
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader (`head`, say) has enough. What is left in the buffer must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _invoke(arguments: Sequence[str] | None) -> int:
+    try:
+        code = shardc.main(args=arguments, prog_name="shardc", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        click.echo(help_text.format_message(), err=True)
+        return 2
+    except click.ClickException as wrong:
+        wrong.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        print("\nshardc: interrupted", file=sys.stderr)
+        return 3
+    except BrokenPipeError:
+        raise
+    except Exception as fault:
+        from shardlang.cli.output import show_fault
+
+        show_fault(fault)
+        return 3

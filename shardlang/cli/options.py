@@ -1,0 +1,75 @@
+"""The options and arguments that several commands share, and how what they name is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from shardlang.diagnostics.nearest import nearest
+from shardlang.files import Unreadable, read_program
+from shardlang.source import Source
+
+_PATH = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?(\.[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?)*")
+
+
+def source(name: str) -> Source:
+    """The program a user named; a mistake in the name is one in using the command."""
+    try:
+        return read_program(name)
+    except Unreadable as reason:
+        text = f"`{name}` {reason}"
+        close = _beside(name) if str(reason) == "does not exist" else None
+        raise click.UsageError(f"{text}; did you mean `{close}`?" if close else text) from reason
+
+
+def _beside(name: str) -> str | None:
+    """The file in the same folder that a name may be a misspelling of."""
+    head, tail = os.path.split(name)
+    try:
+        others = os.listdir(head or ".")
+    except OSError:
+        return None
+    programs = [other for other in others if other.endswith(".shard")]
+    close = f"{tail}.shard" if f"{tail}.shard" in programs else nearest(tail, programs)
+    return os.path.join(head, close) if close else None
+
+
+def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        path, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value or _PATH.fullmatch(path) is None:
+            raise click.BadParameter(f"`{text}` is not PATH=VALUE, as in batch=64, model.d=256 or three_d.mp=4", ctx, param)
+        if path in found and found[path] != value:
+            raise click.BadParameter(f"`{path}` is given twice, as {found[path]} and as {value}", ctx, param)
+        found[path] = value
+    return found
+
+
+def _ranks(ctx: click.Context, param: click.Parameter, given: int | None) -> int | None:
+    if given is not None and given < 1:
+        raise click.BadParameter(f"{given} ranks cannot run anything; at least 1", ctx, param)
+    return given
+
+
+def file_argument(command: Any) -> Any:
+    return click.argument("file", metavar="FILE")(command)
+
+
+def ranks_option(required: bool) -> Any:
+    return click.option("--ranks", type=int, required=required, metavar="N", callback=_ranks, help="How many ranks (processes) run it.")
+
+
+def strategy_option(command: Any) -> Any:
+    return click.option("--strategy", metavar="NAME", help="One of the file's strategies; the first by default.")(command)
+
+
+def set_option(command: Any) -> Any:
+    return click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,
+        help="Override a dim, a model's formal, a mesh axis or a setting. May be repeated.",
+    )(command)  # fmt: skip

@@ -1,0 +1,78 @@
+"""Where diagnostics go: the renderer that is asked for, the stream, and whether it has colour."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TextIO
+
+from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
+
+OUTPUTS = ("full", "concise", "json", "sarif")
+
+
+def rendered(found: Sequence[Diagnostic], output: str, colour: bool = False) -> str:
+    """The text of diagnostics in one of OUTPUTS; each renderer is imported when it is used."""
+    match output:
+        case "full":
+            from shardlang.diagnostics.full import full
+
+            return full(found, colour)
+        case "concise":
+            from shardlang.diagnostics.concise import concise
+
+            return concise(found)
+        case "json":
+            from shardlang.diagnostics.jsonlines import jsonlines
+
+            return jsonlines(found)
+        case "sarif":
+            from shardlang.diagnostics.sarif import sarif
+
+            return sarif(found)
+        case _:
+            raise ValueError(f"unknown output {output!r}")
+
+
+def coloured(stream: TextIO) -> bool:
+    """A terminal, unless NO_COLOR (https://no-color.org) or a dumb one asks for none."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write(text: str, stream: TextIO) -> None:
+    """Writes what the stream's encoding lacks as escapes."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
+    """Writes all diagnostics (to standard error by default) and, for people, how many; the exit code, 0 or 1."""
+    stream = stream or sys.stderr
+    write(rendered(sink.found, output, coloured(stream)), stream)
+    if sink.found and output == "full":
+        write(f"{_count(sink.found)}\n", stream)
+    return 1 if sink.failed else 0
+
+
+def _count(found: Sequence[Diagnostic]) -> str:
+    counts = ((s.value, sum(d.severity is s for d in found)) for s in Severity)
+    return ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts if n)
+
+
+def show_fault(fault: Exception) -> None:
+    """A fault of ours: what did not hold, and how to report it. The traceback only where SHARDC_TRACEBACK is set."""
+    from shardlang import __version__
+
+    sink = Sink()
+    what = str(fault) or type(fault).__name__
+    command = " ".join(["shardc", *sys.argv[1:]])
+    sink.report(
+        "SH900", f"a fault of shardc, not of your program: {type(fault).__name__}: {what}", None,
+        notes=(f"shardc {__version__}, Python {sys.version.split()[0]}; the command was: {command}",),
+        help="please report it with the program and, from the same command after `export SHARDC_TRACEBACK=1`, the traceback",
+    )  # fmt: skip
+    if os.environ.get("SHARDC_TRACEBACK"):
+        write("".join(traceback.format_exception(fault)), sys.stderr)
+    show(sink)

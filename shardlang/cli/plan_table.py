@@ -1,0 +1,149 @@
+"""The report of a plan as tables: operators with their tensors and collectives, parameters, memory and bytes.
+
+On a terminal they fit its width; elsewhere they are plain text, one row a line. What is in the report is left to plan/.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shardlang.cli.rank_view import of_rank
+from shardlang.diagnostics.display import safe
+
+Found = Mapping[str, Any]
+
+
+def print_plan(found: Found, rank: int | None = None) -> None:
+    """Prints a report to the standard output, whole or for one rank."""
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, markup=False, soft_wrap=not terminal, width=None if terminal else 10_000)
+    view = found if rank is None else of_rank(found, rank)
+    console.print(_heading(view))
+    for table in (_operators(view, terminal), _parameters(view, terminal), _reductions(view, terminal), _totals(view, terminal)):
+        if table.row_count:
+            _print(console, table, terminal)
+
+
+def _print(console: Console, table: Table, terminal: bool) -> None:
+    console.print()
+    if terminal:
+        console.print(table)
+        return
+    # Without a terminal: no spaces at the ends of lines, so that the text is easy to compare.
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _table(terminal: bool, *headings: str) -> Table:
+    table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        number = heading.endswith("bytes")
+        table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=not terminal)
+    return table
+
+
+def _add(table: Table, *cells: str, style: str | None = None) -> None:
+    table.add_row(*(Text(safe(cell)) for cell in cells), style=style)
+
+
+def _heading(found: Found) -> str:
+    meshes = "; ".join(f"{mesh['name']} {_sizes(mesh)}" for mesh in found["meshes"])
+    strategy = f"strategy {found['strategy']}, " if found["strategy"] else ""
+    text = f"{safe(found['program'])} on {found['ranks']} ranks: {strategy}{meshes}"
+    if "rank" not in found:
+        return text
+    places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
+    return f"{text}\nrank {found['rank']}: {places or 'alone'}"
+
+
+def _sizes(mesh: Found) -> str:
+    return ", ".join(f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]) or "of one rank"
+
+
+def _operators(found: Found, terminal: bool) -> Table:
+    table = _table(terminal, "where", "operator", "layout", "whole", "local", "bytes")
+    for operator in found["operators"]:
+        _add(table, operator["source"], operator["text"], f"{operator['operator']}, {operator['chosen']}", "", "", "", style="bold")
+        ahead = [c for c in operator["collectives"] if c["phase"] == "before"]
+        within = [c for c in operator["collectives"] if c["phase"] == "inside"]
+        after = [c for c in operator["collectives"] if c["phase"] == "after"]
+        _collectives(table, ahead)
+        for operand in operator["local_shapes"]["operands"]:
+            _add(table, "", f"  {operand['name']}", operand["layout"], _shape(operand["shape"]), _local(operand), "")
+        _collectives(table, within)
+        result = operator["local_shapes"]["result"]
+        _add(table, "", f"  -> {operator['name']}", result["layout"], _shape(result["shape"]), _local(result), "")
+        _collectives(table, after)
+    return table
+
+
+def _collectives(table: Table, collectives: Sequence[Found]) -> None:
+    for c in collectives:
+        change = "within" if c["phase"] == "inside" else f"{c['from']} -> {c['to']}"
+        what = f"  {c['phase']}: {c['kind']} {c['value']} over {_axes(c['axes'])}, {_groups(c)}"
+        _add(table, "", what, change, "", _shape(c["local_shape"]), f"{_bytes(c['forward_bytes'])} / {_bytes(c['backward_bytes'])}",
+             style="cyan")  # fmt: skip
+
+
+def _parameters(found: Found, terminal: bool) -> Table:
+    table = _table(terminal, "parameter", "layout", "whole", "local", "local bytes", "zero")
+    for p in found["parameters"]:
+        zero = f"{p['zero']} over {_axes(p['zero_axes'])}" if p["zero"] else "" if p["trained"] else "state"
+        _add(table, p["path"], p["layout"], _shape(p["shape"]), _local(p), _bytes(p["local_bytes"]), zero)
+    return table
+
+
+def _reductions(found: Found, terminal: bool) -> Table:
+    table = _table(terminal, "gradients reduced once a step", "by", "bytes")
+    for reduction in found["gradient_reductions"]:
+        by = f"{reduction['kind']} over {_axes(reduction['axes'])}"
+        _add(table, ", ".join(reduction["parameters"]), by, _bytes(reduction["bytes"]))
+    return table
+
+
+def _totals(found: Found, terminal: bool) -> Table:
+    table = _table(terminal, "per rank", "bytes")
+    totals = found["per_rank"]
+    for key in ("parameters", "gradients", "optimizer", "activations", "total"):
+        _add(table, key, _bytes(totals[f"{key}_bytes"]))
+    _add(table, "sent in a step, forward", _bytes(totals["forward_bytes"]))
+    _add(table, "sent in a step, backward", _bytes(totals["backward_bytes"]))
+    return table
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return f"({', '.join(map(str, sizes))})"
+
+
+def _local(tensor: Found) -> str:
+    if "slices" not in tensor:
+        return _shape(tensor["local_shape"])
+    ranges = ", ".join(f"{start}:{end}" for start, end in tensor["slices"])
+    return f"{_shape(tensor['local_shape'])} [{ranges}]"
+
+
+def _axes(axes: Sequence[str]) -> str:
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def _groups(collective: Found) -> str:
+    if "group" in collective:
+        return f"{{{','.join(map(str, collective['group']))}}}"
+    if collective["groups"] is None:
+        return f"{collective['group_count']} groups of {collective['group_size']}"
+    return " ".join(f"{{{','.join(map(str, g))}}}" for g in collective["groups"])
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= 10 * size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,} B"

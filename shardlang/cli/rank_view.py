@@ -1,0 +1,81 @@
+"""From the report of a plan to what one rank sees: its coordinates, its groups, its shapes and slices of every tensor.
+
+Follows from the report alone (cut, sizes, meshes), as specs/plan-json.md describes; printing is left to plan_table.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Axes = Mapping[str, tuple[int, int]]
+
+
+def coordinates(mesh: Mapping[str, Any], rank: int) -> dict[str, tuple[int, int]]:
+    """Axis -> (this rank's coordinate, the axis's size); ranks are row-major, the first axis outermost."""
+    found: dict[str, tuple[int, int]] = {}
+    for axis in reversed(mesh["axes"]):
+        found[axis["name"]] = (rank % axis["size"], axis["size"])
+        rank //= axis["size"]
+    return dict(reversed(found.items()))
+
+
+def slices(tensor: Mapping[str, Any], axes: Axes) -> list[tuple[int, int]]:
+    """Per dim, the half-open range of indexes of the whole that a rank has."""
+    rows = zip(tensor["shape"], tensor["cut"], tensor["sizes"], strict=True)
+    return [_range(size, cut, sizes, axes) for size, cut, sizes in rows]
+
+
+def _range(size: int, cut: Sequence[str], sizes: Sequence[int] | None, axes: Axes) -> tuple[int, int]:
+    index, parts = 0, 1
+    for name in cut:
+        at, count = axes[name]
+        index, parts = index * count + at, parts * count
+    each = list(sizes) if sizes is not None else [size // parts] * parts
+    start = sum(each[:index])
+    return start, start + each[index]
+
+
+def group(mesh: Mapping[str, Any], names: Sequence[str], rank: int) -> list[int]:
+    """The ranks that share all of this rank's coordinates but those along `names`, in the order of blocks."""
+    strides: dict[str, tuple[int, int]] = {}
+    stride = 1
+    for axis in reversed(mesh["axes"]):
+        strides[axis["name"]] = (stride, axis["size"])
+        stride *= axis["size"]
+    members = [rank - sum(rank // strides[n][0] % strides[n][1] * strides[n][0] for n in names)]
+    for name in names:
+        step, count = strides[name]
+        members = [m + i * step for m in members for i in range(count)]
+    return members
+
+
+def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own `local_shape` and `slices`, each
+    collective's own `group` in place of all."""
+    meshes = found["meshes"]
+    places = [coordinates(mesh, rank) for mesh in meshes]
+
+    def tensor(t: Mapping[str, Any]) -> dict[str, Any]:
+        ranges = slices(t, places[t["mesh"]])
+        return {**t, "local_shape": [end - start for start, end in ranges], "slices": [list(r) for r in ranges]}
+
+    def collective(c: Mapping[str, Any], mesh: int) -> dict[str, Any]:
+        mine = {key: value for key, value in c.items() if key != "groups"}
+        return {**mine, "group": group(meshes[mesh], c["axes"], rank)}
+
+    def operator(o: Mapping[str, Any]) -> dict[str, Any]:
+        shapes = o["local_shapes"]
+        return {
+            **o,
+            "local_shapes": {"operands": [tensor(t) for t in shapes["operands"]], "result": tensor(shapes["result"])},
+            "collectives": [collective(c, o["mesh"]) for c in o["collectives"]],
+        }
+
+    return {
+        **found,
+        "rank": rank,
+        "coordinates": [{name: at for name, (at, _) in place.items()} for place in places],
+        "operators": [operator(o) for o in found["operators"]],
+        "parameters": [tensor(p) for p in found["parameters"]],
+    }

@@ -1,0 +1,60 @@
+"""`shardc run`: compiles a program and trains it on ranks of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from shardlang.cli import options, output
+from shardlang.cli.compile import emitted, write_files
+from shardlang.diagnostics.diagnostic import Sink
+
+
+@click.command("run", epilog="Examples: shardc run examples/digits.shard --ranks 8; "
+               "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl")  # fmt: skip
+@options.file_argument
+@options.ranks_option(required=True)
+@options.strategy_option
+@options.set_option
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA where there is a GPU per rank, else the CPU.")
+@click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
+@click.option("--metrics", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write figures as JSON lines.")
+@click.option("--save-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the final parameters.")
+@click.option("--log-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("shardlang-logs"), show_default=True,
+              metavar="DIR", help="Where the compiled program and each rank's log go.")  # fmt: skip
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
+    resume: bool, metrics: Path | None, save_weights: Path | None, log_dir: Path,
+) -> None:  # fmt: skip
+    """Train on this machine.
+
+    Paths in the program are relative to its file.
+    """
+    if resume:
+        ctx.exit(_not_there("--resume"))
+    for path in (metrics, save_weights):
+        _writable(path)
+    files, code = emitted(file, ranks, strategy, overrides)
+    if files is None:
+        ctx.exit(code)
+    write_files(log_dir, files)
+    from shardlang.runtime.launch import launch
+
+    base = Path(file).resolve().parent if file != "-" else Path.cwd()
+    main = log_dir / "main.py"
+    ctx.exit(launch(main, ranks, device=device, base=base, log_dir=log_dir, metrics=metrics, save_weights=save_weights))
+
+
+def _not_there(feature: str) -> int:
+    sink = Sink()
+    sink.report("SH400", f"`{feature}` is not there yet", None)
+    return output.show(sink)
+
+
+def _writable(path: Path | None) -> None:
+    """A file that could not be written at the end is refused before the start."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")

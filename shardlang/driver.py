@@ -1,0 +1,95 @@
+"""The compiler on one page: a file's text -> syntax tree -> checked program -> plan -> emitted files.
+
+Each function is a stage and stops there; mistakes go to the sink. Where diagnostics and results are shown is left to cli/.
+Passes are imported when they are first used, so that a command pays only for those that it runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.files import Files
+from shardlang.source import Source
+
+if TYPE_CHECKING:
+    from shardlang.check.program import Program
+    from shardlang.plan.plan import Plan
+    from shardlang.syntax import ast
+
+
+def parse_source(source: Source, sink: Sink) -> ast.File:
+    """The syntax tree of one file; partial after errors."""
+    from shardlang.syntax.parse import parse
+
+    return parse(source, sink)
+
+
+def format_source(source: Source, sink: Sink) -> str | None:
+    """The file in its one form; None after errors."""
+    from shardlang.format.format import format_file
+
+    file = parse_source(source, sink)
+    return None if sink.failed else format_file(file)
+
+
+def check_source(source: Source, sink: Sink, overrides: Mapping[str, str] | None = None) -> Program | None:
+    """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives."""
+    from shardlang.check.check import check
+
+    files = Files()
+    files.add(source)
+    program = check(parse_source(source, sink), sink, files.load, overrides or {})
+    _tell_reasons(sink, files)
+    return None if sink.failed else program
+
+
+def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
+    """All strategies: the one that is asked for (or the first) by planning it on `ranks`, the others without arithmetic of ranks.
+
+    The plan, where there are ranks and no errors.
+    """
+    from shardlang.plan.strategy import resolve
+
+    planned = plan_program(program, name, ranks, sink) if ranks is not None else None
+    first = program.strategies[0].name.text if program.strategies else None
+    for strategy in program.strategies:
+        if ranks is None or strategy.name.text != (name or first):
+            resolve(program, strategy, None, sink)
+    return planned
+
+
+def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> Plan | None:
+    """The plan on `ranks` ranks by the strategy `name`, or the first; None after errors."""
+    from shardlang.plan.planner import plan
+
+    found = plan(program, name, ranks, sink)
+    return None if sink.failed else found
+
+
+def emit_plan(plan: Plan, sink: Sink) -> Mapping[str, str] | None:
+    """The emitted files, name -> text; None after errors."""
+    from shardlang.emit.emit import emit
+
+    if plan.program.training is None or plan.graph.loss is None:
+        sink.report(
+            "SH402", f"`{plan.program.source.name}` has no `train`, so there is nothing to run", None,
+            help="add one: train { model = ..., data = ..., loss = ..., optimizer = ..., epochs = 1 }, one setting a line",
+        )  # fmt: skip
+        return None
+    files = emit(plan, sink)
+    return None if sink.failed else files
+
+
+def _tell_reasons(sink: Sink, files: Files) -> None:
+    """An import that failed because a file is there and cannot be read says so, in place of that there is none."""
+    for index, diagnostic in enumerate(sink.found):
+        span = diagnostic.primary.span if diagnostic.primary else None
+        if diagnostic.code != "SH203" or span is None:
+            continue
+        path = span.text.strip('"')
+        reason = files.problems.get((span.source.name, path), "does not exist")
+        if reason != "does not exist":
+            sink.found[index] = dataclasses.replace(diagnostic, code="SH401", message=f"`{path}` {reason}")

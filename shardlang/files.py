@@ -1,0 +1,105 @@
+"""The texts that a program is made of: the file itself, what it imports from files, the standard library.
+
+Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. What the texts mean is left to the passes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardlang.resources import folder
+from shardlang.source import Source
+
+LARGEST = 4_000_000
+_STD = "std."
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; the message says why, as what goes on after `x.shard`: "is a directory"."""
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Unreadable where it is none, is no regular file, is too large or not UTF-8, or may not be read."""
+    try:
+        # Opened without waiting, so that a pipe or a device is refused instead of read.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise Unreadable(_reason(error)) from error
+    with open(descriptor, "rb") as file:
+        kind = os.fstat(file.fileno()).st_mode
+        if stat.S_ISDIR(kind):
+            raise Unreadable("is a directory")
+        if not stat.S_ISREG(kind):
+            raise Unreadable("is no regular file")
+        return decoded(file.read(LARGEST + 1))
+
+
+def decoded(content: bytes) -> str:
+    """The text of bytes that are meant to be a program."""
+    if len(content) > LARGEST:
+        raise Unreadable(f"is larger than {LARGEST // 1_000_000} MB")
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise Unreadable(f"is not UTF-8 (line {line}, byte {error.start})") from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    match error:
+        case FileNotFoundError() | NotADirectoryError() | ValueError():
+            return "does not exist"
+        case PermissionError():
+            return "may not be read by this user"
+        case _:
+            return f"cannot be read: {(error.strerror or str(error)).lower()}"
+
+
+def read_program(name: str) -> Source:
+    """The file that a user named; `-` is the standard input."""
+    if name == "-":
+        return Source("<stdin>", decoded(sys.stdin.buffer.read(LARGEST + 1)))
+    return Source(name, read_text(Path(name)))
+
+
+@dataclass
+class Files:
+    """What imports find, each file once whatever way it is named. `problems`: (importing file, path as written) -> why not."""
+
+    texts: dict[str, Source] = field(default_factory=dict)
+    problems: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, source: Source) -> None:
+        """Makes the program itself known, so that an import of it is the same file."""
+        self.texts[os.path.realpath(source.name)] = source
+
+    def load(self, importing: str, path: str, is_file: bool) -> Source | None:
+        """The source that `use` names, or None, the reason then being in `problems` unless there is just no such library."""
+        name, place = self._place(importing, path, is_file)
+        if place is None:
+            return None
+        known = self.texts.get(os.path.realpath(place))
+        if known is not None:
+            return known
+        try:
+            source = Source(name, read_text(place))
+        except Unreadable as reason:
+            self.problems[importing, path] = str(reason)
+            return None
+        self.texts[os.path.realpath(place)] = source
+        return source
+
+    def _place(self, importing: str, path: str, is_file: bool) -> tuple[str, Path | None]:
+        """The name to show and the path to read; None for what cannot be a library."""
+        if is_file and importing.startswith(_STD):
+            return path, folder("stdlib") / path
+        if is_file:
+            name = os.path.normpath(os.path.join(os.path.dirname(importing), path))
+            return name, Path(name)
+        parts = path.removeprefix(_STD).split(".")
+        place = folder("stdlib").joinpath(*parts[:-1], f"{parts[-1]}.shard")
+        return path, place if path.startswith(_STD) and all(p.isidentifier() for p in parts) and place.is_file() else None
