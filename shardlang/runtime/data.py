@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
-from shardlang.runtime.program import DTYPES, Block, Field, Program, Source
+from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
 
 _NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32, "i64": np.int64,
           "i32": np.int32, "bool": np.bool_}
@@ -63,7 +63,7 @@ class Loader:
     def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
         self.source, self.dataset = source, dataset
         self.blocks = [program.block(field) for field in source.fields]
-        self.dtypes = [_dtype(program, field) for field in source.fields]
+        self.dtypes = [dtype_of(program, field) for field in source.fields]
         # A source's own seed draws its examples; the order is the run's unless the source says otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
         self.shuffle = bool(source.arguments.get("shuffle", True))
@@ -94,10 +94,6 @@ class Loader:
             values = np.ascontiguousarray(self.dataset.take(field, mine, block))
             tensors.append(torch.from_numpy(values).to(device=world.device, dtype=dtype))
         return tensors
-
-
-def _dtype(program: Program, field: Field) -> torch.dtype:
-    return torch.float64 if program.precision == "f64" and field.dtype == "f32" else DTYPES[field.dtype]
 
 
 class Arrays:

@@ -15,7 +15,7 @@ from torch import Tensor
 from shardlang.runtime import optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, SumBucket, fill
 from shardlang.runtime.mesh import Group, Mesh
-from shardlang.runtime.program import Parameter, Program, State
+from shardlang.runtime.program import Parameter, Program, State, dtype_of
 from shardlang.runtime.weights import Weights
 from shardlang.runtime.zero import ShardBucket, Stored, freed_between, shard
 
@@ -45,7 +45,7 @@ class Model:
         """This rank's block of a value as it begins: initialised, or from given weights."""
         if self.weights is None:
             return parameters.make(self.program, tensor)
-        return self.weights.read(self.program, tensor, parameters.dtype_of(self.program, tensor))
+        return self.weights.read(self.program, tensor, dtype_of(self.program, tensor))
 
     def _zero_group(self, tensor: Parameter) -> Group | None:
         group = self._mesh(tensor)[tuple(tensor.zero_axes)]
@@ -74,9 +74,7 @@ class Model:
             if not zero_axes:
                 buckets.append(SumBucket(mesh[reduce], members))
                 continue
-            pending = set(zero_axes) <= set(reduce)
-            rest = tuple(axis for axis in reduce if not pending or axis not in zero_axes)
-            bucket = ShardBucket(members, mesh[zero_axes], pending, mesh[rest] if mesh[rest].size > 1 else None)
+            bucket = ShardBucket(members, mesh, mesh[zero_axes], reduce)
             self.sharded.append(bucket)
             buckets.append(bucket)
         return buckets

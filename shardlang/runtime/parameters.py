@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shardlang.runtime import random
 from shardlang.runtime.mesh import world
-from shardlang.runtime.program import DTYPES, Block, Parameter, Program, State
+from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of
 
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -93,11 +93,6 @@ def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Blo
         return random.normal(key, block.shape, whole, block.offsets, device).mul_(deviation).add_(mean).to(dtype)
     low, high = _bounds(kind, tuple(args))
     return random.uniform(key, block.shape, whole, block.offsets, device).mul_(high - low).add_(low).to(dtype)
-
-
-def dtype_of(program: Program, tensor: Parameter | State) -> torch.dtype:
-    """Parameters are float32 whatever the precision of the run, but for a run in float64."""
-    return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
 
 
 def make(program: Program, tensor: Parameter | State) -> Tensor:

@@ -152,3 +152,8 @@ class Program:
 
 def elements(shape: Sequence[int]) -> int:
     return math.prod(shape)
+
+
+def dtype_of(program: Program, tensor: Parameter | State | Field) -> torch.dtype:
+    """Values of float32 become float64 in a run in float64; in bf16 and f16 runs, parameters stay float32."""
+    return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]

@@ -19,7 +19,7 @@ from torch import Tensor
 from shardlang.runtime.blocks import chunk_sizes, gathered
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
-from shardlang.runtime.program import Parameter, Program, State
+from shardlang.runtime.program import Parameter, Program, State, dtype_of, elements
 
 _NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
           torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
@@ -40,13 +40,12 @@ def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
 def save(program: Program, path: Path, tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor]]]) -> None:
     """Writes every tensor whole; each comes with a function that gives this rank's block. All ranks must call it."""
     first = world.rank == 0
-    made = [(tensor, local) for tensor, local in tensors]
     draft = path.with_name(path.name + ".part")
     file = open(draft, "wb") if first else None
     try:
         if file is not None:
-            file.write(_header(made))
-        for tensor, local in made:
+            file.write(_header(program, [tensor for tensor, _ in tensors]))
+        for tensor, local in tensors:
             value = whole(program, tensor, local().detach())
             if file is not None:
                 file.write(_raw(value))
@@ -57,16 +56,14 @@ def save(program: Program, path: Path, tensors: Sequence[tuple[Parameter | State
         os.replace(draft, path)
 
 
-def _header(tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor]]]) -> bytes:
+def _header(program: Program, tensors: Sequence[Parameter | State]) -> bytes:
     """The safetensors header: its length, then JSON of name -> dtype, shape, place; padded to 8 bytes."""
     entries: dict[str, Any] = {}
     start = 0
-    for tensor, local in tensors:
-        value = local()
-        size = value.element_size()
-        for length in tensor.shape:
-            size *= length
-        entries[tensor.path] = {"dtype": _NAMES[value.dtype], "shape": list(tensor.shape), "data_offsets": [start, start + size]}
+    for tensor in tensors:
+        dtype = dtype_of(program, tensor)
+        size = dtype.itemsize * elements(tensor.shape)
+        entries[tensor.path] = {"dtype": _NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, start + size]}
         start += size
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.runtime.blocks import chunk_sizes, gathered, reduced, scattered, sliced
-from shardlang.runtime.mesh import Group
+from shardlang.runtime.mesh import Group, Mesh
 
 
 def rows(tensor: Tensor) -> Tensor:
@@ -34,11 +34,17 @@ class ShardBucket:
     """Levels 1 and 2: one reduce-scatter of gradients pending on `group`, one all-gather of the updated rows.
 
     In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first member's.
-    `further`: a group over which the gradient is pending besides; `pending`: whether it is pending over `group` at all.
+    `reduce`: the axes of the mesh over which the gradients are pending.
     """
 
-    def __init__(self, members: list[Tensor], group: Group, pending: bool, further: Group | None) -> None:
-        self.members, self.group, self.pending, self.further = members, group, pending, further
+    def __init__(self, members: list[Tensor], mesh: Mesh, group: Group, reduce: tuple[str, ...]) -> None:
+        self.members, self.group = members, group
+        shared = set(group.axes) & set(reduce)
+        # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can be after it.
+        self.pending = shared == set(group.axes)
+        before = reduce if shared and not self.pending else ()
+        after = tuple(axis for axis in reduce if axis not in shared) if not before else ()
+        self.before, self.after = mesh[before], mesh[after]
         self.shards = [shard(member.detach(), group) for member in members]
         self.widths = [-(-len(rows(m)) // group.size) * _row(m) for m in members]
         self.work: Any = None
@@ -69,17 +75,19 @@ class ShardBucket:
         self.flat = self._pack([member.grad for member in self.members])
         for member in self.members:
             member.grad = None
+        if self.before.size > 1:
+            self.before.handle.allreduce([self.flat], dist.AllreduceOptions()).wait()
         if self.pending:
             self.mine = self.flat.new_empty(self.flat.shape[1])
-            self.work = self.group.handle._reduce_scatter_base(self.mine, self.flat)
+            self.work = self.group.handle._reduce_scatter_base(self.mine, self.flat.view(-1))
         else:
             self.mine = self.flat[self._slots()[self.group.index]]
 
     def finish(self) -> None:
         if self.work is not None:
             self.work.wait()
-        if self.further is not None:
-            self.further.handle.allreduce([self.mine], dist.AllreduceOptions()).wait()
+        if self.after.size > 1:
+            self.after.handle.allreduce([self.mine], dist.AllreduceOptions()).wait()
         assert self.mine is not None
         for piece, values in zip(self.shards, self.mine.split(self.widths), strict=True):
             piece.grad = values[:piece.numel()].view(piece.shape)

@@ -5,11 +5,14 @@ As a script: `forked.py MODULE_FILE FUNCTION RANKS`. A rank that raises prints i
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 
@@ -27,6 +30,7 @@ def on_ranks(module: str, function: str, ranks: int) -> None:
 
 
 def _rank(module: str, function: str, rank: int, ranks: int, store: str) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives a test that is given up
     torch.set_num_threads(1)
     mesh.connect(rank, ranks, torch.device("cpu"), dist.FileStore(store, ranks))
     spec = importlib.util.spec_from_file_location("on_ranks", module)
@@ -55,7 +59,21 @@ def main() -> int:
             sys.stderr.flush()
             os._exit(code)
         pids.append(pid)
-    return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in pids)
+    return _wait(pids)
+
+
+def _wait(pids: list[int]) -> int:
+    """0 if all end well; the others are killed as soon as one does not."""
+    left = set(pids)
+    while left:
+        pid, status = os.wait()
+        left.discard(pid)
+        if status != 0:
+            time.sleep(0.5)
+            for other in left:
+                os.kill(other, signal.SIGKILL)
+            return 1
+    return 0
 
 
 if __name__ == "__main__":
