@@ -1,6 +1,6 @@
 """The compiler on one page: a file's text -> syntax tree -> checked program -> plan -> emitted files.
 
-Each function is a stage and stops there; mistakes go to the sink. Where diagnostics and results are shown is left to cli/.
+Each function is a stage and stops there; mistakes go to the sink. Showing them and the results is left to cli/.
 Passes are imported when they are first used, so that a command pays only for those that it runs.
 """
 
@@ -36,18 +36,24 @@ def format_source(source: Source, sink: Sink) -> str | None:
 
 
 def check_source(source: Source, sink: Sink, overrides: Mapping[str, str] | None = None) -> Program | None:
-    """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives."""
+    """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
+
+    A file that is no Shard is not checked: what a skipped line declared would be missed everywhere else.
+    """
+    tree = parse_source(source, sink)
+    if sink.failed:
+        return None
     from shardlang.check.check import check
 
     files = Files()
     files.add(source)
-    program = check(parse_source(source, sink), sink, files.load, overrides or {})
+    program = check(tree, sink, files.load, overrides or {})
     _tell_reasons(sink, files)
     return None if sink.failed else program
 
 
 def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
-    """All strategies: the one that is asked for (or the first) by planning it on `ranks`, the others without arithmetic of ranks.
+    """All strategies: the one asked for (or the first) by planning it on `ranks`, the others without arithmetic of ranks.
 
     The plan, where there are ranks and no errors.
     """
@@ -76,7 +82,7 @@ def emit_plan(plan: Plan, sink: Sink) -> Mapping[str, str] | None:
     if plan.program.training is None or plan.graph.loss is None:
         sink.report(
             "SH402", f"`{plan.program.source.name}` has no `train`, so there is nothing to run", None,
-            help="add one: train { model = ..., data = ..., loss = ..., optimizer = ..., epochs = 1 }, one setting a line",
+            help="add a `train` block with `model`, `data`, `loss`, `optimizer` and `epochs`, one setting a line",
         )  # fmt: skip
         return None
     files = emit(plan, sink)

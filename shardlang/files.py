@@ -1,6 +1,6 @@
 """The texts that a program is made of: the file itself, what it imports from files, the standard library.
 
-Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. What the texts mean is left to the passes.
+Reads UTF-8 from regular files of a bounded size, and says in words why it cannot; what texts mean is left to the passes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Unreadable(Exception):
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Unreadable where it is none, is no regular file, is too large or not UTF-8, or may not be read."""
+    """The file's text. Unreadable where there is none, or it is no regular file, too large, not UTF-8 or forbidden."""
     try:
         # Opened without waiting, so that a pipe or a device is refused instead of read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -68,7 +68,7 @@ def read_program(name: str) -> Source:
 
 @dataclass
 class Files:
-    """What imports find, each file once whatever way it is named. `problems`: (importing file, path as written) -> why not."""
+    """What imports find, each file once whatever its name. `problems`: (importing file, path as written) -> why not."""
 
     texts: dict[str, Source] = field(default_factory=dict)
     problems: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Files:
         self.texts[os.path.realpath(source.name)] = source
 
     def load(self, importing: str, path: str, is_file: bool) -> Source | None:
-        """The source that `use` names, or None, the reason then being in `problems` unless there is just no such library."""
+        """The source that `use` names, or None: the reason is in `problems`, unless there is just no such library."""
         name, place = self._place(importing, path, is_file)
         if place is None:
             return None
@@ -102,4 +102,5 @@ class Files:
             return name, Path(name)
         parts = path.removeprefix(_STD).split(".")
         place = folder("stdlib").joinpath(*parts[:-1], f"{parts[-1]}.shard")
-        return path, place if path.startswith(_STD) and all(p.isidentifier() for p in parts) and place.is_file() else None
+        known = path.startswith(_STD) and all(p.isidentifier() for p in parts) and place.is_file()
+        return path, place if known else None

@@ -11,7 +11,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str, in_checkout: str | None = None) -> Path:
-    """The folder `name` of the package (`stdlib`, `grammars`, `diagnostics/pages`), or `in_checkout` beside the package.
+    """The folder `name` of the package (`stdlib`, `grammars`, `diagnostics/pages`), or `in_checkout` beside it.
 
     Raises FileNotFoundError where an installation has neither.
     """

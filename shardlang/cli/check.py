@@ -22,11 +22,15 @@ from shardlang.source import Source
 @options.ranks_option(required=False)
 @options.strategy_option
 @options.set_option
-@click.option("--output", "form", type=click.Choice(output.OUTPUTS), default="full", show_default=True, help="How mistakes are printed.")
+@click.option(
+    "--output", "form", type=click.Choice(output.OUTPUTS), default="full", show_default=True,
+    help="How mistakes are printed.",
+)  # fmt: skip
 @click.pass_context
 def command(
-    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, overrides: Mapping[str, str], form: str
-) -> None:
+    ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, overrides: Mapping[str, str],
+    form: str,
+) -> None:  # fmt: skip
     """Report every mistake in programs, without running them.
 
     With --ranks, the strategy is also held against that number of ranks. `-` reads the standard input.

@@ -36,7 +36,10 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         replace(folder / name, text)
 
 
-@click.command("compile", epilog="Example: shardc compile model.shard --ranks 8 -o out; torchrun --nproc-per-node 8 out/main.py")
+@click.command(
+    "compile",
+    epilog="Example: shardc compile model.shard --ranks 8 -o out; torchrun --nproc-per-node 8 out/main.py --base .",
+)
 @options.file_argument
 @options.ranks_option(required=True)
 @click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; made if absent.")

@@ -1,7 +1,7 @@
-"""`shardc`: from the words of a command line to a command, and from whatever happens to an exit code. Never a traceback.
+"""`shardc`: from the words of a command line to a command, and from whatever happens to an exit code.
 
-Commands are read when they are first used. Exit codes: 0 fine, 1 the program has errors, 2 the command was used wrongly,
-3 the run failed, or shardc did.
+Never a traceback. Commands are read when they are first used. Exit codes: 0 fine, 1 the program has errors, 2 the command
+was used wrongly, 3 the run failed, or shardc did.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f"shardlang.cli.{cmd_name}").command
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from shardlang.diagnostics.nearest import nearest
 

@@ -43,7 +43,8 @@ def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
     for text in given:
         path, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value or _PATH.fullmatch(path) is None:
-            raise click.BadParameter(f"`{text}` is not PATH=VALUE, as in batch=64, model.d=256 or three_d.mp=4", ctx, param)
+            example = "batch=64, model.d=256 or three_d.mp=4"
+            raise click.BadParameter(f"`{text}` is not PATH=VALUE, as in {example}", ctx, param)
         if path in found and found[path] != value:
             raise click.BadParameter(f"`{path}` is given twice, as {found[path]} and as {value}", ctx, param)
         found[path] = value
@@ -61,7 +62,9 @@ def file_argument(command: Any) -> Any:
 
 
 def ranks_option(required: bool) -> Any:
-    return click.option("--ranks", type=int, required=required, metavar="N", callback=_ranks, help="How many ranks (processes) run it.")
+    return click.option(
+        "--ranks", type=int, required=required, metavar="N", callback=_ranks, help="How many ranks (processes) run it."
+    )
 
 
 def strategy_option(command: Any) -> Any:

@@ -71,7 +71,7 @@ def show_fault(fault: Exception) -> None:
     sink.report(
         "SH900", f"a fault of shardc, not of your program: {type(fault).__name__}: {what}", None,
         notes=(f"shardc {__version__}, Python {sys.version.split()[0]}; the command was: {command}",),
-        help="please report it with the program and, from the same command after `export SHARDC_TRACEBACK=1`, the traceback",
+        help="please report it with the program and the traceback, which `export SHARDC_TRACEBACK=1` makes it print",
     )  # fmt: skip
     if os.environ.get("SHARDC_TRACEBACK"):
         write("".join(traceback.format_exception(fault)), sys.stderr)

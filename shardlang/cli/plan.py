@@ -13,8 +13,11 @@ from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
 
 
-@click.command("plan", epilog="Examples: shardc plan model.shard --ranks 8; shardc plan model.shard --ranks 8 --rank 3; "
-               "shardc plan model.shard --ranks 4096 --json")  # fmt: skip
+@click.command(
+    "plan",
+    epilog="Examples: shardc plan model.shard --ranks 8; shardc plan model.shard --ranks 8 --rank 3; "
+    "shardc plan model.shard --ranks 4096 --json",
+)
 @options.file_argument
 @options.ranks_option(required=True)
 @click.option("--rank", type=int, metavar="R", help="Show this rank: its coordinates, groups, shapes and slices.")
@@ -23,8 +26,9 @@ from shardlang.diagnostics.diagnostic import Sink
 @options.set_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, rank: int | None, as_json: bool, strategy: str | None, overrides: Mapping[str, str]
-) -> None:
+    ctx: click.Context, file: str, ranks: int, rank: int | None, as_json: bool, strategy: str | None,
+    overrides: Mapping[str, str],
+) -> None:  # fmt: skip
     """Show layouts, collectives, bytes and memory, per operator."""
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")

@@ -26,7 +26,8 @@ def print_plan(found: Found, rank: int | None = None) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=not terminal, width=None if terminal else 10_000)
     view = found if rank is None else of_rank(found, rank)
     console.print(_heading(view))
-    for table in (_operators(view, terminal), _parameters(view, terminal), _reductions(view, terminal), _totals(view, terminal)):
+    for make in (_operators, _parameters, _reductions, _totals):
+        table = make(view, terminal)
         if table.row_count:
             _print(console, table, terminal)
 
@@ -71,7 +72,8 @@ def _sizes(mesh: Found) -> str:
 def _operators(found: Found, terminal: bool) -> Table:
     table = _table(terminal, "where", "operator", "layout", "whole", "local", "bytes")
     for operator in found["operators"]:
-        _add(table, operator["source"], operator["text"], f"{operator['operator']}, {operator['chosen']}", "", "", "", style="bold")
+        why = f"{operator['operator']}, {operator['chosen']}"
+        _add(table, operator["source"], operator["text"], why, "", "", "", style="bold")
         ahead = [c for c in operator["collectives"] if c["phase"] == "before"]
         within = [c for c in operator["collectives"] if c["phase"] == "inside"]
         after = [c for c in operator["collectives"] if c["phase"] == "after"]
@@ -89,8 +91,8 @@ def _collectives(table: Table, collectives: Sequence[Found]) -> None:
     for c in collectives:
         change = "within" if c["phase"] == "inside" else f"{c['from']} -> {c['to']}"
         what = f"  {c['phase']}: {c['kind']} {c['value']} over {_axes(c['axes'])}, {_groups(c)}"
-        _add(table, "", what, change, "", _shape(c["local_shape"]), f"{_bytes(c['forward_bytes'])} / {_bytes(c['backward_bytes'])}",
-             style="cyan")  # fmt: skip
+        sent = f"{_bytes(c['forward_bytes'])} / {_bytes(c['backward_bytes'])}"
+        _add(table, "", what, change, "", _shape(c["local_shape"]), sent, style="cyan")
 
 
 def _parameters(found: Found, terminal: bool) -> Table:

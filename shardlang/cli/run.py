@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,18 +13,31 @@ from shardlang.cli.compile import emitted, write_files
 from shardlang.diagnostics.diagnostic import Sink
 
 
-@click.command("run", epilog="Examples: shardc run examples/digits.shard --ranks 8; "
-               "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl")  # fmt: skip
+def _file(words: str) -> Callable[[Any], Any]:
+    kind = click.Path(dir_okay=False, path_type=Path)
+    name, _, help = words.partition(" ")
+    return click.option(name, type=kind, metavar="FILE", help=help)
+
+
+@click.command(
+    "run",
+    epilog="Examples: shardc run examples/digits.shard --ranks 8; "
+    "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl",
+)
 @options.file_argument
 @options.ranks_option(required=True)
 @options.strategy_option
 @options.set_option
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA where there is a GPU per rank, else the CPU.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA where there is a GPU per rank, else the CPU."
+)
 @click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
-@click.option("--metrics", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write figures as JSON lines.")
-@click.option("--save-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the final parameters.")
-@click.option("--log-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("shardlang-logs"), show_default=True,
-              metavar="DIR", help="Where the compiled program and each rank's log go.")  # fmt: skip
+@_file("--metrics Write figures as JSON lines.")
+@_file("--save-weights Write the final parameters as safetensors.")
+@click.option(
+    "--log-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("shardlang-logs"), show_default=True,
+    metavar="DIR", help="Where the compiled program and each rank's log go.",
+)  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,

@@ -20,6 +20,6 @@ def command(ctx: click.Context, file: str, ranks: int, strategy: str | None, ove
     sink = Sink()
     sink.report(
         "SH400", "`shardc verify` is not there yet", None,
-        help="compare the figures of two runs: shardc run FILE --ranks 1 --metrics one.jsonl, and the same with more ranks",
+        help="compare the figures of two runs: `shardc run FILE --ranks 1 --metrics one.jsonl`, and one on more ranks",
     )  # fmt: skip
     ctx.exit(output.show(sink))

@@ -79,7 +79,8 @@ class _Page:
         skipped = max(0, min(columns) - _BEFORE) if len(whole) > _LONGEST else 0
         text, cells = laid_out(whole[skipped : skipped + _LONGEST])
         before, after = ("..." if skipped else ""), ("..." if len(whole) > skipped + _LONGEST else "")
-        marks = [self._mark(label, column - skipped, cells, len(before)) for label, column in zip(labels, columns, strict=True)]
+        places = zip(labels, columns, strict=True)
+        marks = [self._mark(label, column - skipped, cells, len(before)) for label, column in places]
         rows = [f"{self._bar(str(number))} {before}{text}{after}".rstrip()]
         return rows + [f"{self._bar()} {row}".rstrip() for row in self._under(marks)]
 
@@ -124,7 +125,7 @@ class _Cells:
         self.cells: list[tuple[str, str]] = []
 
     def put(self, at: int, text: str, code: str) -> None:
-        """Text from cell `at` on; a wide character is followed by an empty cell, a combining mark joins the one before."""
+        """Text from cell `at` on. An empty cell follows a wide character; a combining mark joins the cell before."""
         self.cells += [(" ", "")] * (at - len(self.cells))
         for character in text:
             size = width(character)

@@ -1,4 +1,4 @@
-"""Diagnostics for programs: one JSON object a line, as specs/diagnostics.md and specs/diagnostic.schema.json describe."""
+"""Diagnostics for programs: one JSON object a line, as specs/diagnostic.schema.json describes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _object(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def place(label: Label) -> dict[str, Any]:
-    """File, first and last position (lines and columns from 1, the end exclusive), offsets in characters, and the text."""
+    """File, start and end (lines and columns from 1, the end exclusive), offsets in characters, and the text."""
     span = label.span
     line, column = span.source.position(span.start)
     end_line, end_column = span.source.position(span.end)

@@ -36,19 +36,20 @@ def _tokens(name: str) -> list[str]:
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `name` is probably a misspelling of, or None where none is near enough.
 
-    A third of the letters may differ (at least one, at most four), so `x` is never offered for `loss`. Next come names of
-    the same words in another order or spelling (`dim_head`, `headDim`: `head_dim`), then the one candidate that `name`
-    is the start or the last part of. Ties go to the nearer length, then the first in alphabetical order, so the
+    A third of the letters may differ (at least one, at most four), so `x` is never offered for `loss`. Next come names
+    of the same words in another order or spelling (`dim_head`, `headDim`: `head_dim`), then the one candidate that
+    `name` is the start or the last part of. Ties go to the nearer length, then the first in alphabetical order, so the
     answer does not depend on the order of `candidates`.
     """
     known = sorted({c for c in candidates if c and c != name})
     limit = min(4, max(1, len(name) // 3))
     folded = name.lower()
     scored = [(distance(folded, c.lower(), limit), abs(len(c) - len(name)), c) for c in known]
-    near = [entry for entry in scored if entry[0] <= limit and (len(name) > 1 and len(entry[2]) > 1 or entry[0] == 0)]
+    near = [entry for entry in scored if entry[0] <= limit and (min(len(name), len(entry[2])) > 1 or entry[0] == 0)]
     if near:
         return min(near)[2]
-    reordered = [c for c in known if _tokens(c) == _tokens(name) or c.replace("_", "").lower() == folded.replace("_", "")]
+    joined = folded.replace("_", "")
+    reordered = [c for c in known if _tokens(c) == _tokens(name) or c.replace("_", "").lower() == joined]
     if reordered:
         return reordered[0]
     parts = [c for c in known if len(name) >= 3 and (c.startswith(name) or c.endswith("." + name))]

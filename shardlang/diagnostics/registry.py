@@ -1,4 +1,4 @@
-"""From a diagnostic's code to its title and page: the Markdown files that are at once tests and what `shardc explain` prints.
+"""From a diagnostic's code to its title and page: Markdown that is at once test and what `shardc explain` prints.
 
 Reads the pages' folder only when asked; a code without a page does not exist.
 """
@@ -32,7 +32,7 @@ def page(code: str) -> str:
 
 
 def title(code: str) -> str:
-    """What the page's first line, `# SH304: a dim does not divide over an axis`, says after the code; "" for an unknown code."""
+    """What the page's first line, `# SH304: a dim does not divide over an axis`, says after the code; "" for no page."""
     path = pages().get(code)
     if path is None:
         return ""

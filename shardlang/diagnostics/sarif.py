@@ -1,4 +1,4 @@
-"""Diagnostics as SARIF 2.1.0, which code hosts and editors show: one run of shardc, one rule a code, one result a mistake.
+"""Diagnostics as SARIF 2.1.0, which code hosts and editors show: one run, a rule for each code, a result for each mistake.
 
 The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
@@ -51,7 +51,8 @@ def _result(diagnostic: Diagnostic, codes: list[str]) -> dict[str, Any]:
 
 def _location(label: Label) -> dict[str, Any]:
     at = place(label)
-    region = {"startLine": at["line"], "startColumn": at["column"], "endLine": at["end_line"], "endColumn": at["end_column"]}
+    keys = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
+    region = {key: at[name] for key, name in keys.items()}
     location: dict[str, Any] = {
         "physicalLocation": {"artifactLocation": {"uri": quote(at["file"])}, "region": region}
     }

@@ -1,0 +1,114 @@
+"""The house rules that can be measured: sizes, layers that import-linter does not see, codes and their pages."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardlang.diagnostics import registry
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "shardlang"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+CODE = re.compile(r"\bSH\d{3}\b")
+# The syntax tree is a list of plain declarations, kept on one page.
+LONG_MODULES = {"syntax/ast.py"}
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def _trees() -> Iterator[tuple[Path, ast.Module]]:
+    return ((path, ast.parse(path.read_text("utf-8"))) for path in MODULES)
+
+
+def test_modules_are_under_400_lines() -> None:
+    long = {_name(p): n for p in MODULES if (n := len(p.read_text("utf-8").splitlines())) >= 400}
+    assert set(long) <= LONG_MODULES, long
+
+
+def test_functions_are_under_40_lines() -> None:
+    found = [
+        f"{_name(path)}:{node.lineno} {node.name}: {length} lines"
+        for path, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) >= 40
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_modules_open_with_what_they_are() -> None:
+    without = [_name(p) for p, tree in _trees() if tree.body and ast.get_docstring(tree) is None]
+    assert not without
+
+
+def test_nothing_is_left_to_be_done() -> None:
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    found = [_name(p) for p in MODULES if marks.search(p.read_text("utf-8"))]
+    assert not found
+
+
+def test_torch_is_imported_only_by_what_runs() -> None:
+    found = [
+        f"{_name(path)}:{node.lineno}"
+        for path, tree in _trees()
+        if not _name(path).startswith(("runtime/", "interpret/"))
+        for node in ast.walk(tree)
+        for name in _imported(node)
+        if name.split(".")[0] == "torch"
+    ]
+    assert not found
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_checking_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom shardlang.cli.main import run\nrun(['check', 'examples/quickstart.shard', '--ranks', '8'])\n"
+        "print(sorted({'torch', 'numpy', 'rich', 'lark'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def _used_codes() -> set[str]:
+    """Codes in strings that are nothing else: docstrings and comments that speak of one do not use it."""
+    return {
+        node.value
+        for _, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value)
+    } | {code for path in MODULES for code in re.findall(r"(?:error|warning)\[(SH\d{3})\]", path.read_text("utf-8"))}
+
+
+def test_every_code_that_is_used_has_a_page() -> None:
+    assert sorted(_used_codes() - set(registry.pages())) == []
+
+
+def test_every_page_is_of_a_code_that_is_used() -> None:
+    assert sorted(set(registry.pages()) - _used_codes()) == []
+
+
+@pytest.mark.parametrize("code", list(registry.pages()))
+def test_a_page_is_titled_and_shows_its_code(code: str) -> None:
+    page = registry.page(code)
+    assert registry.title(code)
+    # A run that fails (SH5xx) or a fault of ours (SH9xx) is nothing that checking a program could show.
+    assert code >= "SH500" or f"[{code}]: " in page or code in ("SH402",)
+
+
+def test_no_two_pages_are_of_one_code() -> None:
+    files = [path.name for path in registry.pages_folder().glob("*.md")]
+    assert len(files) == len(registry.pages())
