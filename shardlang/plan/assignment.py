@@ -1,4 +1,5 @@
-"""From an operator's assignment (which axes split which factor) to the layouts its operands must have and its results get.
+"""From an operator's assignment (which axes split which factor) to the layouts its operands must have and its
+results get.
 
 This is section 3 of the layout calculus: per axis exactly one factor is split, or the operator is unsplit, or a pending
 sum passes through it. Which assignment an operator gets is decided elsewhere.
@@ -79,7 +80,7 @@ class LayoutTable:
         for f, axes in enumerate(assignment.factors):
             if f not in mine:
                 replicated.update(axes)
-        pending = set()
+        pending: set[str] = set()
         for axis, which in assignment.through:
             (pending if index in rule.through[which] else replicated).add(axis)
         return self._layout(_cut(dims, assignment), pending, replicated, assignment.mesh)

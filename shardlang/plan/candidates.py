@@ -112,7 +112,9 @@ def all_reduce_bytes(ranks: int, local: int) -> int:
 
 
 def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[tuple[int, tuple[str, ...], int, int]]:
-    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward for its statistics (in float32)."""
+    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward for its statistics (in
+    float32).
+    """
     found = []
     for f, factor in enumerate(kind.rule.factors):
         axes = assignment.factors[f]

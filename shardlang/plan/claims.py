@@ -1,4 +1,5 @@
-"""`split` rules -> what they demand of each operator: the most specific rule decides per dim, an axis cuts a tensor once.
+"""`split` rules -> what they demand of each operator: the most specific rule decides per dim, an axis cuts a
+tensor once.
 
 Pins and positional rules come from pins.py and positional.py and outrank what is found here.
 """
@@ -18,7 +19,7 @@ from shardlang.plan.problem import LEAF
 from shardlang.plan.rules import SplitRule
 from shardlang.plan.selection import Specificity
 from shardlang.source import Span
-from shardlang.types.dim import Dim, TensorType
+from shardlang.types.dim import Dim, TensorType, term_text
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -85,7 +86,9 @@ class Claims:
             known = self._plain[type] = not any(d in self.by_dim for term in type.dims for d in term)
         return known
 
-    def _decide(self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]) -> tuple[Demand | None, Span | None]:
+    def _decide(
+        self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]
+    ) -> tuple[Demand | None, Span | None]:
         wishes: dict[tuple[int, ...], Wish] = {}
         for _, run in dim_runs(op.rule, types):
             if run.factors not in wishes and any(d in self.by_dim for d in run.dims):
@@ -150,7 +153,8 @@ class Claims:
         value, type = self.graph.values[where[0]], where[1]
         if one.dim is two.dim:
             self.sink.report(
-                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is ambiguous", one.span, "",
+                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is "
+                "ambiguous", one.span, "",
                 labels=[(value.span, "here")],
                 help=f"pin the value instead: `at {value.path}: [{one.dim.name}@{axis}, {one.dim.name}]`",
             )  # fmt: skip
@@ -184,11 +188,12 @@ class Claims:
         degree = self.axes.degree(axes)
         if degree is None or degree == 1:
             return True
-        major = " * ".join(d.name for d in wish.run.dims[: wish.run.dims.index(dim)])
+        before = wish.run.dims[: wish.run.dims.index(dim)]
+        major, size = term_text(before), math.prod(d.size or 1 for d in before)
         self.sink.report(
-            "SH305", f"`{dim.name}` is the minor factor of `{' * '.join(d.name for d in wish.run.dims)}` and cannot be cut alone",
+            "SH305", f"`{dim.name}` is the minor factor of `{term_text(wish.run.dims)}` and cannot be cut alone",
             claim.span, f"over `{', '.join(axes)}`",
-            help=f"split `{major}` instead, or use up `{major}` ({math.prod(d.size or 1 for d in wish.run.dims[: wish.run.dims.index(dim)])}) first",
+            help=f"split `{major}` instead, or use up `{major}` ({size}) first",
         )  # fmt: skip
         return False
 
@@ -196,4 +201,3 @@ class Claims:
 def _holds(type: TensorType, one: Dim, two: Dim) -> bool:
     dims = [d for term in type.dims for d in term]
     return dims.count(one) > 1 if one is two else one in dims and two in dims
-

@@ -1,4 +1,5 @@
-"""From chosen assignments to conversions: per value one cheapest tree from its produced layout to every form its users read.
+"""From chosen assignments to conversions: per value one cheapest tree from its produced layout to every form its
+users read.
 
 Storage of leaves comes from storage.py; the order of steps is planner.py's.
 """
@@ -112,7 +113,9 @@ class Placing:
         moved = [end + offset if end >= 0 else at for end in ends]
         return Forms(tuple(edges), tuple((e, t.layout) for e, t in zip(moved, wants, strict=True)))
 
-    def _tree(self, source: Layout, targets: Sequence[Target], tensor: Tensor) -> tuple[tuple[Edge, ...], tuple[int, ...]]:
+    def _tree(
+        self, source: Layout, targets: Sequence[Target], tensor: Tensor
+    ) -> tuple[tuple[Edge, ...], tuple[int, ...]]:
         if all(t.layout == source for t in targets):
             return (), (-1,) * len(targets)
         found = tree(source, targets, tensor.shape, tensor.itemsize, self.problem.meshes, tensor.uneven)
@@ -126,6 +129,10 @@ def _shared(target: Target, targets: tuple[Target, ...], source: Layout) -> Targ
     if target.gradient:
         return target
     for other in targets:
-        if other.gradient and bare(other.layout) == bare(target.layout) and other.layout.pending == target.layout.pending:
+        if (
+            other.gradient
+            and bare(other.layout) == bare(target.layout)
+            and other.layout.pending == target.layout.pending
+        ):
             return Target(other.layout, False)
     return Target(align(target.layout, source, False), False)

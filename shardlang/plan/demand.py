@@ -1,4 +1,6 @@
-"""What rules demand of one operator, as the planner reads it. Made by strategy.py and its parts; nothing is decided here."""
+"""What rules demand of one operator, as the planner reads it. Made by strategy.py and its parts; nothing is
+decided here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ class Demand:
     """`factors[f]`: the axes a rule gives factor f, or None where none speaks of it. `complete`: nothing else is split.
 
     through: axes along which a sum stays pending (`+mp` on a sum of sums). replicated: axes pinned as R (`^mp`).
-    result: a layout that the first result is converted to at once (`shard .. -> ..`). chosen: "shard", "pin" or "split".
+    result: a layout that the first result is converted to at once (`shard .. -> ..`). chosen: "shard", "pin" or
+    "split".
     """
 
     factors: tuple[tuple[str, ...] | None, ...]

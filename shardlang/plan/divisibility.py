@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Axes:
-    """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis -> the mesh's own axes."""
+    """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis -> the mesh's own
+    axes.
+    """
 
     declared: Mapping[str, SizedAxis]
     ranks: int | None
@@ -64,7 +66,7 @@ class Axes:
         if not fits:
             return f"`{'` and `'.join(axes)}` together must divide {size}"
         text = f"`{last}` could be {either(fits)}"
-        if self.ranks is None or self.declared[last].auto and len(self.declared) == 1:
+        if self.ranks is None or (self.declared[last].auto and len(self.declared) == 1):
             return text
         return text + self._left(last, fits)
 

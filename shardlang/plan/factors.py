@@ -59,7 +59,9 @@ def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[tuple[
                     yield Place(t, d), run
 
 
-def spread(rule: FactorRule, factors: DimFactors, axes: tuple[str, ...], sizes: Mapping[str, int | None]) -> dict[int, tuple[str, ...]]:
+def spread(
+    rule: FactorRule, factors: DimFactors, axes: tuple[str, ...], sizes: Mapping[str, int | None]
+) -> dict[int, tuple[str, ...]]:
     """Axes of a run, major first, over its factors: each axis to the first factor that has room for it."""
     found: dict[int, list[str]] = {f: [] for f in factors}
     room = {f: rule.factors[f].size for f in factors}

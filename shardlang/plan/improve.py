@@ -1,6 +1,8 @@
-"""Second thoughts on propagated layouts: each operator whose neighbours pay for conversions tries its other assignments.
+"""Second thoughts on propagated layouts: each operator whose neighbours pay for conversions tries its other
+assignments.
 
-What the pass in propagate.py cannot see is an operand that is settled elsewhere; here every neighbour's choice is known.
+What the pass in propagate.py cannot see is an operand that is settled elsewhere; here every neighbour's choice is
+known.
 """
 
 from __future__ import annotations
@@ -141,4 +143,3 @@ def _without(kind: OpClass, now: Assignment, axis: str) -> Assignment | None:
         factors=tuple(tuple(a for a in axes if a != axis) for axes in now.factors),
         through=tuple(t for t in now.through if t[0] != axis),
     )
-

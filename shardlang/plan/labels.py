@@ -1,4 +1,5 @@
-"""I or R for operators that are not split along an axis: the labels with which fewest bytes move, by a minimum cut per axis.
+"""I or R for operators that are not split along an axis: the labels with which fewest bytes move, by a minimum cut
+per axis.
 
 Turns assignments into assignments; cut.py solves, this module says what the cut is about. Splits stay as they are.
 """
@@ -117,7 +118,9 @@ class _Axis:
         return replace(layout, replicated=marks)
 
     def _reduction(self, tensor: Tensor, fixed: list[Layout], free: list[Layout]) -> int:
-        """What a parameter's gradient costs more if its free users are R: nothing where it is reduced or split anyway."""
+        """What a parameter's gradient costs more if its free users are R: nothing where it is reduced or split
+        anyway.
+        """
         settled = any(self.axis in x.replicated or self.axis in x.split_axes() for x in fixed)
         if tensor.kind is not Kind.PARAM or settled or not free:
             return 0

@@ -1,4 +1,5 @@
-"""Bytes that a plan keeps on each rank: parameters, gradients, optimizer state, activations, the largest over the ranks.
+"""Bytes that a plan keeps on each rank: parameters, gradients, optimizer state, activations, the largest over the
+ranks.
 
 An estimate before any run: allocators, buffers of collectives and temporaries are not counted.
 """
@@ -77,13 +78,13 @@ def activations(plan: Plan) -> int:
     for value, layout in plan.produced.items():
         kept = values[value].kind is Kind.DATA or (values[value].kind is Kind.RESULT and values[value].gradient)
         if kept:
-            total += local_size(values[value].type.shape, layout, plan.meshes[layout.mesh]) * BYTES[values[value].type.dtype]
+            total += (
+                local_size(values[value].type.shape, layout, plan.meshes[layout.mesh]) * BYTES[values[value].type.dtype]
+            )
     for conversion in plan.conversions:
-        value = values[conversion.value]
-        if conversion.gradient and value.gradient and conversion.move.forward_bytes:
-            layout = conversion.to
-            shape = value.type.shape
-            total += local_size(shape, layout, plan.meshes[layout.mesh]) * BYTES[value.type.dtype]
+        it, layout = values[conversion.value], conversion.to
+        if conversion.gradient and it.gradient and conversion.move.forward_bytes:
+            total += local_size(it.type.shape, layout, plan.meshes[layout.mesh]) * BYTES[it.type.dtype]
     return total
 
 

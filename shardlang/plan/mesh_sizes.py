@@ -57,7 +57,9 @@ def _combine(op: str, left: int | float, right: int | float) -> int | float | No
             return None
 
 
-def declared(mesh: ast.Mesh, statics: Mapping[str, int | float], overrides: Mapping[str, int], sink: Sink) -> list[SizedAxis]:
+def declared(
+    mesh: ast.Mesh, statics: Mapping[str, int | float], overrides: Mapping[str, int], sink: Sink
+) -> list[SizedAxis]:
     """The axes of a mesh with the sizes that are known without a rank count."""
     axes: list[SizedAxis] = []
     known = dict(statics)

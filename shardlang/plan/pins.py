@@ -1,4 +1,6 @@
-"""A pinned layout, `at h: [batch@dp, hidden@mp] +cp` -> the demand on the operator that computes the value, or how a leaf lies."""
+"""A pinned layout, `at h: [batch@dp, hidden@mp] +cp` -> the demand on the operator that computes the value, or how
+a leaf lies.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ class Pins:
         if len(rest) != len(terms):
             skipped = len(types) - len(rest)
             wrong = skipped < 0 or not terms[0].ellipsis
-            dims = types[max(0, skipped):]
+            dims = types[max(0, skipped) :]
         else:
             wrong, dims = len(terms) != len(types), types
         wrong = wrong or not all(_same(n, t) for n, t in zip(rest, dims, strict=True))
@@ -109,7 +111,8 @@ class Pins:
                 return False
             if degree > 1 and not used_up:
                 self.sink.report(
-                    "SH305", f"`{name}` is a minor factor of `{term_text(dim.term)}` and cannot be cut alone", node.span,
+                    "SH305", f"`{name}` is a minor factor of `{term_text(dim.term)}` and cannot be cut "
+                    "alone", node.span,
                     help="cut the factors before it, to their whole sizes, first",
                 )  # fmt: skip
                 return False
@@ -141,7 +144,7 @@ class Pins:
             room = 1
             for d in piece.dims:
                 room *= d.size or 1
-            while axes and (piece is pieces[-1] or room % (self.axes.sizes.get(axes[0]) or 1) == 0 and room > 1):
+            while axes and (piece is pieces[-1] or (room % (self.axes.sizes.get(axes[0]) or 1) == 0 and room > 1)):
                 room //= self.axes.sizes.get(axes[0]) or 1
                 mine.append(axes.pop(0))
             found.update(spread(rule, piece.factors, tuple(mine), self.axes.sizes))
@@ -151,12 +154,15 @@ class Pins:
     def _check_whole(self, rule: FactorRule, found: dict[int, tuple[str, ...]], dim: PinnedDim) -> None:
         if any(axes and rule.factors[f].split is Split.WHOLE for f, axes in found.items()):
             self.sink.report(
-                "SH320", f"this operator needs `{term_text(dim.term)}` whole, so its result cannot be made split along it",
+                "SH320", f"this operator needs `{term_text(dim.term)}` whole, so its result cannot be made "
+                "split along it",
                 dim.node.span, help="leave the axis out; what reads the value may still be split",
             )  # fmt: skip
 
     def _sum(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> tuple[str, ...] | None:
-        """`+axis`: splits the contraction where there is one, else passes pending operands through. None after reporting."""
+        """`+axis`: splits the contraction where there is one, else passes pending operands through. None after
+        reporting.
+        """
         pending = tuple(n.text for n in pin.type.pending)
         if not pending:
             return ()
@@ -174,7 +180,8 @@ class Pins:
             return pending
         several = ", ".join(f"`{op.rule.factors[f].name}`" for f in summed)
         self.sink.report(
-            "SH317", f"`+{pending[0]}` names no contraction: {f'there are {several}' if summed else 'the operator sums nothing'}",
+            "SH317", f"`+{pending[0]}` names no contraction: "
+            f"{f'there are {several}' if summed else 'the operator sums nothing'}",
             pin.span, help="use `shard` to say which dim is cut" if summed else f"leave `+{pending[0]}` out",
         )  # fmt: skip
         return None

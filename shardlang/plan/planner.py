@@ -12,7 +12,6 @@ from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import Assignment
 from shardlang.plan.candidates import statistics_bytes
 from shardlang.plan.conversions import Placed, Placing
-from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.improve import improve
 from shardlang.plan.labels import label
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
@@ -152,7 +151,7 @@ def _steps(problem: Problem, placed: Placed) -> tuple[Step, ...]:
 def report_redistributions(problem: Problem, placed: Placed, sink: Sink) -> None:
     """`strict`: a conversion that sends data is an error unless a rule of the strategy fixes the form it makes."""
     graph, seen = problem.graph, set()
-    for (op, at), use in placed.uses.items():
+    for (op, _), use in placed.uses.items():
         value = graph.values[use.value]
         demand = problem.strategy.demands.get(op)
         if use.conversion < 0 or demand is not None or value.id in seen:
@@ -163,7 +162,8 @@ def report_redistributions(problem: Problem, placed: Placed, sink: Sink) -> None
         seen.add(value.id)
         sink.report(
             "SH350",
-            f"`{value.name}` is redistributed ({move.kind.value} over {', '.join(move.axes)}), and the strategy is strict",
+            f"`{value.name}` is redistributed ({move.kind.value} over {', '.join(move.axes)}), and the "
+            f"strategy is strict",
             graph.ops[op].span,
             "needs it in another layout",
             labels=[(value.span, f"`{value.name}` is made here")],

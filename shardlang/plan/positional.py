@@ -1,6 +1,7 @@
 """`at h: shard ((2, 4), (4, 1))` -> the device matrix and the demand on the operator that computes the value.
 
-The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is left over repeats the
+The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is left over
+repeats the
 computation, on the fastest-varying axis. Matrices become meshes in factorings.py.
 """
 
@@ -22,7 +23,8 @@ from shardlang.types.dim import TensorType, term_text
 
 @dataclass(frozen=True, slots=True)
 class Positional:
-    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts and what is left over.
+    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts and what is left
+    over.
 
     named: factor -> axes, where the rule names axes. output: the dims' cuts of `-> (..)`, or axis names, or None.
     """
@@ -82,8 +84,12 @@ class PositionalRules:
         for i, entries in zip(inputs, shard.inputs, strict=True):
             good = self._input(op, i, entries, reading) and good
         if good and reading.named and any(c > 1 for c in reading.cuts.values()):
-            self.sink.report("SH316", "a rule has numbers of cuts or names of axes, not both", shard.span,
-                             help="write axis names, and `_` for dims that stay whole")
+            self.sink.report(
+                "SH316",
+                "a rule has numbers of cuts or names of axes, not both",
+                shard.span,
+                help="write axis names, and `_` for dims that stay whole",
+            )
             good = False
         good = good and self._fits(reading, shard)
         output = self._output(value, shard) if good and shard.outputs is not None else None
@@ -95,18 +101,31 @@ class PositionalRules:
 
     def _not_one_operator(self, value: Value, shard: ast.Shard) -> None:
         if value.id in self.graph.producers:
-            what, offer = f"the statement of `{value.path}` has {value.statement} operators", "give each operator a name of its own"
+            what, offer = (
+                f"the statement of `{value.path}` has {value.statement} operators",
+                "give each operator a name of its own",
+            )
         else:
-            what, offer = f"`{value.path}` is not computed by an operator", f"pin how it lies: `at {value.path}: [dim@axis, ...]`"
-        self.sink.report("SH312", f"`shard` is for a statement of one operator, and {what}", shard.span, "",
-                         labels=[(value.span, "here")], help=offer)
+            what, offer = (
+                f"`{value.path}` is not computed by an operator",
+                f"pin how it lies: `at {value.path}: [dim@axis, ...]`",
+            )
+        self.sink.report(
+            "SH312",
+            f"`shard` is for a statement of one operator, and {what}",
+            shard.span,
+            "",
+            labels=[(value.span, "here")],
+            help=offer,
+        )
 
     def _wrong_count(self, op: Op, inputs: list[int], shard: ast.Shard) -> None:
         values = [self.graph.values[op.operands[i]] for i in inputs]
         names = " and ".join(f"`{v.name}`" for v in values)
         inner = ", ".join(_ones(v.type) for v in values)
         self.sink.report(
-            "SH313", f"`{op.operator}` has {_count(len(inputs), 'input')}, {names}, and the rule has {_count(len(shard.inputs), 'tuple')}",
+            "SH313", f"`{op.operator}` has {_count(len(inputs), 'input')}, {names}, and the rule has "
+            f"{_count(len(shard.inputs), 'tuple')}",
             shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: shard ({inner})",
         )  # fmt: skip
 
@@ -125,7 +144,8 @@ class PositionalRules:
             return True
         shown = f"[{', '.join(term_text(t) for t in dims)}]"
         self.sink.report(
-            "SH314", f"`{value.name}` is {shown}: {_count(len(dims), 'dim')}, and its tuple has {_count(len(entries.entries), 'entry')}",
+            "SH314", f"`{value.name}` is {shown}: {_count(len(dims), 'dim')}, and its tuple has "
+            f"{_count(len(entries.entries), 'entry')}",
             entries.span, "", help=f"one number for each dim, 1 for a whole one: {_ones(value.type)}",
         )  # fmt: skip
         return False
@@ -142,7 +162,9 @@ class PositionalRules:
         if degree is None:
             degree = 1
         if not isinstance(degree, int) or degree < 1:
-            self.sink.report("SH316", f"`{name}` cannot be cut in {entry.span.text}", entry.span, help="1 for a whole dim")
+            self.sink.report(
+                "SH316", f"`{name}` cannot be cut in {entry.span.text}", entry.span, help="1 for a whole dim"
+            )
             return False
         if size % degree:
             self.sink.report(
@@ -156,7 +178,9 @@ class PositionalRules:
                 axes: tuple[str, ...], reading: _Reading) -> bool:  # fmt: skip
         whole = not factors or any(reading.rule.factors[f].split is Split.WHOLE for f in factors)
         if whole and degree > 1:
-            self.sink.report("SH320", f"the operator needs `{name}` of `{value.name}` whole", entry.span, help="write 1 here")
+            self.sink.report(
+                "SH320", f"the operator needs `{name}` of `{value.name}` whole", entry.span, help="write 1 here"
+            )
             return False
         cuts = {factors[0]: degree} if axes and factors else _over_factors(reading.rule, factors, degree)
         for f, mine in cuts.items():
@@ -185,7 +209,9 @@ class PositionalRules:
         used = [a for axes in reading.named.values() for a in axes]
         twice = next((a for a in used if used.count(a) > 1), None)
         if twice is not None:
-            self.sink.report("SH310", f"axis `{twice}` cuts two dims", shard.span, help="an axis cuts one dim of an operator")
+            self.sink.report(
+                "SH310", f"axis `{twice}` cuts two dims", shard.span, help="an axis cuts one dim of an operator"
+            )
             return False
         return self._product(list(reading.cuts.values()), shard.span)
 
@@ -199,15 +225,18 @@ class PositionalRules:
         if total <= ranks:
             message = f"the rule cuts in {shown} pieces, which {ranks} ranks cannot share out evenly"
         fits = [d for d in divisors(ranks) if d > 1] or [1]
-        self.sink.report("SH316", message, span,
-                         help=f"cuts whose product is {either(fits)}, or run on {total} ranks")
+        self.sink.report("SH316", message, span, help=f"cuts whose product is {either(fits)}, or run on {total} ranks")
         return False
 
     def _output(self, value: Value, shard: ast.Shard) -> tuple[int | tuple[str, ...], ...] | None:
         assert shard.outputs is not None
         if len(shard.outputs) != 1:
-            self.sink.report("SH313", f"the operator has 1 result, and the rule has {len(shard.outputs)} tuples for it",
-                             shard.outputs[1].span if shard.outputs[1:] else shard.span, help=f"-> ({_ones(value.type)})")
+            self.sink.report(
+                "SH313",
+                f"the operator has 1 result, and the rule has {len(shard.outputs)} tuples for it",
+                shard.outputs[1].span if shard.outputs[1:] else shard.span,
+                help=f"-> ({_ones(value.type)})",
+            )
             return None
         entries = shard.outputs[0]
         if not self._entry_count(value, entries):
@@ -219,8 +248,13 @@ class PositionalRules:
                 return None
             degree = entry.cuts.value if entry.cuts is not None else self.axes.degree(axes) or 1
             if not isinstance(degree, int) or degree < 1 or size % degree:
-                self.sink.report("SH304", f"dim `{term_text(term)}` does not divide in {degree}", entry.span,
-                                 f"it is {size}", help=f"it can be cut in {either(divisors(size))}")
+                self.sink.report(
+                    "SH304",
+                    f"dim `{term_text(term)}` does not divide in {degree}",
+                    entry.span,
+                    f"it is {size}",
+                    help=f"it can be cut in {either(divisors(size))}",
+                )
                 return None
             found.append(axes if entry.cuts is None else degree)
         numbers = [c for c in found if isinstance(c, int)]
@@ -243,7 +277,9 @@ def _ones(type: TensorType) -> str:
 
 
 def _text(entry: ast.ShardEntry) -> str:
-    return f"in {entry.span.text}" if entry.cuts is not None else f"over {entry.span.text}" if entry.axes else "not at all"
+    return (
+        f"in {entry.span.text}" if entry.cuts is not None else f"over {entry.span.text}" if entry.axes else "not at all"
+    )
 
 
 def _count(n: int, noun: str) -> str:

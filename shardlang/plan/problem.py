@@ -1,4 +1,5 @@
-"""A graph as the planner sees it: operators in classes of equals, values with shapes, users and what a gradient costs them.
+"""A graph as the planner sees it: operators in classes of equals, values with shapes, users and what a gradient
+costs them.
 
 Turns Graph and demands into flat tables; decides nothing. Equal operators share one `OpClass`, which is what makes
 planning a deep model cost what planning one of its layers does.
@@ -96,7 +97,9 @@ def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
 
 
 def _mesh_of_ops(graph: Graph, demands: Mapping[int, Demand]) -> dict[int, int]:
-    """Where rules put operators on several meshes: each other operator is on its first input's, else its first user's."""
+    """Where rules put operators on several meshes: each other operator is on its first input's, else its first
+    user's.
+    """
     mesh_of = {op: demand.mesh for op, demand in demands.items()}
     visible = {op: d.result.mesh if d.result else d.mesh for op, d in demands.items()}
     for op in graph.ops:

@@ -1,6 +1,8 @@
-"""Layouts for all operators: what rules demand stays, the rest is chosen so that fewest bytes move, forward and backward.
+"""Layouts for all operators: what rules demand stays, the rest is chosen so that fewest bytes move, forward and
+backward.
 
-One mesh axis after another, outermost first: costs are passed up from users to producers, then choices are made from inputs to
+One mesh axis after another, outermost first: costs are passed up from users to producers, then choices are made
+from inputs to
 outputs. Labels I and R of unsplit operators are labels.py's; conversions are written down by conversions.py.
 """
 
@@ -17,7 +19,8 @@ from shardlang.types.layout import Layout
 
 # More than any plan costs: where no chain of conversions leads.
 IMPOSSIBLE = 1 << 200
-# Repeating on every rank what arrives divided sends fewest bytes of all, and is never meant: bytes decide among the rest.
+# Repeating on every rank what arrives divided sends fewest bytes of all, and is never meant: bytes decide among the
+# rest.
 REPEATED = 1 << 160
 
 
@@ -93,9 +96,7 @@ class Sweep:
         found: list[Situation] = [None] * len(problem.graph.ops)  # type: ignore[list-item]
         for op in reversed(problem.graph.ops):
             options = self._options(problem.classes[op.id], given[op.id])
-            later = [
-                (found[user], at, r) for r, value in enumerate(op.results) for user, at in users[value]
-            ]
+            later = [(found[user], at, r) for r, value in enumerate(op.results) for user, at in users[value]]
             found[op.id] = self._situation(options, later)
         return found
 
@@ -141,7 +142,9 @@ class Sweep:
         return known
 
     def _arrive(self, layout: Layout, options: Candidates, at: int) -> list[int]:
-        """Per candidate the cost of taking an operand that is laid out so. Layouts are one object each (`LayoutTable`)."""
+        """Per candidate the cost of taking an operand that is laid out so. Layouts are one object each
+        (`LayoutTable`).
+        """
         key = (id(layout), id(options), at)
         known = self.arrivals.get(key)
         if known is None:
@@ -171,7 +174,8 @@ class Sweep:
 
 
 def _limit_idle(total: list[int], options: Candidates) -> None:
-    """Repeating work looks cheaper with every layer to come; more than some conversions' worth decides nothing, so it is cut.
+    """Repeating work looks cheaper with every layer to come; more than some conversions' worth decides nothing, so
+    it is cut.
 
     Without that the costs of equal layers would differ without end, and none of them could be shared.
     """

@@ -1,4 +1,6 @@
-"""A plan -> the plain dict that `shardc plan --json` prints (specs/plan-json.md, specs/plan.schema.json). Prints nothing itself."""
+"""A plan -> the plain dict that `shardc plan --json` prints (specs/plan-json.md, specs/plan.schema.json). Prints
+nothing itself.
+"""
 
 from __future__ import annotations
 

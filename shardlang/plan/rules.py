@@ -21,7 +21,9 @@ from shardlang.types.dim import Dim
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SplitRule:
-    """`split dims over axes`: axes not yet refined. scope None is the whole model. spans: per dim, its name in the rule."""
+    """`split dims over axes`: axes not yet refined. scope None is the whole model. spans: per dim, its name in the
+    rule.
+    """
 
     dims: Mapping[Dim, Span]
     axes: tuple[str, ...]
@@ -159,7 +161,9 @@ class Rules:
             if found and scope is not None and scope.values:
                 self._check_used(path, found, scope)
         if rule.sizes is not None:
-            self.sink.report("SH400", "`sizes` is not there yet", rule.span, help="`uneven` cuts in torch.chunk's sizes")
+            self.sink.report(
+                "SH400", "`sizes` is not there yet", rule.span, help="`uneven` cuts in torch.chunk's sizes"
+            )
         if axes is None or not dims:
             return
         yields = frozenset(a.name.text for a in rule.axes if a.yields)
@@ -195,15 +199,20 @@ class Rules:
             self.placed[value] = new
         elif new.rank == old.rank and _differ(old.rule, new.rule):
             self.sink.report(
-                "SH309", f"two rules give `{self.graph.values[value].name}` different layouts", new.rule.span, "this one",
+                "SH309", f"two rules give `{self.graph.values[value].name}` different layouts",
+                new.rule.span, "this one",
                 labels=[(old.rule.span, "and this one are equally specific")], help="keep one of them",
             )  # fmt: skip
 
     def _zero(self, rule: ast.Zero, scope: Scope | None) -> None:
         axes = self._axes(rule.axes)
         if rule.level.value not in (1, 2, 3):
-            self.sink.report("SH321", f"there is no zero {rule.level.text}", rule.level.span,
-                             help="1 shards optimizer state, 2 gradients too, 3 parameters too")
+            self.sink.report(
+                "SH321",
+                f"there is no zero {rule.level.text}",
+                rule.level.span,
+                help="1 shards optimizer state, 2 gradients too, 3 parameters too",
+            )
             return
         if axes is None:
             return

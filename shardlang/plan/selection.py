@@ -85,9 +85,10 @@ def _index(index: str | int | tuple[int, int] | None) -> str:
 def _report_nothing(graph: Graph, selector: ast.Selector, sink: Sink) -> None:
     text = selector.span.text
     near = nearest(text, _names(graph))
+    rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
     sink.report(
         "SH308", f"`{text}` matches nothing of the model", selector.span, "",
-        help=f"did you mean `{near}`?" if near else "paths begin in the model of `train`; values of `train` are `train.NAME`",
+        help=f"did you mean `{near}`?" if near else rules,
     )  # fmt: skip
 
 

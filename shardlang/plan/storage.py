@@ -29,8 +29,9 @@ def bare(layout: Layout) -> Layout:
     return Layout(layout.dims, mesh=layout.mesh)
 
 
-def choose(tensor: Tensor, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool,
-           pinned: Layout | None = None) -> Stored:
+def choose(
+    tensor: Tensor, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool, pinned: Layout | None = None
+) -> Stored:
     """The cheapest storage among the uses' own layouts and whole; the most split, then first, of equals."""
     distinct = list(dict.fromkeys(bare(u.layout) for u in uses))
     if pinned is not None:
@@ -40,7 +41,9 @@ def choose(tensor: Tensor, uses: Sequence[Target], meshes: tuple[Mesh, ...], tra
     found = [rooted(layout, uses, meshes) if trained else Stored(layout, layout) for layout in distinct]
     if len(found) == 1:
         return found[0]
-    return min(found, key=lambda s: (cost(tensor, s, uses, meshes), local_size(tensor.shape, s.layout, meshes[s.layout.mesh])))
+    return min(
+        found, key=lambda s: (cost(tensor, s, uses, meshes), local_size(tensor.shape, s.layout, meshes[s.layout.mesh]))
+    )
 
 
 def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> Stored:

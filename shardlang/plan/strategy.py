@@ -1,4 +1,5 @@
-"""A strategy and a rank count -> meshes and what its rules demand of each operator, or every mistake in it with what to type.
+"""A strategy and a rank count -> meshes and what its rules demand of each operator, or every mistake in it with
+what to type.
 
 What does not depend on ranks is checked without them too. Choosing the layouts that no rule fixes is propagate.py's.
 """
@@ -28,7 +29,9 @@ from shardlang.types.mesh import Axis, Mesh
 
 
 def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
-    """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is checked, and no mesh is made."""
+    """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is checked, and no mesh
+    is made.
+    """
     if strategy is None:
         return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
     before = len(sink.found)
@@ -80,8 +83,14 @@ class Resolving:
         """The declared axes, sized where the ranks allow."""
         meshes = [r for r in self.strategy.rules if isinstance(r, ast.Mesh)]
         for extra in meshes[1:]:
-            self.sink.report("SH319", "a strategy has one mesh", extra.span, "", labels=[(meshes[0].span, "the first")],
-                             help="write all axes after the first `mesh`")
+            self.sink.report(
+                "SH319",
+                "a strategy has one mesh",
+                extra.span,
+                "",
+                labels=[(meshes[0].span, "the first")],
+                help="write all axes after the first `mesh`",
+            )
         if not meshes:
             return []
         overrides = self.program.axis_overrides.get(self.strategy.name.text, {})
@@ -110,7 +119,8 @@ class Resolving:
         if not matrices and not named:
             if self.ranks > 1 and not sized:
                 self.sink.report(
-                    "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and {self.ranks} ranks are given",
+                    "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and "
+                    f"{self.ranks} ranks are given",
                     self.strategy.name.span, "", help="mesh dp = auto",
                 )  # fmt: skip
             return Grouping((Mesh(()),), (), ())
@@ -176,8 +186,9 @@ class Resolving:
             for dim, span in rule.dims.items():
                 by_span[span] = by_span.get(span, False) or dim in there
             for span in (s for s, used in by_span.items() if not used):
-                self.sink.report("SH308", f"no tensor of the model has the dim `{span.text}`", span,
-                                 help="leave it out of the rule")
+                self.sink.report(
+                    "SH308", f"no tensor of the model has the dim `{span.text}`", span, help="leave it out of the rule"
+                )
 
 
 def _numbers(rule: Positional) -> bool:

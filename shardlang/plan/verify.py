@@ -1,6 +1,7 @@
 """Checks a finished plan against section 3 of the layout calculus, from the plan alone: a second opinion for tests.
 
-Shares no code with propagation: states are read axis by axis from layouts, and each move is looked up in the table again.
+Shares no code with propagation: states are read axis by axis from layouts, and each move is looked up in the table
+again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def _layouts(plan: Plan, uneven: frozenset[str]) -> Iterator[str]:
 def _operators(plan: Plan) -> Iterator[str]:
     for op in plan.ops:
         rule = plan.graph.ops[op.op].rule
-        gradient = [plan.graph.values[u.value].gradient and plan.graph.ops[op.op].section == "loss" for u in op.operands]
+        gradient = [
+            plan.graph.values[u.value].gradient and plan.graph.ops[op.op].section == "loss" for u in op.operands
+        ]
         for axis in plan.meshes[op.mesh].axes:
             yield from (f"op {op.op} on {axis.name}: {x}" for x in _along(rule, op, axis.name, gradient))
         yield from _products(plan, rule, op)
@@ -59,7 +62,9 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
         yield from _split(rule, split[0], states, results, gradient)
     elif "P" in states:
         pending = tuple(i for i, s in enumerate(states) if s == "P")
-        good = pending in rule.through and all(_is(states[i], "R", gradient[i]) for i in range(len(states)) if i not in pending)
+        good = pending in rule.through and all(
+            _is(states[i], "R", gradient[i]) for i in range(len(states)) if i not in pending
+        )
         if not good or set(results) != {"P"}:
             yield f"pending operands {states} give {results}"
     else:
@@ -128,18 +133,25 @@ def _move(conversion: Conversion, before: Layout) -> Iterator[str]:
     move, after = conversion.move, conversion.to
     if move.kind in (MoveKind.PERMUTE, MoveKind.VIEW):
         return
-    source, target = STATES[move.kind]
-    names = {*before.split_axes(), *before.pending, *before.replicated, *after.split_axes(), *after.pending, *after.replicated}
+    source, target = STATES[move.kind][0], STATES[move.kind][1]
+    names = {
+        *before.split_axes(),
+        *before.pending,
+        *before.replicated,
+        *after.split_axes(),
+        *after.pending,
+        *after.replicated,
+    }
     for axis in names | set(move.axes):
         expected = (source, target) if axis in move.axes else None
         found = before.state(axis), after.state(axis)
-        if expected and found != expected or not expected and found[0] != found[1]:
+        if (expected and found != expected) or (not expected and found[0] != found[1]):
             yield f"{move.kind.value} over {move.axes} takes {axis} from {found[0]} to {found[1]}"
     if source == "S":
         dim = move.from_dim if target == "S" else move.dim
-        if before.dims[dim][len(before.dims[dim]) - len(move.axes):] != move.axes:
+        if before.dims[dim][len(before.dims[dim]) - len(move.axes) :] != move.axes:
             yield f"{move.kind.value} takes {move.axes} off {before.dims[dim]}, not the minor-most"
-    if target == "S" and after.dims[move.dim][len(after.dims[move.dim]) - len(move.axes):] != move.axes:
+    if target == "S" and after.dims[move.dim][len(after.dims[move.dim]) - len(move.axes) :] != move.axes:
         yield f"{move.kind.value} does not append {move.axes} as minor-most"
 
 
@@ -166,12 +178,14 @@ def _steps(plan: Plan) -> Iterator[str]:
 
 
 def _leaves(plan: Plan) -> Iterator[str]:
-    """Stored forms are split or identical; a gradient is reduced exactly where the form that operators start from is R."""
+    """Stored forms are split or identical; a gradient is reduced exactly where the form that operators start from
+    is R.
+    """
     for value, param in plan.params.items():
         if param.stored.pending or param.stored.replicated:
             yield f"parameter {value} is stored as {param.stored}"
         if param.reduce_axes != plan.produced[value].replicated or plan.produced[value].dims != param.stored.dims:
-            yield f"parameter {value} starts as {plan.produced[value]}, stored {param.stored}, reduced {param.reduce_axes}"
+            yield f"parameter {value} starts as {plan.produced[value]}, stored {param}"
     loss = plan.graph.loss
     if loss is not None and plan.produced[loss].replicated:
         yield "the loss is R"

@@ -1,4 +1,6 @@
-"""Small graphs made by hand, and strategies parsed from text: what tests of the planner are about, without a checker."""
+"""Small graphs made by hand, and strategies parsed from text: what tests of the planner are about, without a
+checker.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class GraphMaker:
     def _value(self, kind: Kind, name: str, dims: tuple[Dim, ...], gradient: bool, statement: int = 1) -> int:
         span = Span(self.source, 0, 7)
         type = TensorType("f32", tuple((d,) for d in dims))
-        self.values.append(Value(len(self.values), kind, name, name.rpartition(".")[2], type, gradient, span, statement))
+        self.values.append(
+            Value(len(self.values), kind, name, name.rpartition(".")[2], type, gradient, span, statement)
+        )
         return len(self.values) - 1
 
     def data(self, name: str, *dims: Dim) -> int:

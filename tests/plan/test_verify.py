@@ -6,19 +6,21 @@ import random
 from dataclasses import replace
 
 import pytest
+from graphs import MATMUL, GraphMaker, mlp, program, quickstart
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
 from shardlang.plan.verify import verify
-from graphs import MATMUL, GraphMaker, mlp, program, quickstart
 
 ADD = ((0, 1),)
 
 
 def random_graph(rng: random.Random) -> Graph:
-    """Square values [batch, d_i]: products, sums, maps, softmax, reuse of parameters and of values, ending in a loss."""
+    """Square values [batch, d_i]: products, sums, maps, softmax, reuse of parameters and of values, ending in a
+    loss.
+    """
     g = GraphMaker()
     batch = g.dim("batch", 16)
     dims = [g.dim(f"d{i}", 16) for i in range(3)]
@@ -73,7 +75,9 @@ def random_strategy(rng: random.Random, graph: Graph) -> tuple[str, int]:
     results = [v for v in graph.values if v.path.startswith("v")]
     lines = []
     if rng.random() < 0.5:
-        meshes = rng.choice([("a = 2, b = 2", 4, "ab"), ("a = 2, b = 4", 8, "ab"), ("a = 4", 4, "a"), ("a = 2, b = 2, c = 2", 8, "abc")])
+        meshes = rng.choice(
+            [("a = 2, b = 2", 4, "ab"), ("a = 2, b = 4", 8, "ab"), ("a = 4", 4, "a"), ("a = 2, b = 2, c = 2", 8, "abc")]
+        )
         lines.append(f"mesh {meshes[0]}")
         for axis, dim in zip(meshes[2], rng.sample(["batch", "d0", "d1", "d2"], len(meshes[2])), strict=True):
             if rng.random() < 0.8:
@@ -137,7 +141,9 @@ def _operand(found: Plan, op: int, at: int, **changes: object) -> Plan:
 
 
 MUTANTS = {
-    "relu reads the pending sum": lambda p: _operand(p, 1, 0, conversion=-1, layout=p.produced[p.ops[0].operands[0].value]),
+    "relu reads the pending sum": lambda p: _operand(
+        p, 1, 0, conversion=-1, layout=p.produced[p.ops[0].operands[0].value]
+    ),
     "an operand's layout is not what the conversion makes": lambda p: _operand(p, 1, 0, layout=p.ops[0].results[0]),
     "a conversion is missing from the steps": lambda p: replace(p, steps=tuple(s for s in p.steps if s.kind == "op")),
     "steps in the wrong order": lambda p: replace(p, steps=tuple(reversed(p.steps))),
