@@ -85,16 +85,25 @@ def launch_program(program: Program, main_file: Path, ranks: int, cuda: bool, lo
     folder = Path(tempfile.mkdtemp(prefix="shard-"))
     task = Task(program, main_file, data, ranks, cuda, folder / "store", metrics, save_weights)
     watch = Watch(log_dir)
+    former = {number: signal.signal(number, _interrupt) for number in ENDING}
     try:
         watch.fork(task)
         return watch.wait()
     finally:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
         watch.kill()
         shutil.rmtree(folder, ignore_errors=True)
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+# Ctrl-C, and requests to end.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or a request to end (SIGTERM, SIGHUP)."""
+    """One of `ENDING` has come."""
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
@@ -140,8 +149,8 @@ class Watch:
         # What is there now is shared by all ranks; a collection would touch, and so copy, its pages in each.
         gc.collect()
         gc.freeze()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+        # A signal between a fork and what follows it would find a rank that nobody knows of.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         wait_end, self.release = os.pipe()
         parent = os.getpid()
         for rank in range(task.ranks):
@@ -153,6 +162,7 @@ class Watch:
             os.close(write)
             self.children.append(Child(rank, pid, read))
         os.close(wait_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
     def _close_inherited(self, read: int) -> None:
         """A child holds no end of another's pipes, nor the one whose closing it waits for."""
@@ -175,8 +185,10 @@ class Watch:
         except Interrupted as interrupted:
             print(f"\nthe run was ended by {interrupted}", file=sys.stderr)
             return FAILED
+        # Before the rest is killed, which would look like a cause.
+        text = self._text(self._cause())
         self.kill()
-        print(self._text(self._cause()), file=sys.stderr)
+        print(text, file=sys.stderr)
         return FAILED
 
     def _until(self, over: object, deadline: float | None = None) -> None:
@@ -237,9 +249,8 @@ class Watch:
         for child in left:
             os.kill(child.pid, signal.SIGKILL)
         for child in left:
-            child.status = child.status if child.failed else None
-            os.waitpid(child.pid, 0)
-            child.status = -signal.SIGKILL if child.status is None else child.status
+            _, status = os.waitpid(child.pid, 0)
+            child.status = os.waitstatus_to_exitcode(status)
 
 
 def _how(status: int) -> str:

@@ -103,7 +103,9 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
     _die_with_parent(parent)
     # Ctrl-C reaches every process of the terminal; the launcher decides what becomes of the ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     terminal = _redirect(log_file)
     code = 3
     try:

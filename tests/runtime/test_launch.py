@@ -1,0 +1,189 @@
+"""Starting and ending ranks: what a run prints, and that it ends within seconds, naming rank, place and log, with no process left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = '''
+import os, signal, time
+import torch
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(dp={ranks})
+
+
+def forward(p, x, label):
+    # small.shard:7  h = x @ w
+    h = x @ p.w
+    # small.shard:8  {cited}
+    {line}
+    return (h - label).square().sum() / 8, {{}}
+
+
+program = rt.Program(
+    name="small.shard", strategy="", ranks={ranks}, mesh=mesh, groups=[("dp",)],
+    parameters=[rt.Parameter("w", (4, 2), init=("normal", 0.1), cut=((), ()), reduce=("dp",))],
+    data=rt.Source({source}, batch=8, fields=[
+        rt.Field("x", "f32", (8, 4), cut=(("dp",), ())), rt.Field("label", "f32", (8, 2), cut=(("dp",), ()))], {arguments}),
+    optimizers=[rt.Optimizer("sgd", parameters=["w"], lr={lr})],
+    forward=forward, loss_pending=("dp",), steps={steps})
+if __name__ == "__main__":
+    rt.main(program)
+'''
+
+
+def write(folder: Path, ranks: int = 3, line: str = "pass", cited: str = "nothing", source: str = '"random"',
+          arguments: str = "batches=4", lr: float = 0.1, steps: int = 6) -> Path:
+    # Batch 8 over 3 ranks: 3, 3, 2.
+    path = folder / "main.py"
+    path.write_text(PROGRAM.format(ranks=ranks, line=line, cited=cited, source=source, arguments=arguments, lr=lr, steps=steps))
+    return path
+
+
+def start(path: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    command = [*(launcher or (sys.executable,)), str(path), "--device", "cpu", *arguments]
+    if not launcher:
+        command += ["--log-dir", str(path.parent / "logs")]
+    return subprocess.Popen(command, cwd=path.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    assert left(process.pid) == [], "processes are left behind"
+    return process.returncode, out, err
+
+
+def left(session: int) -> list[int]:
+    """Processes of a session that are still alive."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _session(entry) == session:
+            found.append(int(entry.name))
+    return found
+
+
+def _session(entry: Path) -> int:
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return -1
+    return -1 if fields[0] == "Z" else int(fields[3])
+
+
+def test_a_run_ends_well_with_figures_logs_and_weights(tmp_path: Path) -> None:
+    process = start(write(tmp_path), "--metrics", "m.jsonl", "--save-weights", "w.safetensors")
+    code, out, err = finish(process)
+    assert (code, err) == (0, "")
+    assert "step 6/6" in out
+    records = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records] == [1, 2, 3, 4, 5, 6]
+    assert [r["epoch"] for r in records] == [1, 1, 1, 1, 2, 2]
+    assert all(set(r) == {"step", "epoch", "loss", "step_ms"} for r in records)
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == ["rank-0.log", "rank-1.log", "rank-2.log"]
+    from safetensors.numpy import load_file
+
+    assert load_file(tmp_path / "w.safetensors")["w"].shape == (4, 2)
+
+
+def test_an_exception_names_rank_place_and_log(tmp_path: Path) -> None:
+    line = 'h = h @ p.w if mesh.dp.index == 1 and rt.random.State.step == 3 else h'
+    begun = time.monotonic()
+    code, _, err = finish(start(write(tmp_path, line=line, cited="y = h @ w", steps=1000)))
+    assert time.monotonic() - begun < 30
+    assert code == 3
+    assert "error[SH501]: rank 1 failed: RuntimeError: mat1 and mat2 shapes cannot be multiplied" in err
+    assert "--> small.shard:8  y = h @ w" in err
+    assert f"in: {line}" in err
+    assert f"log: {tmp_path}/logs/rank-1.log" in err
+    assert "Traceback" in (tmp_path / "logs" / "rank-1.log").read_text()
+
+
+@pytest.mark.parametrize(("how", "text"), [("SIGKILL", "was killed by SIGKILL"), ("exit", "ended with exit code 7")])
+def test_a_rank_that_dies_without_a_word(tmp_path: Path, how: str, text: str) -> None:
+    act = "os._exit(7)" if how == "exit" else f"os.kill(os.getpid(), signal.{how})"
+    line = f"{act} if mesh.dp.index == 2 and rt.random.State.step == 3 else None"
+    code, _, err = finish(start(write(tmp_path, line=line, steps=10_000)))
+    assert code == 3
+    assert f"error[SH501]: rank 2 {text}" in err
+    assert "rank-2.log" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_all_ranks(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(write(tmp_path, line="time.sleep(0.01)", steps=100_000), "--metrics", "m.jsonl")
+    _wait_for(tmp_path / "m.jsonl")
+    begun = time.monotonic()
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    code, _, err = finish(process)
+    assert time.monotonic() - begun < 5
+    assert code == 3
+    assert f"the run was ended by {number.name}" in err
+
+
+def test_ranks_die_with_their_parent(tmp_path: Path) -> None:
+    process = start(write(tmp_path, line="time.sleep(0.01)", steps=100_000), "--metrics", "m.jsonl")
+    _wait_for(tmp_path / "m.jsonl")
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 5
+    while left(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left(process.pid) == []
+    process.communicate()
+
+
+def _wait_for(path: Path) -> None:
+    """Until the run has made some steps."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text().count("\n") > 3):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_loss_that_is_not_finite_names_the_step(tmp_path: Path) -> None:
+    line = "h = h * (float('nan') if rt.random.State.step == 2 else 1.0)"
+    code, _, err = finish(start(write(tmp_path, line=line)))
+    assert code == 3
+    assert err.startswith("error[SH506]: the loss is nan at step 2 (epoch 1)")
+
+
+def test_mistakes_of_the_data_are_told_once(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("1,2,3,4,5,6\n1,2,three,4,5,6\n")
+    path = write(tmp_path, source='"csv"', arguments='path="x.csv"')
+    code, _, err = finish(start(path))
+    assert code == 3
+    assert err == (f"error[SH502]: value 3 is 'three', which is no number\n  --> {tmp_path}/x.csv:2\n")
+    (tmp_path / "x.csv").write_text("1,2,3,4,5,6\n" * 7)
+    code, _, err = finish(start(path))
+    assert code == 3
+    assert err.startswith("error[SH505]: an epoch has no step: the source has 7 examples, and a batch is 8")
+
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+
+
+def test_the_same_file_runs_under_torchrun(tmp_path: Path) -> None:
+    path = write(tmp_path, ranks=2)
+    code, _, _ = finish(start(path, "--metrics", "torchrun.jsonl", launcher=(*TORCHRUN, "2")))
+    assert code == 0
+    assert finish(start(path, "--metrics", "forked.jsonl"))[0] == 0
+    losses = [[json.loads(line)["loss"] for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+              for name in ("torchrun", "forked")]
+    assert losses[0] == losses[1] and len(losses[0]) == 6
+
+
+def test_the_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:
+    code, _, err = finish(start(write(tmp_path, ranks=3), launcher=(*TORCHRUN, "2")))
+    assert code != 0
+    assert "error[SH503]: the program is laid out for 3 ranks and was started on 2" in err
