@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardlang import driver
-from shardlang.emit.emit import emit
+from tests.emit.sources import main_file
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"
@@ -44,4 +43,5 @@ CASES = (
 
 def emitted(case: Case) -> str:
     """The main.py of a case, by the same road as `shardc compile`."""
-    return emit(driver.planned(ROOT / "examples" / f"{case.program}.shard", case.strategy, case.ranks))["main.py"]
+    file = f"{case.program}.shard"
+    return main_file((ROOT / "examples" / file).read_text(), case.ranks, case.strategy, file)
