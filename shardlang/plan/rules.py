@@ -61,6 +61,7 @@ class Rules:
     zero: dict[int, tuple[Specificity, ZeroRule]] = field(default_factory=dict)
     bucket: int | None = None
     strict: bool = False
+    _told: set[tuple[Span, Span]] = field(default_factory=set)
 
     def read(self, strategy: ast.Strategy) -> None:
         for rule in strategy.rules:
@@ -197,12 +198,18 @@ class Rules:
         old = self.placed.get(value)
         if old is None or new.rank > old.rank:
             self.placed[value] = new
-        elif new.rank == old.rank and _differ(old.rule, new.rule):
+        elif new.rank == old.rank and _differ(old.rule, new.rule) and self._once(old.rule.span, new.rule.span):
             self.sink.report(
                 "SH309", f"two rules give `{self.graph.values[value].name}` different layouts",
                 new.rule.span, "this one",
                 labels=[(old.rule.span, "and this one are equally specific")], help="keep one of them",
             )  # fmt: skip
+
+    def _once(self, one: Span, two: Span) -> bool:
+        """Whether a conflict of these two rules has not been told yet."""
+        new = (one, two) not in self._told
+        self._told.add((one, two))
+        return new
 
     def _zero(self, rule: ast.Zero, scope: Scope | None) -> None:
         axes = self._axes(rule.axes)
@@ -228,11 +235,15 @@ class Rules:
         old = self.zero.get(value)
         if old is None or rank > old[0]:
             self.zero[value] = rank, zero
-        elif rank == old[0] and (old[1].level, old[1].axes) != (zero.level, zero.axes):
+        elif rank == old[0] and not _same_zero(old[1], zero) and self._once(old[1].span, zero.span):
             self.sink.report(
                 "SH309", f"two rules give `{self.graph.values[value].path}` different zero levels or axes", zero.span,
                 "this one", labels=[(old[1].span, "and this one are equally specific")], help="keep one of them",
             )  # fmt: skip
+
+
+def _same_zero(a: ZeroRule, b: ZeroRule) -> bool:
+    return (a.level, a.axes) == (b.level, b.axes)
 
 
 def _differ(a: ast.Pin | ast.Shard, b: ast.Pin | ast.Shard) -> bool:

@@ -1,0 +1,165 @@
+"""Strategies against hand-made graphs: what they demand, and each mistake with the text it offers."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph
+from shardlang.plan.demand import ResolvedStrategy
+from shardlang.plan.strategy import resolve
+
+GRAPHS = {"quickstart": quickstart(), "chain": chain(), "mlp": mlp()}
+
+
+def tried(graph: Graph, rules: str, ranks: int | None) -> tuple[ResolvedStrategy | None, Sink]:
+    text = "strategy s {\n  " + rules.replace("; ", "\n  ") + "\n}\n"
+    made, sink = program(graph, text), Sink()
+    return resolve(made, made.strategies[0], ranks, sink), sink
+
+
+def resolved(graph: Graph, rules: str, ranks: int | None) -> ResolvedStrategy:
+    found, sink = tried(graph, rules, ranks)
+    assert found is not None, [d.message for d in sink.found]
+    return found
+
+
+# graph, ranks, rules, code, part of the message, part of the help
+# fmt: off
+MISTAKES = [
+    ("quickstart", 8, "at h: shard ((2, 4), (4, 1), (1, 1))", "SH313", "2 inputs, `x` and `w`", "shard ((1, 1), (1, 1"),
+    ("quickstart", 8, "at h: shard ((2, 4))", "SH313", "the rule has 1 tuple", "shard ((1, 1), (1, 1))"),
+    ("quickstart", 8, "at h: shard ((2, 4, 1), (4, 1))", "SH314", "2 dims, and its tuple has 3 entries", "(1, 1)"),
+    ("quickstart", 8, "at h: shard ((2), (4, 1))", "SH314", "its tuple has 1 entry", "(1, 1)"),
+    ("quickstart", 8, "at h: shard ((2, 4), (2, 1))", "SH315", "cut in 4 in one input and in 2", "write 4 in both"),
+    ("quickstart", 8, "at h: shard ((2, 1), (1, 3))", "SH304", "`hidden` does not divide in 3", "1, 2, 4, 8 or 16"),
+    ("quickstart", 8, "at h: shard ((4, 4), (4, 1))", "SH316", "more than there are ranks (8)", "2, 4 or 8"),
+    ("quickstart", 6, "at h: shard ((4, 1), (1, 1))", "SH316", "6 ranks cannot share out", "2, 3 or 6"),
+    ("quickstart", 8, "at w: shard ((4, 1))", "SH312", "`w` is not computed by an operator", "at w: [dim@axis, ...]"),
+    ("quickstart", 8, "mesh a = 8; at h: shard ((2, a), (a, 1))", "SH316", "not both", "`_` for dims that stay whole"),
+    ("quickstart", 8, "mesh a = 2, b = 4; at h: shard ((a, b), (a, _))", "SH315", "over b in one", "write b"),
+    ("quickstart", 8, "mesh dp = 2, mp = 2; split batch over dp", "SH303", "= 4 ranks, and 8", "`dp = 4` or `mp = 4`"),
+    ("quickstart", 8, "mesh dp = 2, mp = 3; split batch over dp", "SH303", "2 * 3 = 6 ranks", "`mp = 4` would fit"),
+    ("quickstart", 8, "mesh dp = 4, mp = 4; split batch over dp", "SH303", "4 * 4 = 16 ranks", "`dp = 2` or `mp = 2`"),
+    ("quickstart", 8, "mesh dp = auto, mp = 3; split batch over dp", "SH303", "a multiple of 3", "2, 4 or 8"),
+    ("quickstart", 8, "mesh dp = auto; split batch over pp", "SH306", "no axis `pp`", "`dp`"),
+    ("quickstart", 8, "split batch over dp", "SH306", "no axis `dp`", "mesh dp = auto"),
+    ("quickstart", None, "mesh dp = auto; split bacth over dp", "SH307", "no dim `bacth`", "`batch`"),
+    ("quickstart", None, "mesh dp = auto; at hiden: split batch over dp", "SH308", "matches nothing", "paths begin"),
+    ("mlp", None, "mesh mp = auto; at fc0: split classes over mp", "SH308", "`classes`", "batch, hidden, pixels"),
+    ("quickstart", 8, "mesh a = 2, b = 4; split hidden over a; split hidden over b", "SH309", "differ", "keep"),
+    ("quickstart", 8, "at h: shard ((2, 4), (4, 1)); at h: shard ((8, 1), (1, 1))", "SH309", "`h` differ", "keep"),
+    ("mlp", None, "mesh a = auto; zero 1 over a; zero 2 over a", "SH309", "different zero levels", "keep one"),
+    ("quickstart", 8, "mesh mp = auto; split hidden, output over mp", "SH310", "dims of `w2`", "`mp?`"),
+    ("quickstart", 8, "mesh mp = auto; at h: [batch@mp, hidden@mp]", "SH310", "used twice on `h`", "keep one use"),
+    ("quickstart", 8, "mesh mp = auto; at h: [batch@mp, output]", "SH317", "`h` is [batch, hidden]", "[batch, hidden]"),
+    ("quickstart", 8, "mesh mp = auto; at a: [batch, hidden] +mp", "SH317", "the operator sums nothing", "leave"),
+    ("mlp", 8, "mesh mp = auto; split classes over mp", "SH304", "`classes` does not divide", "1, 2, 5 or 10"),
+    ("mlp", 8, "mesh pp = 2, mp = auto; split classes over mp", "SH304", "axis `mp`", "pp = 2 that leaves `mp = 2`"),
+    ("quickstart", None, "mesh a = auto, b = auto", "SH319", "axis `b` is `auto`, and so is `a`", "b = 2"),
+    ("quickstart", None, "mesh a = auto; zero 4 over a", "SH321", "no zero 4", "3 parameters"),
+    ("quickstart", None, "mesh a = auto; microbatches 2", "SH400", "`microbatches`", "leave the rule out"),
+    ("quickstart", None, "mesh a = auto; at h: recompute", "SH400", "`recompute`", "leave the rule out"),
+    ("quickstart", None, "mesh a = auto; at h: place on host", "SH400", "`place on host`", "leave the rule out"),
+    ("quickstart", None, "mesh a = auto; stages over a balanced", "SH400", "`stages`", "leave the rule out"),
+    ("quickstart", 8, "strict", "SH303", "no mesh and no positional rule", "mesh dp = auto"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("graph", "ranks", "rules", "code", "message", "offer"), MISTAKES)
+def test_mistakes(graph: str, ranks: int | None, rules: str, code: str, message: str, offer: str) -> None:
+    found, sink = tried(GRAPHS[graph], rules, ranks)
+    assert found is None
+    assert [d.code for d in sink.found] == [code], [d.message for d in sink.found]
+    assert message in sink.found[0].message
+    assert offer in " ".join(sink.found[0].help)
+
+
+def axes_of(found: ResolvedStrategy, graph: Graph, name: str) -> dict[str, tuple[str, ...] | None]:
+    op = next(o for o in graph.ops if o.path == name)
+    demand = found.demands.get(op.id)
+    factors = demand.factors if demand else (None,) * len(op.rule.factors)
+    return {f.name: axes for f, axes in zip(op.rule.factors, factors, strict=True)}
+
+
+def test_the_device_matrix_is_row_major_in_order_of_first_appearance() -> None:
+    graph = quickstart()
+    found = resolved(graph, "at h: shard ((2, 4), (4, 1))", 8)
+    assert [(a.name, a.size) for a in found.meshes[0].axes] == [("a", 2), ("b", 4)]
+    assert found.meshes[0].groups(("b",)) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert axes_of(found, graph, "h") == {"batch": ("a",), "input": ("b",), "hidden": ()}
+
+
+def test_what_is_left_over_is_the_fastest_varying_axis() -> None:
+    found = resolved(quickstart(), "at h: shard ((2, 1), (1, 1))", 8)
+    assert [(a.name, a.size) for a in found.meshes[0].axes] == [("a", 2), ("b", 4)]
+
+
+def test_matrices_are_refined_to_common_axes() -> None:
+    graph = quickstart()
+    found = resolved(graph, "at h: shard ((2, 4), (4, 1)); at a: shard ((8, 1))", 8)
+    assert axes_of(found, graph, "a") == {"batch": ("a", "b"), "hidden": ()}
+    named = resolved(graph, "mesh dp = 8; split output over dp; at h: shard ((2, 4), (4, 1))", 8)
+    assert [(a.name, a.size) for a in named.meshes[0].axes] == [("dp0", 2), ("dp1", 4)]
+    assert axes_of(named, graph, "y")["output"] == ("dp0", "dp1")
+
+
+def test_unrelated_matrices_get_meshes_of_their_own() -> None:
+    g = GraphMaker()
+    batch, d, e = g.dim("batch", 36), g.dim("d", 36), g.dim("e", 36)
+    h = g.op("matmul", "bd,de->be", g.data("x", batch, d), g.param("w", d, e), name="h", through=MATMUL)
+    z = g.op("matmul", "be,ed->bd", h, g.param("v", e, d), name="z", through=MATMUL)
+    graph = g.graph(g.op("sum", "bd->", z, name="train.loss", through=((0,),)))
+    found = resolved(graph, "at h: shard ((2, 3), (3, 1)); at z: shard ((3, 2), (2, 1))", 6)
+    assert [[a.size for a in m.axes] for m in found.meshes] == [[2, 3], [3, 2]]
+
+
+def test_split_reaches_contracted_dims_too() -> None:
+    graph = mlp()
+    found = resolved(graph, "mesh dp = auto, mp = 2; split batch over dp; split hidden over mp", 4)
+    assert axes_of(found, graph, "fc1.y:1") == {"batch": ("dp",), "hidden": ("mp",), "classes": None}
+
+
+def test_the_more_specific_rule_replaces() -> None:
+    graph = mlp()
+    rules = "mesh a = 2, b = 2; split hidden over (a, b); at fc0: split hidden over b; at fc0.y: split hidden over a"
+    found = resolved(graph, rules, 4)
+    assert axes_of(found, graph, "fc0.y")["hidden"] == ("a",)
+    assert axes_of(found, graph, "fc0.y:1")["hidden"] == ("a",)  # within the statement of `fc0.y`
+    assert axes_of(found, graph, "fc1.y:1")["hidden"] == ("a", "b")
+    assert axes_of(found, graph, "h0")["hidden"] == ("a", "b")
+
+
+def test_pins_outrank_splits() -> None:
+    graph = mlp()
+    found = resolved(graph, "mesh a = 2, b = 2; split hidden over a; at h0: [batch@b, hidden]", 4)
+    assert axes_of(found, graph, "h0") == {"batch": ("b",), "hidden": ()}
+    assert found.demands[2].complete
+
+
+def test_an_axis_that_gives_way() -> None:
+    graph = mlp()
+    found = resolved(graph, "mesh tp = 2; split batch over tp?; split hidden over tp", 2)
+    assert axes_of(found, graph, "h0") == {"batch": (), "hidden": ("tp",)}
+    assert axes_of(found, graph, "train.loss")["batch"] == ("tp",)
+
+
+def test_axes_of_size_one_vanish() -> None:
+    graph = mlp()
+    found = resolved(graph, "mesh dp = auto, mp = 4; split batch over dp; split hidden over mp", 4)
+    assert [a.name for a in found.meshes[0].axes] == ["mp"]
+    assert axes_of(found, graph, "h0") == {"batch": (), "hidden": ("mp",)}
+
+
+def test_ranks_are_not_needed_for_the_rest() -> None:
+    found = resolved(mlp(), "mesh dp = auto, mp = 4; split batch over dp; split hidden over mp; zero 2 over dp", None)
+    assert found.meshes == ()
+    assert {z.level for z in found.zero.values()} == {2}
+
+
+def test_uneven_allows_what_does_not_divide() -> None:
+    graph = mlp()
+    found = resolved(graph, "mesh mp = 4; split classes over mp uneven", 4)
+    assert axes_of(found, graph, "fc1.y")["classes"] == ("mp",)
