@@ -53,7 +53,7 @@ def check_source(source: Source, sink: Sink, overrides: Mapping[str, str] | None
 
 
 def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
-    """All strategies: the one asked for (or the first) by planning it on `ranks`, the others without arithmetic of ranks.
+    """All strategies: the one asked for (or the first) by planning it on `ranks`, the others without rank arithmetic.
 
     The plan, where there are ranks and no errors.
     """

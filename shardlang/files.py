@@ -1,6 +1,6 @@
 """The texts that a program is made of: the file itself, what it imports from files, the standard library.
 
-Reads UTF-8 from regular files of a bounded size, and says in words why it cannot; what texts mean is left to the passes.
+Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. What texts mean is left to others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`shardc`: from the words of a command line to a command, and from whatever happens to an exit code.
 
-Never a traceback. Commands are read when they are first used. Exit codes: 0 fine, 1 the program has errors, 2 the command
-was used wrongly, 3 the run failed, or shardc did.
+Never a traceback. Commands are read when they are first used. Exit codes: 0 fine, 1 the program has errors, 2 the
+command was used wrongly, 3 the run failed, or shardc did.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
@@ -13,6 +13,7 @@ from shardlang.diagnostics.nearest import nearest
 from shardlang.files import Unreadable, read_program
 from shardlang.source import Source
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _PATH = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?(\.[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?)*")
 
 
@@ -57,21 +58,22 @@ def _ranks(ctx: click.Context, param: click.Parameter, given: int | None) -> int
     return given
 
 
-def file_argument(command: Any) -> Any:
+def file_argument(command: Command) -> Command:
     return click.argument("file", metavar="FILE")(command)
 
 
-def ranks_option(required: bool) -> Any:
+def ranks_option(required: bool) -> Callable[[Command], Command]:
     return click.option(
         "--ranks", type=int, required=required, metavar="N", callback=_ranks, help="How many ranks (processes) run it."
     )
 
 
-def strategy_option(command: Any) -> Any:
-    return click.option("--strategy", metavar="NAME", help="One of the file's strategies; the first by default.")(command)
+def strategy_option(command: Command) -> Command:
+    text = "One of the file's strategies; the first by default."
+    return click.option("--strategy", metavar="NAME", help=text)(command)
 
 
-def set_option(command: Any) -> Any:
+def set_option(command: Command) -> Command:
     return click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,
         help="Override a dim, a model's formal, a mesh axis or a setting. May be repeated.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,7 +12,8 @@ from shardlang.cli.compile import emitted, write_files
 from shardlang.diagnostics.diagnostic import Sink
 
 
-def _file(words: str) -> Callable[[Any], Any]:
+def _file(words: str) -> Callable[[options.Command], options.Command]:
+    """An option for a file to write: its name, then its help."""
     kind = click.Path(dir_okay=False, path_type=Path)
     name, _, help = words.partition(" ")
     return click.option(name, type=kind, metavar="FILE", help=help)

@@ -32,7 +32,7 @@ def page(code: str) -> str:
 
 
 def title(code: str) -> str:
-    """What the page's first line, `# SH304: a dim does not divide over an axis`, says after the code; "" for no page."""
+    """What the page's first line, `# SH304: a dim does not divide ...`, says after the code; "" without one."""
     path = pages().get(code)
     if path is None:
         return ""
