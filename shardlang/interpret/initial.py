@@ -1,0 +1,87 @@
+"""The values a run begins with: initial parameters and states, and batches that stand for a program's data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.graph.graph import Graph, Init, Value
+from shardlang.interpret import draws
+from shardlang.interpret.call import element_type
+
+# Operators that take whole numbers as indices: operand -> (operand with the dim they point into, attribute of its place).
+_POINTED = {"embedding": (0, 1), "gather": (1, 0), "cross_entropy": (1, 0), "nll_loss": (1, 0)}
+_KEEP_ELEMENTS = ("rearrange", "relabel", "flatten", "slice", "concat", "cast")
+
+
+def initial(graph: Graph, seed: int, dtype: torch.dtype) -> dict[int, Tensor]:
+    """Parameters and states as `init` says, by value id: drawn in float32 whatever the run's type, as the runtime draws."""
+    return {v: _begin(graph.values[v], seed).to(dtype) for v in (*graph.params, *graph.states)}
+
+
+def _begin(value: Value, seed: int) -> Tensor:
+    init, shape = value.init or Init("zeros"), value.type.shape
+    args = init.args
+    match init.kind:
+        case "zeros" | "ones" | "constant":
+            number = {"zeros": 0.0, "ones": 1.0}.get(init.kind, args[0] if args else 0.0)
+            return torch.full(shape, number, dtype=torch.float64)
+        case "normal":
+            mean, deviation = (args[0], args[1]) if len(args) > 1 else (0.0, args[0] if args else 1.0)
+            return draws.normal(draws.key_of(seed, value.path), shape) * deviation + mean
+        case "uniform" | "kaiming_uniform" | "xavier_uniform":
+            low, high = _interval(init)
+            return draws.uniform(draws.key_of(seed, value.path), shape) * (high - low) + low
+        case _:
+            raise InternalError(f"the interpreter does not know the initial value {init.kind}")
+
+
+def _interval(init: Init) -> tuple[float, float]:
+    args = init.args
+    if init.kind == "uniform":
+        return (args[0], args[1]) if len(args) > 1 else (0.0, args[0] if args else 1.0)
+    if init.kind == "xavier_uniform":
+        bound = math.sqrt(6.0 / (args[0] + args[1]))
+    else:
+        slope = args[1] if len(args) > 1 else math.sqrt(5.0)
+        bound = math.sqrt(6.0 / ((1.0 + slope**2) * args[0]))
+    return -bound, bound
+
+
+def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, Tensor]:
+    """A batch of random numbers for the data fields, by value id: normal where floating, else below the field's bound.
+
+    Verification needs numbers without symmetry, not the user's data, which may not be at hand.
+    """
+    bounds = index_bounds(graph)
+    fields = {}
+    for id in graph.data:
+        value = graph.values[id]
+        key = draws.key_of(seed, f"verify:{value.path}", 0, step)
+        if value.type.floating:
+            drawn = draws.normal(key, value.type.shape)
+        else:
+            drawn = torch.floor(draws.uniform(key, value.type.shape).double() * bounds.get(id, 2))
+        fields[id] = drawn.to(element_type(value.type.dtype, dtype))
+    return fields
+
+
+def index_bounds(graph: Graph) -> Mapping[int, int]:
+    """value id -> the number that its whole numbers must stay below, as far as declared or by what they point into."""
+    bounds = {v.id: v.bound for v in graph.values if v.bound is not None}
+    for op in reversed(graph.ops):
+        if op.operator in _KEEP_ELEMENTS and op.results[0] in bounds:
+            for operand in op.operands:
+                bounds[operand] = min(bounds[op.results[0]], bounds.get(operand, bounds[op.results[0]]))
+        elif op.operator in _POINTED:
+            index, into = _POINTED[op.operator]
+            size = graph.values[op.operands[into]].type.shape[op.attrs.get("dim", 0)]
+            bounds[op.operands[index]] = min(size, bounds.get(op.operands[index], size))
+        elif op.operator == "one_hot":
+            size = graph.values[op.results[0]].type.shape[-1]
+            bounds[op.operands[0]] = min(size, bounds.get(op.operands[0], size))
+    return bounds

@@ -1,0 +1,77 @@
+"""Where ranks stand on a mesh, and which block of a value each holds under a layout."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from torch import Tensor
+
+from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.mesh import Mesh
+
+Block = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """All ranks of one mesh, in row-major order of its axes."""
+
+    mesh: Mesh
+
+    @cached_property
+    def at(self) -> tuple[dict[str, int], ...]:
+        """Per rank its coordinate along each axis."""
+        names = [a.name for a in self.mesh.axes]
+        ranges = [range(a.size) for a in self.mesh.axes]
+        return tuple(dict(zip(names, place, strict=True)) for place in itertools.product(*ranges))
+
+    def index(self, rank: int, axes: Sequence[str]) -> int:
+        """The number of a rank among those that differ from it along `axes` alone; the first is major."""
+        number = 0
+        for axis in axes:
+            number = number * self.mesh.axis_size(axis) + self.at[rank][axis]
+        return number
+
+    def groups(self, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The ranks that differ along `axes` alone, group by group, members by their index over `axes`."""
+        return _groups(self.mesh, tuple(axes))
+
+    def rest(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """The axes of the mesh that are not among `axes`."""
+        return tuple(a.name for a in self.mesh.axes if a.name not in axes)
+
+    def block(self, rank: int, shape: Sequence[int], layout: Layout) -> Block:
+        """(start, size) along each dim of what a rank holds of a value of `shape`."""
+        return tuple(self.part(rank, size, axes) for size, axes in zip(shape, layout.dims, strict=True))
+
+    def part(self, rank: int, size: int, axes: Sequence[str]) -> tuple[int, int]:
+        """(start, size) of a rank's part of `size` things cut over `axes`."""
+        parts = chunk_sizes(size, self.mesh.degree(tuple(axes)))
+        index = self.index(rank, axes)
+        return sum(parts[:index]), parts[index]
+
+
+@lru_cache(maxsize=4096)
+def places_of(mesh: Mesh) -> Places:
+    """One `Places` a mesh, so that its tables are made once."""
+    return Places(mesh)
+
+
+@lru_cache(maxsize=4096)
+def _groups(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    places = places_of(mesh)
+    rest = places.rest(axes)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for rank in range(mesh.size):
+        found.setdefault(places.index(rank, rest), []).append((places.index(rank, axes), rank))
+    return tuple(tuple(rank for _, rank in sorted(members)) for members in found.values())
+
+
+def cut_out(whole: Tensor, block: Block) -> Tensor:
+    """The block of a whole tensor, a view."""
+    for dim, (start, size) in enumerate(block):
+        whole = whole.narrow(dim, start, size)
+    return whole
