@@ -29,13 +29,14 @@ def read_text(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         raise Unreadable(_reason(error)) from error
-    with open(descriptor, "rb") as file:
-        kind = os.fstat(file.fileno()).st_mode
-        if stat.S_ISDIR(kind):
-            raise Unreadable("is a directory")
+    try:
+        kind = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(kind):
-            raise Unreadable("is no regular file")
-        return decoded(file.read(LARGEST + 1))
+            raise Unreadable("is a directory" if stat.S_ISDIR(kind) else "is no regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return decoded(file.read(LARGEST + 1))
+    finally:
+        os.close(descriptor)
 
 
 def decoded(content: bytes) -> str:

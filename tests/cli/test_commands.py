@@ -1,0 +1,225 @@
+"""`shardc` as a user meets it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from shardlang.cli.main import COMMANDS, run
+from shardlang.diagnostics import registry
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = str(ROOT / "examples" / "quickstart.shard")
+BROKEN = "dim a = 1\nmodel M {\n  ? ?\n}\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert run([name, "--help"]) == 0
+        assert "Example" in capsys.readouterr().out
+    assert run(["-h"]) == 0
+    text = capsys.readouterr().out
+    assert [name for name in COMMANDS if name not in text] == []
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == "shardc 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("chek x.shard", "did you mean `shardc check`?"),
+        ("check", "Missing argument"),
+        ("check modl.shard", "`modl.shard` does not exist; did you mean `model.shard`?"),
+        ("check model", "did you mean `model.shard`?"),
+        ("check folder", "`folder` is a directory"),
+        ("check pipe", "`pipe` is no regular file"),
+        ("check loop", "`loop` cannot be read: too many levels of symbolic links"),
+        ("check latin", "`latin` is not UTF-8 (line 2, byte 10)"),
+        ("check large", "`large` is larger than 4 MB"),
+        ("check model.shard --ranks 0", "0 ranks cannot run anything"),
+        ("check model.shard --ranks two", "'two' is not a valid integer"),
+        ("check model.shard --set batch", "`batch` is not PATH=VALUE"),
+        ("check model.shard --set =1", "`=1` is not PATH=VALUE"),
+        ("check model.shard --set a=1 --set a=2", "`a` is given twice"),
+        ("check model.shard --output xml", "'xml' is not one of"),
+        ("plan model.shard", "Missing option '--ranks'"),
+        ("plan model.shard --ranks 4 --rank 4", "4 is not one of the ranks 0 to 3"),
+        ("compile model.shard --ranks 2", "Missing option '-o'"),
+        ("run model.shard --ranks 2 --metrics none/x.jsonl", "there is no folder `none`"),
+        ("explain SH999", "there is no code `SH999`"),
+        ("fmt missing.shard", "`missing.shard` does not exist"),
+    ],
+)
+def test_a_wrong_use_ends_with_2_and_says_so(
+    line: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here, "model.shard", "dim a = 1\n")
+    write(here, "latin", b"dim a = 1\n\xe9\n")
+    write(here, "large", "#" * 4_000_001)
+    (here / "folder").mkdir()
+    os.mkfifo(here / "pipe")
+    os.symlink("loop", here / "loop")
+    assert run(shlex.split(line)) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.out == ""
+
+
+def test_check_prints_mistakes_and_ends_with_1(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, "broken.shard", BROKEN)
+    for form in ("full", "concise", "json", "sarif"):
+        assert run(["check", "broken.shard", "--output", form]) == 1
+        assert "SH1" in capsys.readouterr().out
+
+
+def test_check_says_in_one_line_that_all_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", QUICKSTART]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    assert run(["check", QUICKSTART, "--ranks", "8"]) == 0
+    assert "8 ranks, strategy propagated" in capsys.readouterr().out
+    assert run(["check", QUICKSTART, "--output", "json"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_check_of_a_strategy_that_the_file_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", QUICKSTART, "--strategy", "propagate"]) == 2
+    assert "did you mean `propagated`?" in capsys.readouterr().err
+
+
+def test_plan_json_follows_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = json.loads((ROOT / "specs" / "plan.schema.json").read_text("utf-8"))
+    assert run(["plan", QUICKSTART, "--ranks", "8", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    jsonschema.validate(plan, schema)
+    first = plan["operators"][0]
+    assert [o["local_shape"] for o in first["local_shapes"]["operands"]] == [[8, 8], [8, 16]]
+    assert first["local_shapes"]["result"]["local_shape"] == [8, 16]
+    (reduction,) = [c for o in plan["operators"] for c in o["collectives"] if c["kind"] == "reduce_scatter"]
+    assert reduction["groups"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert reduction["local_shape"] == [8, 4]
+
+
+def test_plan_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", QUICKSTART, "--ranks", "8"]) == 0
+    text = capsys.readouterr().out
+    assert "{0,1,2,3} {4,5,6,7}" in text
+    assert "h = x @ w" in text
+    assert run(["plan", QUICKSTART, "--ranks", "8", "--rank", "5"]) == 0
+    text = capsys.readouterr().out
+    assert "rank 5: a = 1, b = 1" in text
+    assert "(8, 8) [8:16, 8:16]" in text
+
+
+def test_compile_writes_a_program(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compile", QUICKSTART, "--ranks", "8", "-o", "new/out"]) == 0
+    compile((here / "new/out/main.py").read_text("utf-8"), "main.py", "exec")
+    assert "torchrun --nproc-per-node 8 new/out/main.py" in capsys.readouterr().out
+
+
+def test_what_is_not_there_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", QUICKSTART, "--ranks", "8"]) == 1
+    assert "error[SH400]: `shardc verify` is not there yet" in capsys.readouterr().err
+
+
+def test_fmt(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(here, "a.shard", "dim   a=1\n")
+    path.chmod(0o640)
+    assert run(["fmt", "--check", "a.shard"]) == 1
+    assert run(["fmt", "--diff", "a.shard"]) == 0
+    assert "-dim   a=1\n+dim a = 1\n" in capsys.readouterr().out
+    assert path.read_text() == "dim   a=1\n"
+    os.symlink("a.shard", here / "link.shard")
+    assert run(["fmt", "link.shard"]) == 0
+    assert path.read_text() == "dim a = 1\n"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (here / "link.shard").is_symlink()
+    assert run(["fmt", "--check", "a.shard"]) == 0
+    assert sorted(p.name for p in here.iterdir()) == ["a.shard", "link.shard"]
+
+
+def test_fmt_leaves_what_it_cannot_read(here: Path) -> None:
+    path = write(here, "broken.shard", BROKEN)
+    assert run(["fmt", "broken.shard"]) == 1
+    assert path.read_text() == BROKEN
+
+
+def test_fmt_of_the_standard_input() -> None:
+    result = shardc("fmt", "-", input="dim  a=1\n")
+    assert (result.returncode, result.stdout) == (0, "dim a = 1\n")
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(registry.pages())
+    for code in ("SH900", "sh900", "900"):
+        assert run(["explain", code]) == 0
+        assert capsys.readouterr().out.startswith("# SH900: ")
+
+
+def test_a_fault_of_ours_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("shardlang.driver.check_source", fail)
+    assert run(["check", QUICKSTART]) == 3
+    text = capsys.readouterr().err
+    assert "error[SH900]" in text and "SHARDC_TRACEBACK=1" in text and "Traceback" not in text
+    monkeypatch.setenv("SHARDC_TRACEBACK", "1")
+    assert run(["check", QUICKSTART]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def shardc(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", *arguments]
+    return subprocess.run(command, input=input, capture_output=True, text=True, timeout=60)
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    script = "from shardlang.cli.main import main; main()"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)} explain | true"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
+
+
+def test_an_encoding_without_the_characters_is_no_failure() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from shardlang.cli.main import main; main()", "check", "-"],
+        input="dim a = §漢\n".encode(), capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert b"SH900" not in result.stdout + result.stderr
+
+
+def test_imports_that_cannot_be_read(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here, "latin.shard", b"\xe9")
+    (here / "folder").mkdir()
+    os.symlink("loop.shard", here / "loop.shard")
+    uses = 'use "./latin.shard": A\nuse "./folder": B\nuse "./loop.shard": C\nuse "./none.shard": D\n'
+    write(here, "program.shard", uses)
+    assert run(["check", "program.shard", "--output", "concise"]) == 1
+    assert [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "error[SH401]: `./latin.shard` is not UTF-8 (line 1, byte 0)",
+        "error[SH401]: `./folder` is a directory",
+        "error[SH401]: `./loop.shard` cannot be read: too many levels of symbolic links",
+        "error[SH203]: there is no file `./none.shard`",
+    ]

@@ -1,0 +1,169 @@
+"""What each renderer writes for the same diagnostics."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardlang.diagnostics.concise import concise
+from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.diagnostics.display import laid_out, safe, width
+from shardlang.diagnostics.full import full
+from shardlang.diagnostics.jsonlines import jsonlines
+from shardlang.diagnostics.nearest import distance, nearest
+from shardlang.diagnostics.sarif import sarif
+from shardlang.source import Source, Span
+
+SPECS = Path(__file__).resolve().parents[2] / "specs"
+TEXT = "a\n  mesh pp = 2, mp = 3\n\n  split heads, ffn over mp\n"
+
+
+def at(text: str, source: Source) -> Span:
+    start = source.text.index(text)
+    return Span(source, start, start + len(text))
+
+
+def divides() -> list[Diagnostic]:
+    source, sink = Source("three_d.shard", TEXT), Sink()
+    sink.report(
+        "SH304", "dim `heads` does not divide over axis `mp`", at("heads", source), "`heads` is 8",
+        labels=[(at("mp = 3", source), "`mp` has 3 ranks")], help="`mp` could be 1, 2, 4 or 8",
+    )  # fmt: skip
+    return sink.found
+
+
+def test_full() -> None:
+    assert full(divides()) == """\
+error[SH304]: dim `heads` does not divide over axis `mp`
+ --> three_d.shard:4:9
+  |
+2 |   mesh pp = 2, mp = 3
+  |                ------ `mp` has 3 ranks
+4 |   split heads, ffn over mp
+  |         ^^^^^ `heads` is 8
+  |
+help: `mp` could be 1, 2, 4 or 8
+
+"""
+
+
+def test_full_puts_several_labels_of_a_line_below_one_another() -> None:
+    source, sink = Source("x.shard", "alpha beta gamma\n"), Sink()
+    others = [(at("beta", source), "second"), (at("gamma", source), "third")]
+    sink.report("SH200", "three", at("alpha", source), "first", labels=others)
+    assert full(sink.found).splitlines()[3:] == [
+        "1 | alpha beta gamma",
+        "  | ^^^^^ ---- ----- third",
+        "  | |     second",
+        "  | first",
+        "",
+    ]
+
+
+def test_full_shows_labels_in_another_file() -> None:
+    one, two, sink = Source("one.shard", "use x\n"), Source("two.shard", "\ndim x\n"), Sink()
+    sink.report("SH200", "twice", at("x", one), labels=[(at("x", two), "first here")])
+    assert full(sink.found).splitlines()[5:] == [" ::: two.shard:2:5", "  |", "2 | dim x", "  |     - first here", ""]
+
+
+@pytest.mark.parametrize("before", ["\t", "漢字", "e\u0301 ", "\u202e", "\x1b[31m", "\t漢\te\u0301"])
+def test_full_aligns_what_is_not_one_cell_wide(before: str) -> None:
+    source, sink = Source("x.shard", f"{before}here\n"), Sink()
+    sink.report("SH200", "m", at("here", source))
+    line, marks = full(sink.found).splitlines()[3:5]
+    assert width(line[: line.index("here")]) == marks.index("^")
+
+
+def test_full_is_coloured_only_when_asked() -> None:
+    assert "\x1b[" not in full(divides())
+    assert re.sub(r"\x1b\[[\d;]*m", "", full(divides(), colour=True)) == full(divides())
+
+
+def test_a_long_line_is_shown_in_part() -> None:
+    source, sink = Source("x.shard", "a " * 50_000 + "here" + " b" * 50_000), Sink()
+    sink.report("SH200", "m", at("here", source), "this")
+    line, marks = full(sink.found).splitlines()[3:5]
+    assert len(line) < 300
+    assert line.index("here") == marks.index("^")
+
+
+def test_concise() -> None:
+    assert concise(divides()) == "three_d.shard:4:9: error[SH304]: dim `heads` does not divide over axis `mp`\n"
+    assert concise([Diagnostic("SH210", "no dim `x`")]) == "shardc: error[SH210]: no dim `x`\n"
+
+
+def test_json_follows_its_schema() -> None:
+    schema = json.loads((SPECS / "diagnostic.schema.json").read_text("utf-8"))
+    lines = jsonlines([*divides(), Diagnostic("SH210", "no dim `\u202e`")]).splitlines()
+    for line in lines:
+        jsonschema.validate(json.loads(line), schema)
+    assert lines[1].isascii()
+    assert json.loads(lines[0])["primary"] | {"text": ""} == {
+        "file": "three_d.shard", "line": 4, "column": 9, "end_line": 4, "end_column": 14,
+        "start": 33, "end": 38, "text": "",
+    }  # fmt: skip
+
+
+def test_sarif_has_what_the_standard_requires() -> None:
+    log = json.loads(sarif(divides()))
+    (run,) = log["runs"]
+    (result,) = run["results"]
+    assert log["version"] == "2.1.0"
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "SH304"
+    assert result["level"] == "error"
+    assert result["locations"][0]["physicalLocation"]["region"] == {
+        "startLine": 4, "startColumn": 9, "endLine": 4, "endColumn": 14,
+    }  # fmt: skip
+    assert json.loads(sarif([]))["runs"][0]["results"] == []
+
+
+@given(st.text())
+def test_any_text_is_shown_without_controls(text: str) -> None:
+    shown, cells = laid_out(text)
+    assert all(c.isprintable() or not c.isascii() for c in shown)
+    assert not set("\u202a\u202e\u2066\u2069\x1b\x9b") & set(shown + safe(text))
+    assert cells[-1] == width(shown)
+    assert len(cells) == len(text) + 1
+
+
+@given(st.text(max_size=60), st.data())
+def test_any_place_in_any_text_is_rendered(text: str, data: st.DataObject) -> None:
+    source, sink = Source("x.shard", text), Sink()
+    for _ in range(3):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, len(text)))
+        sink.report("SH200", "m", Span(source, start, end), "here", labels=[(Span(source, 0, end), "\u202eother")])
+    assert "\u202e" not in full(sink.found) + concise(sink.found)
+    assert sarif(sink.found) + jsonlines(sink.found)
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates", "expected"),
+    [
+        ("hiden", ["hidden", "heads"], "hidden"),
+        ("rleu", ["relu", "gelu"], "relu"),
+        ("Linaer", ["Linear", "LayerNorm"], "Linear"),
+        ("x", ["y", "loss"], None),
+        ("banana", ["hidden", "loss"], None),
+        ("dim_head", ["head_dim", "heads"], "head_dim"),
+        ("headDim", ["head_dim", "heads"], "head_dim"),
+        ("accu", ["accuracy", "loss"], "accuracy"),
+        ("SOFTMAX", ["softmax"], "softmax"),
+        ("loss", ["loss"], None),
+        ("batch", [], None),
+    ],
+)
+def test_nearest(name: str, candidates: list[str], expected: str | None) -> None:
+    assert nearest(name, candidates) == nearest(name, reversed(candidates)) == expected
+
+
+@given(st.text("abc", max_size=6), st.text("abc", max_size=6))
+def test_distance_is_symmetric_and_zero_only_for_equals(left: str, right: str) -> None:
+    assert distance(left, right, 9) == distance(right, left, 9)
+    assert (distance(left, right, 9) == 0) == (left == right)
