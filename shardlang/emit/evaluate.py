@@ -11,7 +11,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluation import Accumulator, Evaluation, layout_of, wanted_values
 from shardlang.emit.forward import data_names, dict_text, function_text, signature
 from shardlang.emit.fuse import fusions
-from shardlang.emit.lines import Block, Line, indented, literal
+from shardlang.emit.lines import Block, Line, literal
 from shardlang.emit.names import Form, short_names
 from shardlang.emit.needs import form, steps_for
 from shardlang.emit.places import place
@@ -35,7 +35,7 @@ def evaluate_text(plan: Plan, names: dict[Form, str], groups: Groups, evaluation
     blocks.extend(_total_block(writer, a, totals[a.value]) for a in _ordered(evaluation))
     return "@torch.no_grad()\n" + function_text(
         signature("evaluate", [*data_names(plan, names), "rows"]),
-        indented("\n".join(sizes.definitions)),
+        sizes.definitions,
         blocks_text(blocks),
         f"    return {dict_text({a.name: totals[a.value] for a in _ordered(evaluation)})}",
     )
@@ -123,7 +123,7 @@ def finish_text(plan: Plan, evaluation: Evaluation) -> str:
     blocks = [Block("", [Line(f"{names[a.value, -1]} = {_total_text(plan, a)}") for a in _ordered(evaluation)])]
     blocks.extend(_after_block(plan, at, names) for at in evaluation.after)
     shown = {name: names[value, -1] for name, value in wanted_values(plan).items()}
-    return function_text("def finish(totals):", blocks_text(blocks), f"    return {dict_text(shown)}")
+    return function_text("def finish(totals):", [], blocks_text(blocks), f"    return {dict_text(shown)}")
 
 
 def _total_text(plan: Plan, accumulator: Accumulator) -> str:

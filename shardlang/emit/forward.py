@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from shardlang.emit.fuse import fusions
 from shardlang.emit.lines import indented, literal
@@ -27,7 +28,7 @@ def forward_text(plan: Plan, names: dict[Form, str], groups: Groups, loss: int) 
     shown = {name: names[form] for name, form in metrics.items()}
     return function_text(
         signature("forward", data_names(plan, names)),
-        indented("\n".join(sizes.definitions)),
+        sizes.definitions,
         blocks_text(loss_blocks),
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
         f"    return {names[final_form(plan, loss)]}, {dict_text(shown)}",
@@ -43,10 +44,12 @@ def signature(name: str, arguments: Iterable[str]) -> str:
     return f"def {name}({', '.join(['p', *arguments])}):"
 
 
-def function_text(head: str, *parts: str) -> str:
-    """A function from its first line and the parts of its body, an empty line between them."""
+def function_text(head: str, definitions: Sequence[str], *parts: str) -> str:
+    """A function: its first line, the definitions that its body uses, then the parts of the body with empty lines."""
     body = "\n\n".join(part for part in parts if part)
-    return f"{head}\n{body}\n"
+    used = [line for line in definitions if re.search(rf"\b{line.partition(' = ')[0]}\b", body)]
+    first = indented("\n".join(used)) + "\n\n" if used else ""
+    return f"{head}\n{first}{body}\n"
 
 
 def dict_text(items: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from shardlang.emit.lines import list_text, literal, tuple_text
+from shardlang.emit.lines import call_text, list_text, literal, tuple_text
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.graph.graph import Kind, Value
@@ -73,12 +73,12 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
         arguments.append(f"zero={planned.zero}, zero_axes={literal(planned.zero_axes)}")
     for axes in planned.stored.dims:
         groups.note(axes, planned.stored.mesh)
-    return f"rt.Parameter({', '.join(arguments)})"
+    return call_text("rt.Parameter", arguments, 1)
 
 
 def _state(plan: Plan, value: Value) -> str:
     layout = plan.produced.get(value.id, identical(len(value.type.dims)))
-    return f"rt.State({', '.join(_stored(plan, value, layout))})"
+    return call_text("rt.State", _stored(plan, value, layout), 1)
 
 
 def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:

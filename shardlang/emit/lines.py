@@ -75,19 +75,13 @@ def _wrapped(code: str, room: int) -> list[str]:
         return [code]
     start, end = span
     items = split_items(code[start + 1 : end])
-    return [code[: start + 1], *_filled(items, room), code[end:]]
+    return [code[: start + 1], *_broken(items, room), code[end:]]
 
 
-def _filled(items: Sequence[str], room: int) -> list[str]:
-    """Items, comma after each, packed into lines indented by four."""
-    lines, current = [], ""
-    for item in items:
-        longer = f"{current} {item}," if current else f"    {item},"
-        if current and len(longer) > room:
-            lines.append(current)
-            longer = f"    {item},"
-        current = longer
-    return [*lines, current]
+def _broken(items: Sequence[str], room: int) -> list[str]:
+    """Items indented by four: on one line where they fit, else one a line, a comma after each."""
+    flat = f"    {', '.join(items)},"
+    return [flat] if len(flat) <= room else [f"    {item}," for item in items]
 
 
 def _outermost(code: str) -> tuple[int, int] | None:
@@ -130,7 +124,7 @@ def _outside_strings(text: str) -> Iterable[tuple[int, str]]:
 def call_text(name: str, arguments: Sequence[str], depth: int = 0) -> str:
     """`name(...)` on one line where it fits and is short, else one argument a line with a comma after each."""
     flat = f"{name}({', '.join(arguments)})"
-    if len(flat) + 4 * depth <= WIDTH and "\n" not in flat:
+    if len(flat) + 4 * depth < WIDTH and "\n" not in flat:
         return flat
     inner = "\n".join(f"{argument}," for argument in arguments)
     return f"{name}(\n{indented(inner)}\n)"

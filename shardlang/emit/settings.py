@@ -95,7 +95,7 @@ def _field_text(plan: Plan, name: str, value: int) -> str:
     bound = plan.graph.values[value].bound
     if bound is not None:
         arguments.append(f"bound={bound}")
-    return f"rt.Field({', '.join(arguments)})"
+    return call_text("rt.Field", arguments, 3)
 
 
 def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:
