@@ -14,7 +14,7 @@ from shardlang.graph.graph import Graph, Op
 from shardlang.ops.rule import Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.divisibility import Axes
-from shardlang.plan.factors import Run, dim_runs, spread
+from shardlang.plan.factors import Run, dim_runs, lonely_minor, spread
 from shardlang.plan.problem import LEAF
 from shardlang.plan.rules import SplitRule
 from shardlang.plan.selection import Specificity
@@ -99,8 +99,10 @@ class Claims:
             return None, None
         self._settle(op, types, list(wishes.values()))
         factors: list[tuple[str, ...] | None] = [None] * len(op.rule.factors)
+        given: list[tuple[str, ...]] = [()] * len(op.rule.factors)
         for wish in wishes.values():
-            self._apply(op, wish, factors)
+            self._apply(op, wish, factors, given)
+        self._check_minor(op, list(wishes.values()), given)
         span = next(c.rule.span for w in wishes.values() for c in w.claims if c)
         if all(f is None for f in factors):
             return None, None
@@ -165,8 +167,8 @@ class Claims:
             help=f"let one give way (`{axis}?`), or give it another axis",
         )  # fmt: skip
 
-    def _apply(self, op: Op, wish: Wish, factors: list[tuple[str, ...] | None]) -> None:
-        """Checks that the axes fit the dims and writes them to the factors."""
+    def _apply(self, op: Op, wish: Wish, factors: list[tuple[str, ...] | None], given: list[tuple[str, ...]]) -> None:
+        """Checks that the axes fit and writes them to the factors; `given` gets them as the rules name them."""
         axes: list[str] = []
         used_up = True
         for dim, claim, mine in zip(wish.run.dims, wish.claims, wish.axes, strict=True):
@@ -180,9 +182,23 @@ class Claims:
             used_up = used_up and (degree is None or degree == dim.size)
             axes += mine
         sizes = self.axes.sizes
-        for f, given in spread(op.rule, wish.run.factors, tuple(axes), sizes).items():
-            whole = op.rule.factors[f].split is Split.WHOLE
-            factors[f] = () if whole else self.axes.refined(given)
+        for f, mine in spread(op.rule, wish.run.factors, tuple(axes), sizes).items():
+            given[f] = () if op.rule.factors[f].split is Split.WHOLE else mine
+            factors[f] = self.axes.refined(given[f])
+
+    def _check_minor(self, op: Op, wishes: list[Wish], given: list[tuple[str, ...]]) -> None:
+        """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""
+        found = lonely_minor(op.rule, [self.axes.degree(axes) for axes in given])
+        if found is None:
+            return
+        names = " * ".join(op.rule.factors[f].name for f in found[1])
+        minor = op.rule.factors[found[0]].name
+        claim = next(c for w in wishes if found[0] in w.run.factors for c in w.claims if c)
+        major = " * ".join(op.rule.factors[f].name for f in found[1][: found[1].index(found[0])])
+        self.sink.report(
+            "SH305", f"`{minor}` is the minor factor of `{names}` and cannot be cut alone", claim.span,
+            f"over `{', '.join(given[found[0]])}`", help=f"split `{major}` instead, or use it up first",
+        )  # fmt: skip
 
     def _minor(self, wish: Wish, dim: Dim, axes: tuple[str, ...], claim: Claim) -> bool:
         degree = self.axes.degree(axes)

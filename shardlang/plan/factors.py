@@ -5,7 +5,7 @@ A rule knows dims as its own model does; the graph's types hold the dims that st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardlang.ops.rule import DimFactors, FactorRule
@@ -76,3 +76,19 @@ def spread(
         if room[f] == 1 and at < len(factors) - 1:
             at += 1
     return {f: tuple(a) for f, a in found.items()}
+
+
+def lonely_minor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, DimFactors] | None:
+    """A factor cut within a tensor dim where the factors before it are not used up, and that dim's factors; None where
+    none is. `degrees`: pieces of each factor, None where not known yet (then nothing is said)."""
+    for dims in (*rule.operands, *rule.results):
+        for dim in dims:
+            used_up = True
+            for f in dim:
+                degree = degrees[f]
+                if degree is None:
+                    break
+                if degree > 1 and not used_up:
+                    return f, dim
+                used_up = used_up and degree == rule.factors[f].size
+    return None

@@ -14,6 +14,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.plan.divisibility import Axes
+from shardlang.plan.factors import lonely_minor
 from shardlang.plan.mesh_sizes import divisors, either
 from shardlang.plan.rules import Rules
 from shardlang.source import Span
@@ -213,7 +214,22 @@ class PositionalRules:
                 "SH310", f"axis `{twice}` cuts two dims", shard.span, help="an axis cuts one dim of an operator"
             )
             return False
+        degrees = [self._degree(reading, f) for f in range(len(reading.rule.factors))]
+        found = lonely_minor(reading.rule, degrees)
+        if found is not None:
+            names = [reading.rule.factors[f].name for f in found[1]]
+            minor = reading.rule.factors[found[0]].name
+            self.sink.report(
+                "SH305", f"`{minor}` is a minor factor of `{' * '.join(names)}` and cannot be cut alone", shard.span,
+                help=f"cut `{names[0]}`, or leave `{minor}` whole",
+            )  # fmt: skip
+            return False
         return self._product(list(reading.cuts.values()), shard.span)
+
+    def _degree(self, reading: _Reading, f: int) -> int | None:
+        if f in reading.named:
+            return self.axes.degree(reading.named[f])
+        return reading.cuts.get(f, 1)
 
     def _product(self, cuts: list[int], span: Span) -> bool:
         ranks, total = self.axes.ranks, math.prod(cuts)
