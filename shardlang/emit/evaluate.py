@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.evaluation import Accumulator, Evaluation, layout_of, wanted_values
+from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
 from shardlang.emit.forward import data_names, dict_text, function_text, signature
 from shardlang.emit.fuse import fusions
 from shardlang.emit.lines import Block, Line, literal
 from shardlang.emit.names import Form, short_names
-from shardlang.emit.needs import form, steps_for
+from shardlang.emit.needs import form, layout_of, steps_for
 from shardlang.emit.places import place
 from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Groups, Sizes
@@ -33,12 +33,20 @@ def evaluate_text(plan: Plan, names: dict[Form, str], groups: Groups, evaluation
     totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in _ordered(evaluation)}
     blocks = writer.blocks(step for step in plan.steps if step in steps)
     blocks.extend(_total_block(writer, a, totals[a.value]) for a in _ordered(evaluation))
+    sums = {a.name: _summed(groups, a, totals[a.value]) for a in _ordered(evaluation)}
     return "@torch.no_grad()\n" + function_text(
         signature("evaluate", [*data_names(plan, names), "rows"]),
         sizes.definitions,
         blocks_text(blocks),
-        f"    return {dict_text({a.name: totals[a.value] for a in _ordered(evaluation)})}",
+        f"    return {dict_text(sums)}",
     )
+
+
+def _summed(groups: Groups, accumulator: Accumulator, name: str) -> str:
+    """A total, over a further mesh already whole."""
+    if accumulator.left_pending == accumulator.pending:
+        return name
+    return f"rt.all_reduce({name}, {groups.text(accumulator.pending, accumulator.mesh)})"
 
 
 def _ordered(evaluation: Evaluation) -> list[Accumulator]:

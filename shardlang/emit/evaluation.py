@@ -11,23 +11,29 @@ from dataclasses import dataclass, field
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.names import Form
-from shardlang.emit.needs import final_form, form
+from shardlang.emit.needs import final_form, form, layout_of
 from shardlang.emit.statements import operator
 from shardlang.ops.rule import Split
 from shardlang.plan.plan import Plan
-from shardlang.types.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
     """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or -1 where the value
-    at `form` does not depend on the batch and is carried along. `pending`: axes over which the totals are summed."""
+    at `form` does not depend on the batch and is carried along. `pending`: axes over which the totals are summed, of
+    mesh number `mesh`."""
 
     name: str
     value: int
     op: int
     form: Form
     pending: tuple[str, ...]
+    mesh: int
+
+    @property
+    def left_pending(self) -> tuple[str, ...]:
+        """The axes that the runtime sums over; it knows those of the first mesh alone."""
+        return () if self.mesh else self.pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ class _Search:
         if self.plan.graph.values[value].type.dims:
             raise _Refused("reduces over the batch to more than one number")
         count = sum(a.name.rpartition(":")[0] == name for a in self.found.values())
-        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending)
+        mesh = self.plan.ops[maker].mesh if maker >= 0 else layout_of(self.plan, at).mesh
+        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending, mesh)
 
 
 def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:
@@ -129,12 +136,6 @@ def summed_axes(plan: Plan, at: int) -> tuple[str, ...]:
     dropped = [f for f, factor in enumerate(rule.factors) if f not in kept and factor.split is Split.FREE]
     used = {axis for f in dropped for axis in planned.factor_axes[f]}
     return tuple(axis.name for axis in plan.meshes[planned.mesh].axes if axis.name in used)
-
-
-def layout_of(plan: Plan, at: Form) -> Layout:
-    """The layout of a form."""
-    value, conversion = at
-    return plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
 
 
 def _late_values(plan: Plan) -> frozenset[int]:

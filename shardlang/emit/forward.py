@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from shardlang.emit.fuse import fusions
 from shardlang.emit.lines import indented, literal
 from shardlang.emit.names import Form
-from shardlang.emit.needs import final_form, steps_for
+from shardlang.emit.needs import final_form, layout_of, steps_for, summed_first
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
 from shardlang.plan.plan import Plan
@@ -20,19 +20,26 @@ def forward_text(plan: Plan, names: dict[Form, str], groups: Groups, loss: int) 
     sizes = Sizes(plan, groups)
     sizes.taken.names.update(names.values())
     writer = Writer(plan, names, sizes, True, fused, frozenset(f.product for f in fused.values()))
-    metrics = {name: final_form(plan, value) for name, value in plan.graph.metrics.items()}
     for_loss = steps_for(plan, [final_form(plan, loss)])
-    for_metrics = steps_for(plan, metrics.values()) - for_loss
+    metrics = [final_form(plan, value) for value in plan.graph.metrics.values()]
+    for_metrics = steps_for(plan, metrics) - for_loss
     loss_blocks = writer.blocks(step for step in plan.steps if step in for_loss)
     metric_blocks = writer.blocks(step for step in plan.steps if step in for_metrics)
-    shown = {name: names[form] for name, form in metrics.items()}
+    shown = {name: _returned(plan, names, groups, value) for name, value in plan.graph.metrics.items()}
     return function_text(
         signature("forward", data_names(plan, names)),
         sizes.definitions,
         blocks_text(loss_blocks),
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
-        f"    return {names[final_form(plan, loss)]}, {dict_text(shown)}",
+        f"    return {_returned(plan, names, groups, loss)}, {dict_text(shown)}",
     )
+
+
+def _returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) -> str:
+    """What `forward` returns for a loss or metric: its last form, summed here if it is pending over a further mesh."""
+    at = final_form(plan, value)
+    axes = summed_first(plan, value)
+    return f"rt.all_reduce({names[at]}, {groups.text(axes, layout_of(plan, at).mesh)})" if axes else names[at]
 
 
 def data_names(plan: Plan, names: Mapping[Form, str]) -> list[str]:

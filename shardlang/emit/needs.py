@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from shardlang.emit.names import Form
 from shardlang.plan.plan import OperandUse, Plan, Step
+from shardlang.types.layout import Layout
 
 
 def steps_for(plan: Plan, forms: Iterable[Form], given: frozenset[int] = frozenset()) -> frozenset[Step]:
@@ -35,6 +36,25 @@ def _inputs(plan: Plan, step: Step) -> Iterator[Form]:
     else:
         conversion = plan.conversions[step.index]
         yield conversion.value, conversion.parent
+
+
+def layout_of(plan: Plan, at: Form) -> Layout:
+    """The layout of a form."""
+    value, conversion = at
+    return plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
+
+
+def left_pending(plan: Plan, value: int) -> tuple[str, ...]:
+    """The axes over which the runtime sums a loss or metric. It knows those of the first mesh alone: a number pending
+    over another is summed by the emitted program, see `summed_first`."""
+    layout = layout_of(plan, final_form(plan, value))
+    return () if layout.mesh else layout.pending
+
+
+def summed_first(plan: Plan, value: int) -> tuple[str, ...]:
+    """The axes of a further mesh over which the emitted program itself sums a loss or metric."""
+    layout = layout_of(plan, final_form(plan, value))
+    return layout.pending if layout.mesh else ()
 
 
 def form(use: OperandUse) -> Form:

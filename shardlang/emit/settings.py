@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
-from shardlang.emit.evaluation import Evaluation, layout_of
+from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.lines import call_text, indented, list_text, literal
-from shardlang.emit.needs import final_form
+from shardlang.emit.needs import left_pending
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.plan.plan import Plan
@@ -14,9 +14,9 @@ from shardlang.plan.plan import Plan
 
 def program_text(plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int) -> str:
     """`program = rt.Program(...)`, an argument or two a line."""
-    loss_pending = layout_of(plan, final_form(plan, loss)).pending
-    metrics = {name: layout_of(plan, final_form(plan, value)).pending for name, value in plan.graph.metrics.items()}
-    totals = {a.name: a.pending for a in evaluation.accumulators.values()} if evaluation else {}
+    loss_pending = left_pending(plan, loss)
+    metrics = {name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}
+    totals = {a.name: a.left_pending for a in evaluation.accumulators.values()} if evaluation else {}
     for axes in (loss_pending, *metrics.values(), *totals.values()):
         groups.note(axes)
     data = _source_text(plan, training.data)
