@@ -1,11 +1,10 @@
 """All that an emitted program imports: `from shardlang import runtime as rt`. Nothing here knows the compiler."""
 
-import importlib.util
-
 from shardlang.runtime import random as random
 from shardlang.runtime.collectives import *  # noqa: F403
 from shardlang.runtime.entry import main as main
 from shardlang.runtime.errors import RunError as RunError
+from shardlang.runtime.functions import *  # noqa: F403
 from shardlang.runtime.mesh import Group as Group
 from shardlang.runtime.mesh import Mesh as Mesh
 from shardlang.runtime.program import Field as Field
@@ -14,6 +13,3 @@ from shardlang.runtime.program import Parameter as Parameter
 from shardlang.runtime.program import Program as Program
 from shardlang.runtime.program import Source as Source
 from shardlang.runtime.program import State as State
-
-if importlib.util.find_spec("shardlang.runtime.functions") is not None:
-    from shardlang.runtime.functions import *  # noqa: F403

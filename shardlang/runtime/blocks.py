@@ -1,7 +1,8 @@
-"""The communication under the conversions, without gradients: sums, gathers, scatters and exchanges of blocks along a dim.
+"""The communication under the conversions, without gradients: sums, gathers, scatters and exchanges of blocks along a
+dim.
 
-Takes local tensors of any strides and gives contiguous ones (slices may be views). It numbers blocks by group index and puts
-them in torch's order, which is by rank, where the two differ. The duals are paired up in collectives.py.
+Takes local tensors of any strides and gives contiguous ones (slices may be views). It numbers blocks by group index
+and puts them in torch's order, which is by rank, where the two differ. The duals are paired up in collectives.py.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def span(size: int, group: Group, sizes: Sizes) -> tuple[int, int]:
     if sizes is None:
         length = size // group.size
         return group.index * length, length
-    return sum(sizes[:group.index]), sizes[group.index]
+    return sum(sizes[: group.index]), sizes[group.index]
 
 
 def sliced(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
@@ -119,8 +120,9 @@ def first_only(x: Tensor, group: Group) -> Tensor:
     return x.view_as(x) if group.index == 0 else torch.zeros_like(x)
 
 
-def exchange(x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes = None,
-             split_sizes: Sizes = None) -> Tensor:
+def exchange(
+    x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes = None, split_sizes: Sizes = None
+) -> Tensor:
     """Block i along split_dim goes to member i; what arrives is joined along gather_dim by group index."""
     count = group.size
     gather_dim, split_dim = gather_dim % x.dim(), split_dim % x.dim()
@@ -130,11 +132,12 @@ def exchange(x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_si
     source = torch.cat([blocks[i].reshape(-1) for i in _order(group)])
     mine = list(x.shape)
     mine[split_dim] = split_sizes[group.index]
-    shapes = [[*mine[:gather_dim], size, *mine[gather_dim + 1:]] for size in gather_sizes]
+    shapes = [[*mine[:gather_dim], size, *mine[gather_dim + 1 :]] for size in gather_sizes]
     counts = [_count(shape) for shape in shapes]
     arrived = source.new_empty(sum(counts))
-    group.handle.alltoall_base(arrived, source, [counts[i] for i in _order(group)],
-                               [blocks[i].numel() for i in _order(group)]).wait()
+    group.handle.alltoall_base(
+        arrived, source, [counts[i] for i in _order(group)], [blocks[i].numel() for i in _order(group)]
+    ).wait()
     pieces = arrived.split([counts[i] for i in _order(group)])
     return torch.cat([pieces[slot].view(shape) for slot, shape in zip(_slots(group), shapes, strict=True)], gather_dim)
 

@@ -1,8 +1,8 @@
 """Sums the parameters' gradients over the axes where they are pending: in flat buckets, while backward still runs.
 
-A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts. Buckets start
-in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits for another in vain.
-Gradients of parameters under ZeRO go through zero.py.
+A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts.
+Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits
+for another in vain. Gradients of parameters under ZeRO go through zero.py.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Reducer:
         def arrived(_: Tensor) -> None:
             self._missing[number] -= 1
             self._launch(lambda at: self._missing[at] <= 0)
+
         return arrived
 
     def _launch(self, ready: Any) -> None:

@@ -1,8 +1,9 @@
-"""One differentiable function per row of the conversion table: it moves a tensor between layouts, its backward runs the exact dual.
+"""One differentiable function per row of the conversion table: it moves a tensor between layouts, its backward runs
+the exact dual.
 
-Each takes the local tensor of this rank and the group it talks to; a group of size 1 (or None) makes it the identity. Without a
-gradient (`torch.no_grad`, whole numbers) only the forward half runs. What runs in which order is the emitted program's business.
-`sizes` are the lengths of a dim's shards by group index, where they are not all alike.
+Each takes the local tensor of this rank and the group it talks to; a group of size 1 (or None) makes it the identity.
+Without a gradient (`torch.no_grad`, whole numbers) only the forward half runs. What runs in which order is the
+emitted program's business. `sizes` are the lengths of a dim's shards by group index, where they are not all alike.
 """
 
 from __future__ import annotations
@@ -27,9 +28,22 @@ from shardlang.runtime.blocks import (
 from shardlang.runtime.mesh import Group
 
 __all__ = [
-    "all_gather", "all_gather_replicated", "all_reduce", "all_reduce_max", "all_reduce_min", "all_reduce_replicated",
-    "all_to_all", "keep_first", "keep_first_replicated", "pad", "permute", "reduce_scatter", "replicate", "split",
-    "split_replicated", "unreplicate",
+    "all_gather",
+    "all_gather_replicated",
+    "all_reduce",
+    "all_reduce_max",
+    "all_reduce_min",
+    "all_reduce_replicated",
+    "all_to_all",
+    "keep_first",
+    "keep_first_replicated",
+    "pad",
+    "permute",
+    "reduce_scatter",
+    "replicate",
+    "split",
+    "split_replicated",
+    "unreplicate",
 ]
 
 
@@ -133,13 +147,20 @@ def keep_first_replicated(x: Tensor, group: Group | None) -> Tensor:
     return x if _alone(group) else _convert(x, first_only, first_only, group)
 
 
-def _exchange_back(gradient: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes,
-                   split_sizes: Sizes) -> Tensor:
+def _exchange_back(
+    gradient: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes, split_sizes: Sizes
+) -> Tensor:
     return exchange(gradient, split_dim, gather_dim, group, split_sizes, gather_sizes)
 
 
-def all_to_all(x: Tensor, gather_dim: int, split_dim: int, group: Group | None, gather_sizes: Sizes = None,
-               split_sizes: Sizes = None) -> Tensor:
+def all_to_all(
+    x: Tensor,
+    gather_dim: int,
+    split_dim: int,
+    group: Group | None,
+    gather_sizes: Sizes = None,
+    split_sizes: Sizes = None,
+) -> Tensor:
     """S(gather_dim) -> S(split_dim): whole along gather_dim, this rank's slice of split_dim; backward the way back."""
     if _alone(group):
         return x

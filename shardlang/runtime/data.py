@@ -1,7 +1,9 @@
-"""Turns a data source into this rank's part of each batch; the order of examples depends on the seed alone, not on the ranks.
+"""Turns a data source into this rank's part of each batch; the order of examples depends on the seed alone, not on
+the ranks.
 
-A source's module reads it into a `Dataset` (data_arrays.py, data_random.py): examples by number. Here they are ordered, cut
-into batches, and each rank takes the slice that its fields' cuts name. Loading happens once, before the ranks are forked.
+A source's module reads it into a `Dataset` (data_arrays.py, data_random.py): examples by number. Here they are
+ordered, cut into batches, and each rank takes the slice that its fields' cuts name. Loading happens once, before the
+ranks are forked.
 """
 
 from __future__ import annotations
@@ -18,8 +20,15 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
 
-_NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32, "i64": np.int64,
-          "i32": np.int32, "bool": np.bool_}
+_NUMPY = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": np.float32,
+    "i64": np.int64,
+    "i32": np.int32,
+    "bool": np.bool_,
+}
 
 
 class Dataset(Protocol):
@@ -28,7 +37,9 @@ class Dataset(Protocol):
     length: int
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
-        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block` says."""
+        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block`
+        says.
+        """
 
 
 Reader = Callable[[Source, Path], Dataset]
@@ -38,8 +49,13 @@ def readers() -> dict[str, Reader]:
     """The reader of each kind of source."""
     from shardlang.runtime import data_arrays, data_random
 
-    return {"random": data_random.read, "digits": data_arrays.read_digits, "mnist": data_arrays.read_mnist,
-            "numpy": data_arrays.read_numpy, "csv": data_arrays.read_csv}
+    return {
+        "random": data_random.read,
+        "digits": data_arrays.read_digits,
+        "mnist": data_arrays.read_mnist,
+        "numpy": data_arrays.read_numpy,
+        "csv": data_arrays.read_csv,
+    }
 
 
 def load(source: Source, base: Path) -> Dataset:
@@ -77,10 +93,12 @@ class Loader:
         """The batches of a training epoch, fields in order; what is left over after the last whole batch is dropped."""
         examples = order(self.dataset.length, self.seed, epoch, self.shuffle)
         for number in range(self.batches):
-            yield self._batch(examples[number * self.source.batch:(number + 1) * self.source.batch])
+            yield self._batch(examples[number * self.source.batch : (number + 1) * self.source.batch])
 
     def once(self) -> Iterator[tuple[list[Tensor], int]]:
-        """All examples in their own order, with the number of real ones in each batch; the last is filled up with example 0."""
+        """All examples in their own order, with the number of real ones in each batch; the last is filled up with
+        example 0.
+        """
         batch, length = self.source.batch, self.dataset.length
         for start in range(0, length, batch):
             examples = np.arange(start, start + batch)
@@ -118,8 +136,11 @@ def _fitted(source: Source, field: Field, arrays: dict[str, np.ndarray], origin:
         raise RunError("SH502", f"there is no field `{field.name}`; there are {there}", file=origin)
     array, shape = arrays[field.name], field.shape[1:]
     if array.size != len(array) * int(np.prod(shape)):
-        raise RunError("SH502", f"an example of `{field.name}` has shape {list(array.shape[1:])}, "
-                                f"where the program has {list(shape)}", file=origin)
+        raise RunError(
+            "SH502",
+            f"an example of `{field.name}` has shape {list(array.shape[1:])}, where the program has {list(shape)}",
+            file=origin,
+        )
     array = array.reshape(len(array), *shape)
     if np.issubdtype(_NUMPY[field.dtype], np.integer) and not np.issubdtype(array.dtype, np.integer):
         _require_whole(field, array, origin)
@@ -138,8 +159,9 @@ def _require_bound(field: Field, array: np.ndarray, origin: Path) -> None:
     if field.bound is None or not array.size or (array.min() >= 0 and array.max() < field.bound):
         return
     at = tuple(int(i) for i in np.argwhere((array < 0) | (array >= field.bound))[0])
-    raise RunError("SH502", f"`{field.name}` must be from 0 to {field.bound - 1}; example {at[0]} has {array[at]}",
-                   file=origin)
+    raise RunError(
+        "SH502", f"`{field.name}` must be from 0 to {field.bound - 1}; example {at[0]} has {array[at]}", file=origin
+    )
 
 
 def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
@@ -150,4 +172,4 @@ def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
 
 
 def selected(array: np.ndarray, part: Sequence[int]) -> np.ndarray:
-    return array[part[0]:part[1]]
+    return array[part[0] : part[1]]

@@ -1,4 +1,5 @@
-"""The sources that are read whole into arrays: `digits`, `mnist`, `numpy`, `csv`. Every mistake in a file names file and line.
+"""The sources that are read whole into arrays: `digits`, `mnist`, `numpy`, `csv`. Every mistake in a file names file
+and line.
 
 How examples are ordered and cut is in data.py.
 """
@@ -30,7 +31,9 @@ def _bytes(path: Path) -> bytes:
         content = path.read_bytes()
         return gzip.decompress(content) if path.suffix == ".gz" else content
     except FileNotFoundError:
-        raise RunError("SH502", "the data file is missing", file=path, help="paths are relative to the program's file") from None
+        raise RunError(
+            "SH502", "the data file is missing", file=path, help="paths are relative to the program's file"
+        ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise RunError("SH502", f"the data file cannot be read: {error}", file=path) from None
 
@@ -58,9 +61,13 @@ def _idx(path: Path, magic: int, dims: int) -> np.ndarray:
         raise RunError("SH502", f"the file ends within its header, after {len(content)} bytes of {head}", file=path)
     found, *shape = struct.unpack(f">{1 + dims}I", content[:head])
     if found != magic:
-        raise RunError("SH502", f"the file begins with {found}, where {magic} is due: it is no idx file of {dims} dims", file=path)
+        raise RunError(
+            "SH502", f"the file begins with {found}, where {magic} is due: it is no idx file of {dims} dims", file=path
+        )
     if len(content) - head != elements(shape):
-        raise RunError("SH502", f"the header says {' x '.join(map(str, shape))} bytes; there are {len(content) - head}", file=path)
+        raise RunError(
+            "SH502", f"the header says {' x '.join(map(str, shape))} bytes; there are {len(content) - head}", file=path
+        )
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
@@ -92,7 +99,9 @@ def read_numpy(source: Source, base: Path) -> Arrays:
             missing = [field.name for field in source.fields if field.name not in archive]
             there = ", ".join(f"`{name}`" for name in archive)
     except FileNotFoundError:
-        raise RunError("SH502", "the data file is missing", file=path, help="paths are relative to the program's file") from None
+        raise RunError(
+            "SH502", "the data file is missing", file=path, help="paths are relative to the program's file"
+        ) from None
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
         raise RunError("SH502", f"the file is no .npz of plain arrays: {error}", file=path) from None
     if missing:
@@ -125,7 +134,11 @@ def _table(path: Path, lines: list[str], first: int, width: int) -> np.ndarray:
     """float64 [lines, width] from comma-separated lines, those of no text left out."""
     text = [(number, line) for number, line in enumerate(lines[first:], first + 1) if line.strip()]
     try:
-        table = np.loadtxt([line for _, line in text], delimiter=",", ndmin=2, comments=None) if text else np.empty((0, width))
+        table = (
+            np.loadtxt([line for _, line in text], delimiter=",", ndmin=2, comments=None)
+            if text
+            else np.empty((0, width))
+        )
     except ValueError:
         table = np.empty((0, 0))
     if table.shape != (len(text), width):
@@ -135,8 +148,9 @@ def _table(path: Path, lines: list[str], first: int, width: int) -> np.ndarray:
 
 
 def read_csv(source: Source, base: Path) -> Arrays:
-    """csv("file.csv", ...): numbers, .gz or not. With a header, a field takes its columns by name (`x`, or `x0`, `x1`, ...;
-    `x_0`, `x.0` too); without one, the columns go to the fields in their order."""
+    """csv("file.csv", ...): numbers, .gz or not. With a header, a field takes its columns by name (`x`, or `x0`,
+    `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the fields in their order.
+    """
     path = base / str(require(source.arguments, "path", "csv"))
     try:
         lines = _bytes(path).decode().splitlines()
@@ -170,10 +184,17 @@ def _named(source: Source, head: list[str], path: Path) -> dict[str, list[int]]:
     columns = {}
     for field in source.fields:
         at = [i for i, name in enumerate(head) if name == field.name]
-        at = at or [i for i, name in enumerate(head) if name.removeprefix(field.name).lstrip("_.[").rstrip("]").isdigit()
-                    and name.startswith(field.name)]
+        at = at or [
+            i
+            for i, name in enumerate(head)
+            if name.removeprefix(field.name).lstrip("_.[").rstrip("]").isdigit() and name.startswith(field.name)
+        ]
         if len(at) != _width(field):
-            raise RunError("SH502", f"field `{field.name}` needs {_width(field)} columns; the header names {len(at)} of it",
-                           file=path, line=1)
+            raise RunError(
+                "SH502",
+                f"field `{field.name}` needs {_width(field)} columns; the header names {len(at)} of it",
+                file=path,
+                line=1,
+            )
         columns[field.name] = at
     return columns

@@ -1,6 +1,7 @@
 """`rt.main(program)`: what an emitted file does when it is run itself, under torchrun or plainly.
 
-Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc run` does.
+Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc
+run` does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
-    parser.add_argument("--log-dir", type=Path, default=Path("logs"), help="a log per rank, where this file forks its ranks")
+    parser.add_argument(
+        "--log-dir", type=Path, default=Path("logs"), help="a log per rank, where this file forks its ranks"
+    )
     return parser.parse_args()
 
 
@@ -38,8 +41,15 @@ def main(program: Program) -> None:
     if "RANK" in os.environ:
         sys.exit(_one_rank(program, main_file, options))
     try:
-        code = launch_program(program, main_file, program.ranks, takes_cuda(options.device, program.ranks),
-                              options.log_dir, options.metrics, options.save_weights)
+        code = launch_program(
+            program,
+            main_file,
+            program.ranks,
+            takes_cuda(options.device, program.ranks),
+            options.log_dir,
+            options.metrics,
+            options.save_weights,
+        )
     except RunError as error:
         print(error, file=sys.stderr)
         code = FAILED

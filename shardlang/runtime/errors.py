@@ -1,4 +1,6 @@
-"""What stops a run for a reason that its user can mend: a `RunError`, with a stable code and the place of the mistake."""
+"""What stops a run for a reason that its user can mend: a `RunError`, with a stable code and the place of the
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from pathlib import Path
 class RunError(Exception):
     """A mistake in data, weights or surroundings. `file` and `line` say where, `help` what to do about it."""
 
-    def __init__(self, code: str, message: str, *, file: Path | None = None, line: int | None = None,
-                 help: str = "") -> None:
+    def __init__(
+        self, code: str, message: str, *, file: Path | None = None, line: int | None = None, help: str = ""
+    ) -> None:
         super().__init__(message)
         self.code, self.message, self.file, self.line, self.help = code, message, file, line, help
 

@@ -1,7 +1,9 @@
-"""Starts the ranks of an emitted program on this machine and watches over them: `launch(main_file, ranks) -> exit code`.
+"""Starts the ranks of an emitted program on this machine and watches over them: `launch(main_file, ranks) -> exit
+code`.
 
-Torch is imported and the data read once, here; then the ranks are forked, which is most of what makes a small run fast. A rank
-that dies ends the run: the others are killed, and what is printed names rank, place and log. What a rank does is in rank.py.
+Torch is imported and the data read once, here; then the ranks are forked, which is most of what makes a small run
+fast. A rank that dies ends the run: the others are killed, and what is printed names rank, place and log. What a rank
+does is in rank.py.
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ def read_program(main_file: Path) -> Program:
 
 
 def takes_cuda(device: str | None, ranks: int) -> bool:
-    """CUDA if asked for, or if nothing is and there is a GPU per rank. Looked up without starting CUDA, which could then
-    not be used by forked processes."""
+    """CUDA if asked for, or if nothing is and there is a GPU per rank. Looked up without starting CUDA, which could
+    then not be used by forked processes.
+    """
     if device == "cpu" or torch.version.cuda is None:
         if device == "cuda":
             raise RunError("SH503", "this torch is built without CUDA", help="--device cpu")
@@ -58,8 +61,16 @@ def takes_cuda(device: str | None, ranks: int) -> bool:
     return count >= ranks
 
 
-def launch(main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None,
-           log_dir: Path | None = None, metrics: Path | None = None, save_weights: Path | None = None) -> int:
+def launch(
+    main_file: Path,
+    ranks: int,
+    *,
+    device: str | None = None,
+    base: Path | None = None,
+    log_dir: Path | None = None,
+    metrics: Path | None = None,
+    save_weights: Path | None = None,
+) -> int:
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
 
     base: the folder that the program's paths are relative to, by default the file's own. log_dir: where each rank's log
@@ -69,15 +80,29 @@ def launch(main_file: Path, ranks: int, *, device: str | None = None, base: Path
     try:
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
-        return launch_program(program, main_file, ranks, takes_cuda(device, ranks), log_dir or main_file.parent / "logs",
-                              metrics, save_weights)
+        return launch_program(
+            program,
+            main_file,
+            ranks,
+            takes_cuda(device, ranks),
+            log_dir or main_file.parent / "logs",
+            metrics,
+            save_weights,
+        )
     except RunError as error:
         print(error, file=sys.stderr)
         return FAILED
 
 
-def launch_program(program: Program, main_file: Path, ranks: int, cuda: bool, log_dir: Path, metrics: Path | None,
-                   save_weights: Path | None) -> int:
+def launch_program(
+    program: Program,
+    main_file: Path,
+    ranks: int,
+    cuda: bool,
+    log_dir: Path,
+    metrics: Path | None,
+    save_weights: Path | None,
+) -> int:
     """Runs a program that has been read. RunError where it cannot start."""
     require_ranks(program, ranks)
     data = datasets(program)
@@ -225,7 +250,9 @@ class Watch:
 
     @staticmethod
     def _weight(child: Child) -> tuple[int, int]:
-        """Errors of the user's first, then deaths without a word, then exceptions, last those that a dead peer explains."""
+        """Errors of the user's first, then deaths without a word, then exceptions, last those that a dead peer
+        explains.
+        """
         if child.report is None or child.report.kind == "done":
             return 1, child.rank
         return {"error": 0, "exception": 3 if child.report.peer else 2}[child.report.kind], child.rank

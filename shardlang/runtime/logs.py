@@ -22,7 +22,7 @@ class Log:
     def __init__(self, out: TextIO | None, metrics: Path | None) -> None:
         self.out = out
         self.live = out is not None and out.isatty()
-        self.file = open(metrics, "w", buffering=1) if metrics is not None else None
+        self.file = metrics.open("w", buffering=1) if metrics is not None else None
         self.total = self.per_epoch = self.batch = 0
         self._begun = self._shown = time.monotonic()
         self._epoch_begun = self._begun
@@ -70,7 +70,11 @@ class Log:
             self._write({"epoch": epoch, **{f"eval.{name}": value for name, value in figures.items()}})
         if self.out is not None:
             self._clear()
-            print(f"epoch {epoch}  " + "  ".join(f"eval.{n} {v:.6g}" for n, v in figures.items()), file=self.out, flush=True)
+            print(
+                f"epoch {epoch}  " + "  ".join(f"eval.{n} {v:.6g}" for n, v in figures.items()),
+                file=self.out,
+                flush=True,
+            )
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self.file is not None

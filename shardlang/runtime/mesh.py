@@ -1,7 +1,8 @@
-"""Turns axis sizes into process groups: a `Mesh` names axes over the ranks, a `Group` is the ranks that differ along some of them.
+"""Turns axis sizes into process groups: a `Mesh` names axes over the ranks, a `Group` is the ranks that differ along
+some of them.
 
-Communication itself is in collectives.py; who starts the ranks is in launch.py. A mesh can be written down before the ranks
-are connected; its groups are bound when they are first asked for.
+Communication itself is in collectives.py; who starts the ranks is in launch.py. A mesh can be written down before the
+ranks are connected; its groups are bound when they are first asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ TIMEOUT = datetime.timedelta(minutes=30)
 
 
 class World:
-    """This process among all: `rank` of `size`, its `device`, and the process groups made so far by their sorted ranks."""
+    """This process among all: `rank` of `size`, its `device`, and the process groups made so far by their sorted
+    ranks.
+    """
 
     def __init__(self) -> None:
         self.rank = 0
@@ -31,8 +34,11 @@ class World:
         key = tuple(sorted(ranks))
         if key not in self.handles:
             everyone = len(key) == self.size
-            self.handles[key] = dist.group.WORLD if everyone else dist.new_group(
-                list(key), timeout=TIMEOUT, use_local_synchronization=True)
+            self.handles[key] = (
+                dist.group.WORLD
+                if everyone
+                else dist.new_group(list(key), timeout=TIMEOUT, use_local_synchronization=True)
+            )
         return self.handles[key]
 
 
@@ -68,9 +74,9 @@ def disconnect() -> None:
 class Group:
     """The ranks that share this rank's coordinates but those along `axes`; members are numbered major axis first.
 
-    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group, whose own
-    numbering is by rank. slots: where that differs, the member's index -> its number in the handle (else None);
-    order: the inverse.
+    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group,
+    whose own numbering is by rank. slots: where that differs, the member's index -> its number in the handle (else
+    None); order: the inverse.
     """
 
     def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
@@ -165,7 +171,7 @@ class Mesh:
     def _stride(self, axis: str) -> int:
         """Distance in ranks between neighbours along an axis."""
         names = list(self._sizes)
-        return math.prod(self._sizes[name] for name in names[names.index(axis) + 1:])
+        return math.prod(self._sizes[name] for name in names[names.index(axis) + 1 :])
 
     def _coordinate(self, axis: str, rank: int | None = None) -> int:
         rank = world.rank if rank is None else rank

@@ -1,6 +1,8 @@
-"""The trained state of this rank: parameters, states, their gradients' reduction and their optimizers, put together once.
+"""The trained state of this rank: parameters, states, their gradients' reduction and their optimizers, put together
+once.
 
-`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so that the loop need not.
+`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so that the loop need
+not.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ class Model:
         self.sharded: list[ShardBucket] = []
         self.reducer = Reducer(self._buckets())
         self.trained = self._trained()
-        self.optimizers = [optimizers.optimizer(o.kind, [self.trained[path] for path in o.parameters], o.arguments)
-                           for o in program.optimizers]
+        self.optimizers = [
+            optimizers.optimizer(o.kind, [self.trained[path] for path in o.parameters], o.arguments)
+            for o in program.optimizers
+        ]
         self.norm_parts = [(self.trained[t.path], self._mesh(t)[self._cut_axes(t)]) for t in program.parameters]
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
@@ -63,14 +67,18 @@ class Model:
             return value.requires_grad_()
         piece = shard(value, group).clone().requires_grad_()
         pending = tuple(axis for axis in tensor.reduce if axis in tensor.zero_axes)
-        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self._mesh(tensor)[pending] if pending else None)
+        self.stored[tensor.path] = Stored(
+            piece, tuple(value.shape), group, self._mesh(tensor)[pending] if pending else None
+        )
         return piece
 
     def _buckets(self) -> list[Bucket]:
         """Reductions of gradients: one bucket per axes and dtype up to the limit, of ZeRO-1/2 apart."""
         keyed = [(self.leaves[t.path], self._key(t)) for t in self.program.parameters]
         buckets: list[Bucket] = []
-        for (mesh, zero_axes, reduce), members in fill([k for k in keyed if k[1] is not None], self.program.bucket_bytes):
+        for (mesh, zero_axes, reduce), members in fill(
+            [k for k in keyed if k[1] is not None], self.program.bucket_bytes
+        ):
             if not zero_axes:
                 buckets.append(SumBucket(mesh[reduce], members))
                 continue
@@ -92,8 +100,11 @@ class Model:
 
     def _trained(self) -> dict[str, Tensor]:
         """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
-        rows = {id(member): piece for bucket in self.sharded
-                for member, piece in zip(bucket.members, bucket.shards, strict=True)}
+        rows = {
+            id(member): piece
+            for bucket in self.sharded
+            for member, piece in zip(bucket.members, bucket.shards, strict=True)
+        }
         return {path: rows.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
 
     def forward_context(self) -> Any:

@@ -1,7 +1,8 @@
-"""Updates parameters from their gradients: sgd, adam, adamw by torch's fused kernels, clipping by global norm, schedules.
+"""Updates parameters from their gradients: sgd, adam, adamw by torch's fused kernels, clipping by global norm,
+schedules.
 
-It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they import
-torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
+It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they
+import torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
 """
 
 from __future__ import annotations
@@ -21,18 +22,37 @@ from shardlang.runtime.mesh import Group
 class Sgd:
     """torch.optim.SGD: momentum, dampening, weight_decay, nesterov."""
 
-    def __init__(self, tensors: Sequence[Tensor], *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
-                 weight_decay: float = 0.0, nesterov: bool = False) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        lr: float,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                         "nesterov": nesterov}
+        self.settings = {
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+        }
         self.momenta = [torch.zeros_like(t) for t in self.tensors] if momentum else []
         self.first = True
 
     def step(self, lr: float) -> None:
         if self.tensors:
-            torch._fused_sgd_(self.tensors, _gradients(self.tensors), self.momenta, lr=lr, maximize=False,
-                              is_first_step=self.first, **self.settings)
+            torch._fused_sgd_(
+                self.tensors,
+                _gradients(self.tensors),
+                self.momenta,
+                lr=lr,
+                maximize=False,
+                is_first_step=self.first,
+                **self.settings,
+            )
         self.first = False
 
 
@@ -41,11 +61,24 @@ class Adam:
 
     update = staticmethod(torch._fused_adam_)
 
-    def __init__(self, tensors: Sequence[Tensor], *, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+    ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay,
-                         "amsgrad": amsgrad}
+        self.settings = {
+            "beta1": betas[0],
+            "beta2": betas[1],
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+        }
         self.means = [torch.zeros_like(t) for t in self.tensors]
         self.squares = [torch.zeros_like(t) for t in self.tensors]
         self.largest = [torch.zeros_like(t) for t in self.tensors] if amsgrad else []
@@ -55,8 +88,17 @@ class Adam:
         if not self.tensors:
             return
         torch._foreach_add_(self.counts, 1.0)
-        self.update(self.tensors, _gradients(self.tensors), self.means, self.squares, self.largest, self.counts,
-                    lr=lr, maximize=False, **self.settings)
+        self.update(
+            self.tensors,
+            _gradients(self.tensors),
+            self.means,
+            self.squares,
+            self.largest,
+            self.counts,
+            lr=lr,
+            maximize=False,
+            **self.settings,
+        )
 
 
 class AdamW(Adam):
@@ -82,15 +124,15 @@ def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
 def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]) -> Any:
     """An optimizer of `kind` on this rank's tensors (those of no element are left out)."""
     if kind not in KINDS:
-        raise RunError("SH506", f"optimizer `{kind}` is not there yet", help=f"there are: {', '.join(KINDS)}")
+        raise RunError("SH507", f"optimizer `{kind}` is not there yet", help=f"there are: {', '.join(KINDS)}")
     return KINDS[kind](tensors, **arguments)
 
 
 def clip(parts: Sequence[tuple[Tensor, Group]], limit: float) -> Tensor:
     """Scales all gradients so that their norm over the whole model is at most `limit`; returns the norm before.
 
-    parts: this rank's tensors, each with the group over which it is split (and over which alone its squares are summed).
-    The factor is limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_.
+    parts: this rank's tensors, each with the group over which it is split (and over which alone its squares are
+    summed). The factor is limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_.
     """
     sums: dict[frozenset[str], tuple[Group, list[Tensor]]] = {}
     for tensor, group in parts:
@@ -110,10 +152,14 @@ def clip(parts: Sequence[tuple[Tensor, Group]], limit: float) -> Tensor:
 
 
 def scheduled(base: float, schedule: tuple[str, Mapping[str, Any]] | None, step: int, total: int) -> float:
-    """The learning rate of step `step` (from 1) of `total`: base after `warmup` steps of linear rise, then down to `min`."""
+    """The learning rate of step `step` (from 1) of `total`: base after `warmup` steps of rise, then down to
+    `min`.
+    """
     if schedule is None or schedule[0] == "constant":
         return base
     kind, arguments = schedule
+    if kind not in ("linear", "warmup_cosine"):
+        raise RunError("SH507", f"schedule `{kind}` is not there yet", help="there are: constant, linear, warmup_cosine")
     warmup, least = int(arguments.get("warmup", 0)), float(arguments.get("min", 0.0))
     if step <= warmup:
         return base * step / warmup

@@ -1,7 +1,8 @@
-"""Parameters and states as this rank holds them: initialised by global index, and reachable by path (`p.blocks[3].fc1.weight`).
+"""Parameters and states as this rank holds them: initialised by global index, and reachable by path
+(`p.blocks[3].fc1.weight`).
 
-How a value begins depends on its path and the seed alone, never on how it is cut. Loading weights is in weights.py, reducing
-gradients in buckets.py, sharding over further axes in zero.py.
+How a value begins depends on its path and the seed alone, never on how it is cut. Loading weights is in weights.py,
+reducing gradients in buckets.py, sharding over further axes in zero.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 class Node:
-    """A place in the tree of paths. Tensors are plain attributes; `_made` holds those made anew at each use (ZeRO-3)."""
+    """A place in the tree of paths. Tensors are attributes; `_made` holds those made anew at each use (ZeRO-3)."""
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}

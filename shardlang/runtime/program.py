@@ -1,6 +1,8 @@
-"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, and the program as a whole.
+"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, and the program as a
+whole.
 
-Plain data with what follows from it for this rank (the block of a tensor that it holds); what is done with it is in train.py.
+Plain data with what follows from it for this rank (the block of a tensor that it holds); what is done with it is in
+train.py.
 """
 
 from __future__ import annotations
@@ -16,8 +18,13 @@ import torch
 from shardlang.runtime.mesh import Mesh
 
 DTYPES = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "bool": torch.bool,
 }
 Cut = tuple[tuple[str, ...], ...]
 
@@ -34,7 +41,9 @@ class Block:
 
 
 def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Block:
-    """This rank's block of a tensor of `shape` cut over axes of `mesh`; torch.chunk's sizes where `sizes` says nothing."""
+    """This rank's block of a tensor of `shape` cut over axes of `mesh`; torch.chunk's sizes where `sizes` says
+    nothing.
+    """
     offsets, lengths = [], []
     for dim, size in enumerate(shape):
         axes = cut[dim] if dim < len(cut) else ()
@@ -47,7 +56,7 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
             offsets.append(group.start(size))
             lengths.append(group.chunk(size))
         else:
-            offsets.append(sum(given[:group.index]))
+            offsets.append(sum(given[: group.index]))
             lengths.append(given[group.index])
     return Block(tuple(offsets), tuple(lengths))
 

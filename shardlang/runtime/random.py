@@ -1,8 +1,9 @@
-"""Turns a key and global indices into numbers: counter-based random numbers that do not depend on how a value is split.
+"""Turns a key and global indices into numbers: counter-based random numbers that do not depend on how a value is
+split.
 
-A number is a pure function of (seed, path of the operator, number of its call, step, index in the whole value), so every
-layout and rank count draws the same; CPU and CUDA agree bit for bit in `bits` and `uniform`. The generator is splitmix64
-(Steele, Lea and Flood, 2014): the mixing function applied to key + index * golden ratio.
+A number is a pure function of (seed, path of the operator, number of its call, step, index in the whole value), so
+every layout and rank count draws the same; CPU and CUDA agree bit for bit in `bits` and `uniform`. The generator is
+splitmix64 (Steele, Lea and Flood, 2014): the mixing function applied to key + index * golden ratio.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def bits(key: int, index: Tensor, lane: int = 0) -> Tensor:
     return mix(index.mul(_signed(_GOLDEN)).add_(start))
 
 
-def global_index(shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
-                 device: torch.device | str | None = None) -> Tensor:
+def global_index(
+    shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int], device: torch.device | str | None = None
+) -> Tensor:
     """int64 [*shape]: row-major index in `whole` of each element of a block of `shape` that begins at `offsets`."""
     index = torch.zeros((), dtype=torch.int64, device=device)
     stride = math.prod(whole)
@@ -86,8 +88,14 @@ def global_index(shape: Sequence[int], whole: Sequence[int], offsets: Sequence[i
     return index.expand(tuple(shape))
 
 
-def _drawn(draw: object, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
-           device: torch.device | str | None) -> Tensor:
+def _drawn(
+    draw: object,
+    key: int,
+    shape: Sequence[int],
+    whole: Sequence[int],
+    offsets: Sequence[int],
+    device: torch.device | str | None,
+) -> Tensor:
     index = global_index(shape, whole, offsets, device).reshape(-1)
     result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
     for begin in range(0, len(result), _CHUNK):
@@ -98,23 +106,33 @@ def _drawn(draw: object, key: int, shape: Sequence[int], whole: Sequence[int], o
 
 def _uniform(key: int, index: Tensor) -> Tensor:
     # 24 bits are what a float32 in [0, 1) holds exactly.
-    return _shift(bits(key, index), 40).to(torch.float32).mul_(2.0 ** -24)
+    return _shift(bits(key, index), 40).to(torch.float32).mul_(2.0**-24)
 
 
 def _normal(key: int, index: Tensor) -> Tensor:
     # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids log(0).
-    radius = _shift(bits(key, index), 11).to(torch.float64).mul_(-(2.0 ** -53)).add_(1.0).log_().mul_(-2.0).sqrt_()
-    angle = _shift(bits(key, index, 1), 11).to(torch.float64).mul_(2.0 ** -53 * 2.0 * math.pi)
+    radius = _shift(bits(key, index), 11).to(torch.float64).mul_(-(2.0**-53)).add_(1.0).log_().mul_(-2.0).sqrt_()
+    angle = _shift(bits(key, index, 1), 11).to(torch.float64).mul_(2.0**-53 * 2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(torch.float32)
 
 
-def uniform(key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
-            device: torch.device | str | None = None) -> Tensor:
+def uniform(
+    key: int,
+    shape: Sequence[int],
+    whole: Sequence[int],
+    offsets: Sequence[int],
+    device: torch.device | str | None = None,
+) -> Tensor:
     """float32 [*shape] in [0, 1): element i is the number of its global index in the row-major order of `whole`."""
     return _drawn(_uniform, key, shape, whole, offsets, device)
 
 
-def normal(key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
-           device: torch.device | str | None = None) -> Tensor:
+def normal(
+    key: int,
+    shape: Sequence[int],
+    whole: Sequence[int],
+    offsets: Sequence[int],
+    device: torch.device | str | None = None,
+) -> Tensor:
     """float32 [*shape], normal with mean 0 and variance 1, numbered as in `uniform`."""
     return _drawn(_normal, key, shape, whole, offsets, device)

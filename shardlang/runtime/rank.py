@@ -34,7 +34,9 @@ _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection r
 
 @dataclass
 class Report:
-    """How a rank ended: `kind` is "done", "error" (a RunError) or "exception"; `place` cites the program, `line` is emitted."""
+    """How a rank ended: `kind` is "done", "error" (a RunError) or "exception"; `place` cites the program, `line` is
+    emitted.
+    """
 
     kind: str
     message: str = ""
@@ -58,7 +60,7 @@ class Task:
 
 
 def place(error: BaseException, main_file: Path) -> tuple[str, str]:
-    """The program's line that the emitted file cites above where it failed, and the emitted line; empty if not in it."""
+    """The program's line that is cited above where the emitted file failed, and the emitted line; else empty."""
     numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(main_file)]
     if not numbers or numbers[-1] is None:
         return "", ""
@@ -99,7 +101,9 @@ def _redirect(log_file: Path) -> int:
 
 
 def main(task: Task, rank: int, parent: int, log_file: Path, report: int, release: int) -> None:
-    """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`: closed once all are done."""
+    """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`: closed once all
+    are done.
+    """
     _die_with_parent(parent)
     # Ctrl-C reaches every process of the terminal; the launcher decides what becomes of the ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,7 @@
 """Sums numbers that are pending over different axes in one small all-reduce.
 
-A number pending over some of the axes and identical over the others is kept on the others' first member, so that one sum over
-all the axes is right for every number.
+A number pending over some of the axes and identical over the others is kept on the others' first member, so that one
+sum over all the axes is right for every number.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ class Totals:
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
         """Starts the sum of numbers (or of vectors of one length) in float64; every rank must call it."""
-        parts = [values[name].detach().double() if self.kept[name] else torch.zeros_like(values[name], dtype=torch.float64)
-                 for name in self.names]
+        parts = [
+            values[name].detach().double() if self.kept[name] else torch.zeros_like(values[name], dtype=torch.float64)
+            for name in self.names
+        ]
         vector = torch.stack(parts) if parts else torch.zeros(0, dtype=torch.float64)
         work = self.group.handle.allreduce([vector], dist.AllreduceOptions()) if self.group.size > 1 else None
         return Pending(self.names, vector, work)

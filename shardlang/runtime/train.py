@@ -1,7 +1,7 @@
 """The training loop of one rank: batches through forward, backward and update, then evaluation, figures and weights.
 
-The loop is the same for every layout: what is communicated is in the emitted `forward` and in the model's buckets. Starting
-the ranks is in launch.py.
+The loop is the same for every layout: what is communicated is in the emitted `forward` and in the model's buckets.
+Starting the ranks is in launch.py.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ def datasets(program: Program) -> dict[str, Dataset]:
         read["eval"] = load(program.eval, program.base)
     length, batch = read["data"].length, program.data.batch
     if length < batch:
-        raise RunError("SH505", f"an epoch has no step: the source has {length} examples, and a batch is {batch}",
-                       help=f"a batch of at most {length}" if length else "")
+        raise RunError(
+            "SH505",
+            f"an epoch has no step: the source has {length} examples, and a batch is {batch}",
+            help=f"a batch of at most {length}" if length else "",
+        )
     return read
 
 
@@ -76,7 +79,9 @@ class Run:
             self._step(epoch, batch)
 
     def _step(self, epoch: int, batch: list[Tensor]) -> None:
-        """One step. Its figures are summed while backward runs, and read a step later, so that nothing waits for them."""
+        """One step. Its figures are summed while backward runs, and read a step later, so that nothing waits for
+        them.
+        """
         with self.model.forward_context():
             loss, metrics = self.program.forward(self.model.p, *batch)
         figures = self.figures.start({"loss": loss, **metrics})
@@ -95,8 +100,11 @@ class Run:
         self._waiting = None
         figures = pending.wait()
         if not math.isfinite(figures["loss"]):
-            raise RunError("SH506", f"the loss is {figures['loss']} at step {step} (epoch {epoch})",
-                           help="a smaller learning rate, or clip, may keep it finite")
+            raise RunError(
+                "SH506",
+                f"the loss is {figures['loss']} at step {step} (epoch {epoch})",
+                help="a smaller learning rate, or clip, may keep it finite",
+            )
         self.log.step(step, epoch, figures, elapsed)
 
     def _evaluate(self, epoch: int) -> None:
@@ -108,7 +116,9 @@ class Run:
                 for name, value in self.program.evaluate(self.model.p, *batch, rows).items():
                     sums[name] = sums[name] + value if name in sums else value.double()
             totals = self.evaluated.start(sums).wait()
-            finished = self.program.finish({name: torch.tensor(total, dtype=torch.float64) for name, total in totals.items()})
+            finished = self.program.finish(
+                {name: torch.tensor(total, dtype=torch.float64) for name, total in totals.items()}
+            )
         self.log.evaluation(epoch, self.step, {name: float(value) for name, value in finished.items()})
         self._clock = time.perf_counter()
 
@@ -130,8 +140,11 @@ def _connect_groups(program: Program) -> None:
 def require_ranks(program: Program, size: int) -> None:
     """A program is laid out for one number of ranks."""
     if program.ranks != size:
-        raise RunError("SH503", f"the program is laid out for {program.ranks} ranks and was started on {size}",
-                       help=f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}")
+        raise RunError(
+            "SH503",
+            f"the program is laid out for {program.ranks} ranks and was started on {size}",
+            help=f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}",
+        )
 
 
 def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:

@@ -1,7 +1,7 @@
 """Parameters and states to and from safetensors files, whole and under their paths, whatever layout they have here.
 
-Saving holds one whole tensor at a time; loading reads on each rank only the slices it keeps. The file appears only once it is
-complete. Optimizer state and the step are not in it.
+Saving holds one whole tensor at a time; loading reads on each rank only the slices it keeps. The file appears only
+once it is complete. Optimizer state and the step are not in it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 from shardlang.runtime.program import Parameter, Program, State, dtype_of, elements
 
-_NAMES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-          torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.bool: "BOOL",
+}
 
 
 def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
@@ -41,7 +48,7 @@ def save(program: Program, path: Path, tensors: Sequence[tuple[Parameter | State
     """Writes every tensor whole; each comes with a function that gives this rank's block. All ranks must call it."""
     first = world.rank == 0
     draft = path.with_name(path.name + ".part")
-    file = open(draft, "wb") if first else None
+    file = draft.open("wb") if first else None
     try:
         if file is not None:
             file.write(_header(program, [tensor for tensor, _ in tensors]))
@@ -63,7 +70,11 @@ def _header(program: Program, tensors: Sequence[Parameter | State]) -> bytes:
     for tensor in tensors:
         dtype = dtype_of(program, tensor)
         size = dtype.itemsize * elements(tensor.shape)
-        entries[tensor.path] = {"dtype": _NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, start + size]}
+        entries[tensor.path] = {
+            "dtype": _NAMES[dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, start + size],
+        }
         start += size
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -84,21 +95,30 @@ class Weights:
         try:
             self.file = safe_open(str(path), framework="pt")
         except FileNotFoundError:
-            raise RunError("SH504", "the weights are missing", file=path, help="paths are relative to the program's file") from None
+            raise RunError(
+                "SH504", "the weights are missing", file=path, help="paths are relative to the program's file"
+            ) from None
         except (OSError, SafetensorError) as error:
             raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
         self._check(tensors)
 
     def _check(self, tensors: Sequence[Parameter | State]) -> None:
         there, due = set(self.file.keys()), {tensor.path: tuple(tensor.shape) for tensor in tensors}
-        for what, names in (("lacks", sorted(due.keys() - there)), ("has, and the program has not,", sorted(there - due.keys()))):
+        for what, names in (
+            ("lacks", sorted(due.keys() - there)),
+            ("has, and the program has not,", sorted(there - due.keys())),
+        ):
             if names:
-                listed = ", ".join(f"`{name}`" for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+                listed = ", ".join(f"`{name}`" for name in names[:5]) + (
+                    f" and {len(names) - 5} more" if len(names) > 5 else ""
+                )
                 raise RunError("SH504", f"the file {what} {listed}", file=self.path)
         for name, shape in due.items():
             found = tuple(self.file.get_slice(name).get_shape())
             if found != shape:
-                raise RunError("SH504", f"`{name}` is {list(found)} in the file and {list(shape)} in the program", file=self.path)
+                raise RunError(
+                    "SH504", f"`{name}` is {list(found)} in the file and {list(shape)} in the program", file=self.path
+                )
 
     def read(self, program: Program, tensor: Parameter | State, dtype: torch.dtype) -> Tensor:
         """This rank's block of a tensor, on this rank's device."""

@@ -1,14 +1,15 @@
-"""ZeRO: shards optimizer state (1), gradients (2) and parameters (3) over further axes, along dim 0 in torch.chunk's sizes.
+"""ZeRO: shards optimizer state (1), gradients (2) and parameters (3) over further axes, along dim 0 in torch.chunk's
+sizes.
 
-Levels 1 and 2: gradients are reduce-scattered in flat buckets, each rank updates its rows, which are then all-gathered once.
-Level 3: a parameter is stored as this rank's rows, gathered at each use in forward and again in backward, freed in between.
-Which parameters, and over which axes, the plan has decided.
+Levels 1 and 2: gradients are reduce-scattered in flat buckets, each rank updates its rows, which are then
+all-gathered once. Level 3: a parameter is stored as this rank's rows, gathered at each use in forward and again in
+backward, freed in between. Which parameters, and over which axes, the plan has decided.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -33,14 +34,14 @@ def shard(tensor: Tensor, group: Group) -> Tensor:
 class ShardBucket:
     """Levels 1 and 2: one reduce-scatter of gradients pending on `group`, one all-gather of the updated rows.
 
-    In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first member's.
-    `reduce`: the axes of the mesh over which the gradients are pending.
+    In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first
+    member's. `reduce`: the axes of the mesh over which the gradients are pending.
     """
 
     def __init__(self, members: list[Tensor], mesh: Mesh, group: Group, reduce: tuple[str, ...]) -> None:
         self.members, self.group = members, group
         shared = set(group.axes) & set(reduce)
-        # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can be after it.
+        # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can after it.
         self.pending = shared == set(group.axes)
         before = reduce if shared and not self.pending else ()
         after = tuple(axis for axis in reduce if axis not in shared) if not before else ()
@@ -65,8 +66,8 @@ class ShardBucket:
         """Writes a whole parameter's values into its columns of all rows."""
         values = tensor.reshape(-1)
         for row, at in enumerate(self._slots()):
-            part = values[row * width:(row + 1) * width]
-            flat[at, column:column + len(part)] = part
+            part = values[row * width : (row + 1) * width]
+            flat[at, column : column + len(part)] = part
 
     def _slots(self) -> tuple[int, ...]:
         return self.group.slots or tuple(range(self.group.size))
@@ -90,7 +91,7 @@ class ShardBucket:
             self.after.handle.allreduce([self.mine], dist.AllreduceOptions()).wait()
         assert self.mine is not None
         for piece, values in zip(self.shards, self.mine.split(self.widths), strict=True):
-            piece.grad = values[:piece.numel()].view(piece.shape)
+            piece.grad = values[: piece.numel()].view(piece.shape)
         self.work = self.flat = self.mine = None
 
     def publish(self) -> None:
@@ -102,8 +103,8 @@ class ShardBucket:
         self.group.handle._allgather_base(flat.view(-1), mine).wait()
         column = 0
         for member, width in zip(self.members, self.widths, strict=True):
-            values = flat[list(self._slots()), column:column + width].reshape(-1)
-            member.detach().view(-1).copy_(values[:member.numel()])
+            values = flat[list(self._slots()), column : column + width].reshape(-1)
+            member.detach().view(-1).copy_(values[: member.numel()])
             column += width
 
 
@@ -120,7 +121,8 @@ def _padded(piece: Tensor, width: int) -> Tensor:
 class Stored:
     """Level 3: the rows of a parameter that this rank stores, `piece` [rows, ...]; calling it gathers the whole.
 
-    group: the axes that shard it. pending: those of its gradient's pending axes that are among them, as a group (or None).
+    group: the axes that shard it. pending: those of its gradient's pending axes that are among them, as a group (or
+    None).
     """
 
     def __init__(self, piece: Tensor, shape: tuple[int, ...], group: Group, pending: Group | None) -> None:
@@ -159,10 +161,12 @@ class _Gather(Function):
 
 
 class Held:
-    """Gathered parameters that are alive now, by the address of their memory, so that what autograd saves is recognised."""
+    """Gathered parameters that are alive now, by the address of their memory, so that what autograd saves is
+    recognised.
+    """
 
-    alive: dict[int, tuple[weakref.ref[Tensor], Stored]] = {}
-    again: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+    alive: ClassVar[dict[int, tuple[weakref.ref[Tensor], Stored]]] = {}
+    again: ClassVar[weakref.WeakValueDictionary[int, Tensor]] = weakref.WeakValueDictionary()
 
     @classmethod
     def note(cls, whole: Tensor, stored: Stored) -> None:
@@ -170,7 +174,9 @@ class Held:
 
     @classmethod
     def owner(cls, tensor: Tensor) -> Stored | None:
-        """The parameter whose gathered memory `tensor` views, if that is still alive (else the address may be another's)."""
+        """The parameter whose gathered memory `tensor` views, if that is still alive (else the address may be
+        another's).
+        """
         found = cls.alive.get(tensor.untyped_storage().data_ptr())
         return found[1] if found is not None and found[0]() is not None else None
 

@@ -1,4 +1,6 @@
-"""Every row of the conversion table on four real ranks, forward and backward, against numpy; uneven shards; groups out of rank order."""
+"""Every row of the conversion table on four real ranks, forward and backward, against numpy; uneven shards; groups
+out of rank order.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +44,19 @@ def _slice(parts, dim, sizes):
 def _fill(parts, dim, sizes):
     out = []
     for i, part in enumerate(parts):
-        blocks = [np.zeros([*part.shape[:dim], s, *part.shape[dim + 1:]]) for s in sizes]
+        blocks = [np.zeros([*part.shape[:dim], s, *part.shape[dim + 1 :]]) for s in sizes]
         blocks[i] = part
         out.append(np.concatenate(blocks, dim))
     return out
 
 
 def _rows(members, dim, sizes):
-    """name -> (call, shapes of the members' inputs, forward, dual); `dim` of a [5, 6, 4]-like value is cut as `sizes`."""
+    """name -> (call, shapes of the members' inputs, forward, dual); `dim` of a [5, 6, 4]-like value is cut as
+    `sizes`.
+    """
     whole = [5, 6, 4]
     whole[dim] = sum(sizes)
-    cut = [[*whole[:dim], s, *whole[dim + 1:]] for s in sizes]
+    cut = [[*whole[:dim], s, *whole[dim + 1 :]] for s in sizes]
     full = [whole] * members
     even = None if len(set(sizes)) == 1 else tuple(sizes)
     scatter = lambda parts: _slice(_sum(parts), dim, sizes)  # noqa: E731
@@ -131,8 +135,14 @@ def _exchange(group, gathered, split, gather_sizes, split_sizes) -> None:
     def back(parts):
         return _slice(_gather(parts, split), gathered, gather_sizes)
 
-    _check(f"all_to_all {group} {gathered} {split} {gather_sizes} {split_sizes}",
-           lambda x, g: rt.all_to_all(x, gathered, split, g, *given), shapes, forth, back, group)
+    _check(
+        f"all_to_all {group} {gathered} {split} {gather_sizes} {split_sizes}",
+        lambda x, g: rt.all_to_all(x, gathered, split, g, *given),
+        shapes,
+        forth,
+        back,
+        group,
+    )
 
 
 def permutations() -> None:
@@ -140,12 +150,20 @@ def permutations() -> None:
         group = MESH[axes]
         for sources in itertools.permutations(range(group.size)):
             inverse = [sources.index(i) for i in range(group.size)]
-            _check(f"permute {group} {sources}", lambda x, g, s=sources: rt.permute(x, g, s), [[3, 2]] * group.size,
-                   lambda parts, s=sources: [parts[i] for i in s], lambda parts, s=inverse: [parts[i] for i in s], group)
+            _check(
+                f"permute {group} {sources}",
+                lambda x, g, s=sources: rt.permute(x, g, s),
+                [[3, 2]] * group.size,
+                lambda parts, s=sources: [parts[i] for i in s],
+                lambda parts, s=inverse: [parts[i] for i in s],
+                group,
+            )
 
 
 def selection() -> None:
-    """The mask selects: an infinity elsewhere does not become NaN. Maxima and minima; whole numbers; one rank's group."""
+    """The mask selects: an infinity elsewhere does not become NaN. Maxima and minima; whole numbers; one rank's
+    group.
+    """
     value = torch.full((3,), float("inf"))
     kept = rt.keep_first(value, MESH.a)
     assert not torch.isnan(kept).any()

@@ -1,4 +1,6 @@
-"""Starting and ending ranks: what a run prints, and that it ends within seconds, naming rank, place and log, with no process left."""
+"""Starting and ending ranks: what a run prints, and that it ends within seconds, naming rank, place and log, with no
+process left.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-PROGRAM = '''
+PROGRAM = """
 import os, signal, time
 import torch
 from shardlang import runtime as rt
@@ -33,19 +35,30 @@ program = rt.Program(
     name="small.shard", strategy="", ranks={ranks}, mesh=mesh, groups=[("dp",)],
     parameters=[rt.Parameter("w", (4, 2), init=("normal", 0.1), cut=((), ()), reduce=("dp",))],
     data=rt.Source({source}, batch=8, fields=[
-        rt.Field("x", "f32", (8, 4), cut=(("dp",), ())), rt.Field("label", "f32", (8, 2), cut=(("dp",), ()))], {arguments}),
+        rt.Field("x", "f32", (8, 4), cut=(("dp",), ())),
+        rt.Field("label", "f32", (8, 2), cut=(("dp",), ()))], {arguments}),
     optimizers=[rt.Optimizer("sgd", parameters=["w"], lr={lr})],
     forward=forward, loss_pending=("dp",), steps={steps})
 if __name__ == "__main__":
     rt.main(program)
-'''
+"""
 
 
-def write(folder: Path, ranks: int = 3, line: str = "pass", cited: str = "nothing", source: str = '"random"',
-          arguments: str = "batches=4", lr: float = 0.1, steps: int = 6) -> Path:
+def write(
+    folder: Path,
+    ranks: int = 3,
+    line: str = "pass",
+    cited: str = "nothing",
+    source: str = '"random"',
+    arguments: str = "batches=4",
+    lr: float = 0.1,
+    steps: int = 6,
+) -> Path:
     # Batch 8 over 3 ranks: 3, 3, 2.
     path = folder / "main.py"
-    path.write_text(PROGRAM.format(ranks=ranks, line=line, cited=cited, source=source, arguments=arguments, lr=lr, steps=steps))
+    path.write_text(
+        PROGRAM.format(ranks=ranks, line=line, cited=cited, source=source, arguments=arguments, lr=lr, steps=steps)
+    )
     return path
 
 
@@ -53,8 +66,15 @@ def start(path: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subpro
     command = [*(launcher or (sys.executable,)), str(path), "--device", "cpu", *arguments]
     if not launcher:
         command += ["--log-dir", str(path.parent / "logs")]
-    return subprocess.Popen(command, cwd=path.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -97,7 +117,7 @@ def test_a_run_ends_well_with_figures_logs_and_weights(tmp_path: Path) -> None:
 
 
 def test_an_exception_names_rank_place_and_log(tmp_path: Path) -> None:
-    line = 'h = h @ p.w if mesh.dp.index == 1 and rt.random.State.step == 3 else h'
+    line = "h = h @ p.w if mesh.dp.index == 1 and rt.random.State.step == 3 else h"
     begun = time.monotonic()
     code, _, err = finish(start(write(tmp_path, line=line, cited="y = h @ w", steps=1000)))
     assert time.monotonic() - begun < 30
@@ -178,8 +198,10 @@ def test_the_same_file_runs_under_torchrun(tmp_path: Path) -> None:
     code, _, _ = finish(start(path, "--metrics", "torchrun.jsonl", launcher=(*TORCHRUN, "2")))
     assert code == 0
     assert finish(start(path, "--metrics", "forked.jsonl"))[0] == 0
-    losses = [[json.loads(line)["loss"] for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-              for name in ("torchrun", "forked")]
+    losses = [
+        [json.loads(line)["loss"] for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("torchrun", "forked")
+    ]
     assert losses[0] == losses[1] and len(losses[0]) == 6
 
 

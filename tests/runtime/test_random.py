@@ -1,4 +1,6 @@
-"""Random numbers: the same as numpy's splitmix64, whatever the block; uniform, normal, and independent of their neighbours."""
+"""Random numbers: the same as numpy's splitmix64, whatever the block; uniform, normal, and independent of their
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def test_keys_depend_on_seed_path_call_and_step() -> None:
 
 def test_uniform_has_its_mean_and_variance() -> None:
     drawn = _line(random.uniform, random.seeded_key(0, "x"))
-    assert 0.0 <= drawn.min() and drawn.max() < 1.0
+    assert drawn.min() >= 0.0 and drawn.max() < 1.0
     assert abs(drawn.mean() - 0.5) < 5 / math.sqrt(12 * COUNT)
     assert abs(drawn.var() * 12 - 1) < 0.01
     counts = np.bincount((drawn * 100).astype(int), minlength=100)

@@ -32,18 +32,40 @@ def program(mesh=MESH, zero=0, optimizer="sgd", bucket_bytes=200, reduce=("dp",)
     """A model of five parameters, one of them not used, one a scalar; batch 8 of 32 examples."""
     cut = (("dp",), ())
     zeroed = {"zero": zero, "zero_axes": ("dp",)} if zero else {}
-    parameters = [rt.Parameter(path, shape, init=("normal", 0.5), cut=((),) * len(shape), reduce=reduce, **zeroed)
-                  for path, shape in SHAPES.items()]
-    arguments = {"sgd": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
-                 "adam": {"lr": 0.01}, "adamw": {"lr": 0.01, "weight_decay": 0.1}}[optimizer]
+    parameters = [
+        rt.Parameter(path, shape, init=("normal", 0.5), cut=((),) * len(shape), reduce=reduce, **zeroed)
+        for path, shape in SHAPES.items()
+    ]
+    arguments = {
+        "sgd": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
+        "adam": {"lr": 0.01},
+        "adamw": {"lr": 0.01, "weight_decay": 0.1},
+    }[optimizer]
     return rt.Program(
-        name="test.shard", strategy="", ranks=world.size, mesh=mesh, parameters=parameters, seed=3,
-        data=rt.Source("random", batch=8, fields=[rt.Field("x", "f32", (8, 6), cut=cut), rt.Field("label", "f32", (8, 3), cut=cut)],
-                       batches=4, seed=1),
-        optimizers=[rt.Optimizer(optimizer, parameters=list(SHAPES)[:3], **arguments),
-                    rt.Optimizer("sgd", parameters=list(SHAPES)[3:], lr=0.05)],
-        forward=_forward, loss_pending=("dp",), metrics_pending={"largest": ("dp",), "scale": ()}, epochs=3,
-        bucket_bytes=bucket_bytes, **settings)
+        name="test.shard",
+        strategy="",
+        ranks=world.size,
+        mesh=mesh,
+        parameters=parameters,
+        seed=3,
+        data=rt.Source(
+            "random",
+            batch=8,
+            fields=[rt.Field("x", "f32", (8, 6), cut=cut), rt.Field("label", "f32", (8, 3), cut=cut)],
+            batches=4,
+            seed=1,
+        ),
+        optimizers=[
+            rt.Optimizer(optimizer, parameters=list(SHAPES)[:3], **arguments),
+            rt.Optimizer("sgd", parameters=list(SHAPES)[3:], lr=0.05),
+        ],
+        forward=_forward,
+        loss_pending=("dp",),
+        metrics_pending={"largest": ("dp",), "scale": ()},
+        epochs=3,
+        bucket_bytes=bucket_bytes,
+        **settings,
+    )
 
 
 def trained(**settings) -> dict[str, torch.Tensor]:
@@ -59,8 +81,12 @@ def plain(optimizer: str, clip: float | None = None) -> dict[str, torch.Tensor]:
     one = rt.Mesh(dp=1)
     made = program(mesh=one, optimizer=optimizer)
     random.start(made.seed)
-    leaves = {t.path: torch.nn.Parameter(random.normal(random.key(t.path, step=0), t.shape, t.shape, (0,) * len(t.shape)) * 0.5)
-              for t in made.parameters}
+    leaves = {
+        t.path: torch.nn.Parameter(
+            random.normal(random.key(t.path, step=0), t.shape, t.shape, (0,) * len(t.shape)) * 0.5
+        )
+        for t in made.parameters
+    }
     main = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
     first, second = list(leaves.values())[:3], list(leaves.values())[3:]
     kinds = [main(first, **made.optimizers[0].arguments), torch.optim.SGD(second, lr=0.05)]
@@ -83,7 +109,9 @@ def plain(optimizer: str, clip: float | None = None) -> dict[str, torch.Tensor]:
 
 def _close(found, expected, what) -> None:
     for path, value in expected.items():
-        torch.testing.assert_close(found[path], value.detach(), atol=2e-6, rtol=2e-5, msg=lambda m, p=path: f"{what} {p}: {m}")
+        torch.testing.assert_close(
+            found[path], value.detach(), atol=2e-6, rtol=2e-5, msg=lambda m, p=path: f"{what} {p}: {m}"
+        )
 
 
 def levels() -> None:
@@ -92,23 +120,36 @@ def levels() -> None:
         expected = trained(optimizer=optimizer)
         for zero in (1, 2, 3):
             for bucket_bytes in (100, 10_000):
-                _close(trained(zero=zero, optimizer=optimizer, bucket_bytes=bucket_bytes), expected, f"{optimizer} zero {zero}")
+                _close(
+                    trained(zero=zero, optimizer=optimizer, bucket_bytes=bucket_bytes),
+                    expected,
+                    f"{optimizer} zero {zero}",
+                )
 
 
 def levels_over_two_axes() -> None:
-    """Sharded over one axis of two, whose groups are not in rank order; pending over both, or not over the sharding one."""
+    """Sharded over one axis of two, whose groups are not in rank order; pending over both, or not over the sharding
+    one.
+    """
     mesh = rt.Mesh(b=2, dp=2)
     two = {"mesh": mesh, "reduce": ("b", "dp")}
 
     def run(zero, axes, reduce):
         made = program(**{**two, "reduce": reduce})
-        made.parameters = [rt.Parameter(t.path, t.shape, init=t.init, cut=t.cut, reduce=reduce, zero=zero, zero_axes=axes)
-                           for t in made.parameters]
+        made.parameters = [
+            rt.Parameter(t.path, t.shape, init=t.init, cut=t.cut, reduce=reduce, zero=zero, zero_axes=axes)
+            for t in made.parameters
+        ]
         made.loss_pending = reduce
         made.metrics_pending = {"largest": reduce, "scale": ()}
-        cut = ((reduce, ()))
-        made.data = rt.Source("random", batch=8, batches=4, seed=1,
-                              fields=[rt.Field("x", "f32", (8, 6), cut=cut), rt.Field("label", "f32", (8, 3), cut=cut)])
+        cut = (reduce, ())
+        made.data = rt.Source(
+            "random",
+            batch=8,
+            batches=4,
+            seed=1,
+            fields=[rt.Field("x", "f32", (8, 6), cut=cut), rt.Field("label", "f32", (8, 3), cut=cut)],
+        )
         running = Run(made, datasets(made), Log(None, None))
         running.train()
         return {tensor.path: block().detach().clone() for tensor, block in running.model.blocks()}
