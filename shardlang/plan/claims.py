@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from shardlang.check.selectors import Specificity
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.rule import Split
@@ -17,7 +18,6 @@ from shardlang.plan.divisibility import Axes
 from shardlang.plan.factors import Run, dim_runs, lonely_minor, spread
 from shardlang.plan.problem import LEAF
 from shardlang.plan.rules import SplitRule
-from shardlang.plan.selection import Specificity
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, term_text
 

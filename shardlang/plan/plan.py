@@ -1,4 +1,6 @@
-"""The plan: layouts for every value, conversions between them, parameters and their reductions. Frozen; read by emit/ and reports.
+"""The plan: layouts for every value, conversions between them, parameters and their reductions.
+
+Frozen; read by emit/ and reports.
 
 Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8.
 """
@@ -39,8 +41,9 @@ class MoveKind(Enum):
 class Move:
     """One collective (or local step) between two layouts of one value.
 
-    axes: the axes it runs over, in the order of the blocks (major first). dim: the tensor dim gathered, cut, or (all-to-all)
-    split after the move; from_dim: for all-to-all, the dim gathered. PERMUTE, VIEW: `to` of the conversion says it all.
+    axes: the axes it runs over, in the order of the blocks (major first). dim: the tensor dim gathered, cut, or
+    (all-to-all) split after the move; from_dim: for all-to-all, the dim gathered. PERMUTE, VIEW: `to` of the conversion
+    says it all.
     forward_bytes, backward_bytes: bytes each rank sends (ring algorithms: all-reduce 2(n-1)/n, all-gather and
     reduce-scatter (n-1)/n of the whole, all-to-all (n-1)/n of the local buffer).
     """
@@ -119,7 +122,7 @@ class Step:
 class Plan:
     """A program laid out on `ranks` ranks.
 
-    produced: value id -> layout as produced (data: as loaded; params: as stored; results).
+    produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the gradient is reduced).
     sizes: for dims split unevenly, (dim name -> local sizes per coordinate); empty where all divide.
     loss: the layout of the loss. steps: the training graph's order; metrics follow the loss.
     """

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.demand import ZeroRule
 from shardlang.plan.mesh_sizes import evaluate
-from shardlang.plan.selection import EVERYWHERE, Scope, Specificity, select
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
