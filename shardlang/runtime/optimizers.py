@@ -159,7 +159,7 @@ def scheduled(base: float, schedule: tuple[str, Mapping[str, Any]] | None, step:
         return base
     kind, arguments = schedule
     if kind not in ("linear", "warmup_cosine"):
-        raise RunError("SH507", f"schedule `{kind}` is not there yet", help="there are: constant, linear, warmup_cosine")
+        raise RunError("SH507", f"schedule `{kind}` is unknown", help="there are: constant, linear, warmup_cosine")
     warmup, least = int(arguments.get("warmup", 0)), float(arguments.get("min", 0.0))
     if step <= warmup:
         return base * step / warmup
