@@ -1,0 +1,251 @@
+"""Simulated ranks against one device: each form of each value, each gradient, each parameter after a step.
+
+`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then backward, then what ranks
+store. What a difference says is meant for a person: value, layout, source line, rank, index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from shardlang.graph.graph import Value
+from shardlang.interpret import initial, ranks, whole
+from shardlang.interpret.descent import Descent
+from shardlang.interpret.places import Block, cut_out
+from shardlang.interpret.ranks import CannotRun, Form, layout_of, places
+from shardlang.interpret.stored import storage
+from shardlang.plan.plan import Plan
+from shardlang.types.layout import Layout, layout_text
+
+# Below this a value's own size says nothing of the rounding of what it was computed from.
+SMALLEST_SCALE = 1e-4
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first value that is not what one device has.
+
+    kind: "value", "gradient", "stored gradient", "state", "parameter" or "step" (one that cannot run: `message`).
+    layout: as written in types. rank: the (first) rank that shows it; summed: the axes over which ranks were summed for
+    it. index: in the whole value. place: `file:line`.
+    """
+
+    kind: str
+    path: str
+    layout: str
+    place: str
+    rank: int = 0
+    index: tuple[int, ...] = ()
+    found: float = math.nan
+    expected: float = math.nan
+    summed: tuple[str, ...] = ()
+    step: int = 1
+    message: str = ""
+
+    def __str__(self) -> str:
+        what = f"the {self.kind} of " if self.kind not in ("value", "step") else ""
+        head = f"step {self.step}: {what}`{self.path}` {self.layout} ({self.place})"
+        if self.message:
+            return f"{head} cannot be computed: {self.message}"
+        summed = f", summed over {', '.join(self.summed)}," if self.summed else ""
+        where = f" at {list(self.index)}" if self.index else ""
+        return f"{head} on rank {self.rank}{summed} is {self.found!r}{where}, and {self.expected!r} on one device"
+
+
+@dataclass(frozen=True)
+class Report:
+    """ok, or the first difference. values, gradients: how many forms were compared; largest: the greatest relative error."""
+
+    ok: bool
+    difference: Difference | None
+    values: int
+    gradients: int
+    largest: float
+    ranks: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How local tensors stand to the whole: relative error, and the worst element."""
+
+    error: float
+    rank: int = 0
+    index: tuple[int, ...] = ()
+    found: float = math.nan
+    expected: float = math.nan
+    message: str = ""
+
+
+def scale_of(expected: Tensor) -> float:
+    """What errors are relative to: the greatest finite magnitude of the whole tensor."""
+    finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
+    return max(float(finite.abs().max()) if finite.numel() else 0.0, SMALLEST_SCALE)
+
+
+def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Block) -> Finding:
+    """One rank's (or group's) tensor against its block of the whole."""
+    if found.shape != expected.shape:
+        return Finding(math.inf, rank, message=f"{list(found.shape)} where the layout says {list(expected.shape)}")
+    if not found.numel():
+        return Finding(0.0, rank)
+    error = (found.double() - expected.double()).abs() / scale
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf, math.inf))
+    worst = int(error.argmax())
+    at = torch.unravel_index(torch.tensor(worst), error.shape) if error.dim() else ()
+    local = [int(i) for i in at]
+    index = tuple(start + i for (start, _), i in zip(block, local, strict=True))
+    return Finding(float(error.max()), rank, index, float(found.flatten()[worst]), float(expected.flatten()[worst]))
+
+
+def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan) -> Finding:
+    """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block."""
+    if expected.dtype == torch.bool:
+        expected, local = expected.long(), [x.long() for x in local]
+    at, shape, scale = places(plan, layout), tuple(expected.shape), scale_of(expected)
+    worst = Finding(0.0)
+    for members in at.groups(layout.pending):
+        block = at.block(members[0], shape, layout)
+        shapes = {tuple(local[r].shape) for r in members}
+        total = torch.stack([local[r] for r in members]).sum(0) if len(shapes) == 1 else local[members[0]]
+        worst = max(worst, measured(total, cut_out(expected, block), scale, members[0], block), key=lambda f: f.error)
+        if worst.message:
+            break
+    return worst
+
+
+def dual(layout: Layout) -> Layout:
+    """The layout of a gradient: split alike; identical where the value is pending or I, pending where it is R."""
+    return Layout(layout.dims, layout.replicated, (), layout.mesh)
+
+
+def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
+    """What one device has for the gradient at each form: the sum over the uses at and below it in the value's tree."""
+    found: dict[Form, Tensor] = {}
+
+    def add(value: int, conversion: int, part: Tensor) -> None:
+        at = conversion
+        while True:
+            found[value, at] = found[value, at] + part if (value, at) in found else part
+            if at < 0:
+                return
+            at = plan.conversions[at].parent
+
+    for planned in plan.ops:
+        for position, use in enumerate(planned.operands):
+            part = results.uses.get((planned.op, position))
+            if part is not None:
+                add(use.value, use.conversion, part)
+    if plan.graph.loss is not None and results.loss is not None:
+        value, conversion = ranks.returned_form(plan, plan.graph.loss)
+        add(value, conversion, torch.ones_like(results.loss))
+    return found
+
+
+@dataclass
+class Comparison:
+    """Counts what was compared; `first` is the first difference over the tolerance."""
+
+    plan: Plan
+    tolerance: float
+    step: int = 1
+    values: int = 0
+    gradients: int = 0
+    largest: float = 0.0
+
+    def place(self, value: Value) -> str:
+        return f"{value.span.source.name}:{value.span.line}"
+
+    def differs(self, kind: str, value: int, layout: Layout, finding: Finding) -> Difference | None:
+        self.largest = max(self.largest, finding.error)
+        if finding.error <= self.tolerance:
+            return None
+        described = self.plan.graph.values[value]
+        text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
+        return Difference(
+            kind, described.path, text, self.place(described), finding.rank, finding.index, finding.found,
+            finding.expected, layout.pending, self.step, finding.message,
+        )  # fmt: skip
+
+    def first(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
+        """The first of all that differs, in the order of computation."""
+        return next((d for d in self._all(mine, theirs) if d is not None), None)
+
+    def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
+        for form, local in mine.forms.items():
+            self.values += 1
+            layout = layout_of(self.plan, form)
+            yield self.differs("value", form[0], layout, judged(local, layout, theirs.values[form[0]], self.plan))
+        yield from self._gradients(mine, form_gradients(self.plan, theirs))
+        for value, local in mine.stored.items():
+            yield self.stored("stored gradient", value, local, theirs.gradients[value])
+        for value, local in mine.states.items():
+            yield self.stored("state", value, local, theirs.states[value])
+
+    def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
+        """Backward runs against the order of the forms. A form without gradient here must not need one there."""
+        for form in reversed(mine.forms):
+            wanted = expected.get(form)
+            if wanted is None and form not in mine.gradients:
+                continue
+            self.gradients += 1
+            layout = dual(layout_of(self.plan, form))
+            local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
+            whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
+            yield self.differs("gradient", form[0], layout, judged(local, layout, whole_gradient, self.plan))
+
+    def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
+        """What ranks store of a parameter or state, rows under ZeRO."""
+        kept, scale = storage(self.plan, value), scale_of(expected)
+        findings = []
+        for rank in kept.ranks:
+            block = kept.block(rank)
+            findings.append(measured(local[rank], cut_out(expected, block), scale, rank, block))
+        return self.differs(kind, value, kept.plan.stored, max(findings, key=lambda f: f.error))
+
+    def report(self, difference: Difference | None, steps: int) -> Report:
+        ok = difference is None
+        return Report(ok, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps)
+
+    def cannot(self, failure: CannotRun) -> Difference:
+        value = self.plan.graph.values[failure.form[0]]
+        layout = layout_of(self.plan, failure.form)
+        text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
+        return Difference("step", value.path, text, self.place(value), step=self.step, message=failure.message)
+
+
+def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9,
+                dtype: torch.dtype = torch.float64) -> Report:
+    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random batches, and compares.
+
+    Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an operator that the
+    interpreter does not know; everything else a plan can have wrong is in the report.
+    """
+    graph = plan.graph
+    params = initial.initial(graph, seed, dtype)
+    kept = ranks.store(plan, params)
+    alone, together = Descent(plan), Descent(plan)
+    comparison = Comparison(plan, tolerance)
+    for step in range(1, steps + 1):
+        comparison = replace(comparison, step=step)
+        fields = initial.batch(graph, seed, step, dtype)
+        theirs = whole.run(graph, fields, params, dtype=dtype, step=step, seed=seed)
+        try:
+            mine = ranks.run(plan, fields, kept, dtype=dtype, step=step, seed=seed)
+        except CannotRun as failure:
+            return comparison.report(comparison.cannot(failure), step)
+        found = comparison.first(mine, theirs)
+        if found is not None:
+            return comparison.report(found, step)
+        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients)}
+        kept = {**kept, **mine.states, **together.stored(kept, mine.stored)}
+        found = next((d for v in graph.params if (d := comparison.stored("parameter", v, kept[v], params[v]))), None)
+        if found is not None:
+            return comparison.report(found, step)
+    return comparison.report(None, steps)

@@ -1,0 +1,112 @@
+"""Optimizers from their formulas: a step of the parameters, whole, or as ranks store them, with clipping by the global norm.
+
+Kinds without a formula here take a plain step of their learning rate: what is compared is what ranks do, and an optimizer
+works on each element alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.interpret.stored import Storage, storage
+from shardlang.plan.plan import Plan
+
+Memory = dict[str, Tensor]
+
+
+def sgd(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    """Momentum m <- momentum m + (1 - dampening) g, which begins as g; with Nesterov g + momentum m is the direction."""
+    momentum = arguments.get("momentum", 0.0)
+    gradient = gradient + arguments.get("weight_decay", 0.0) * x
+    direction = gradient
+    if momentum:
+        share = 1.0 - arguments.get("dampening", 0.0)
+        memory["m"] = momentum * memory["m"] + share * gradient if "m" in memory else gradient
+        direction = gradient + momentum * memory["m"] if arguments.get("nesterov") else memory["m"]
+    return x - arguments.get("lr", 0.01) * direction
+
+
+def adam(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    """Kingma and Ba, 2015, with weight decay as part of the gradient."""
+    gradient = gradient + arguments.get("weight_decay", 0.0) * x
+    return x - arguments.get("lr", 1e-3) * _adam_direction(gradient, memory, step, arguments)
+
+
+def adamw(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    """Loshchilov and Hutter, 2019: weight decay apart from the gradient."""
+    rate = arguments.get("lr", 1e-3)
+    shrunk = x * (1.0 - rate * arguments.get("weight_decay", 0.01))
+    return shrunk - rate * _adam_direction(gradient, memory, step, arguments)
+
+
+def _adam_direction(gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    first, second = arguments.get("betas", (0.9, 0.999))
+    memory["m"] = first * memory.get("m", torch.zeros_like(gradient)) + (1 - first) * gradient
+    memory["v"] = second * memory.get("v", torch.zeros_like(gradient)) + (1 - second) * gradient**2
+    mean, square = memory["m"] / (1 - first**step), memory["v"] / (1 - second**step)
+    return mean / (torch.sqrt(square) + arguments.get("eps", 1e-8))
+
+
+RULES = {"sgd": sgd, "adam": adam, "adamw": adamw}
+
+
+@dataclass
+class Descent:
+    """One run's optimizers: what each remembers, per parameter and rank."""
+
+    plan: Plan
+    step: int = 0
+    memory: dict[tuple[int, int], Memory] = field(default_factory=dict)
+
+    def settings(self) -> dict[int, tuple[str, Mapping[str, Any]]]:
+        """Parameter -> kind and arguments of its optimizer; a program without `train` descends plainly."""
+        training = self.plan.program.training
+        found: dict[int, tuple[str, Mapping[str, Any]]] = dict.fromkeys(self.plan.graph.params, ("sgd", {"lr": 0.1}))
+        for optimizer in training.optimizers if training else ():
+            known = optimizer.kind in RULES
+            arguments = optimizer.arguments if known else {"lr": optimizer.arguments.get("lr", 0.1)}
+            found.update(dict.fromkeys(optimizer.params, (optimizer.kind if known else "sgd", arguments)))
+        return found
+
+    def whole(self, params: Mapping[int, Tensor], gradients: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """The parameters after a step on one device."""
+        factor = self._factor(math.sqrt(sum(float(g.double().square().sum()) for v, g in gradients.items() if v in params)))
+        stepped = self._stepped({v: [params[v]] for v in self.plan.graph.params if v in gradients}, gradients, factor)
+        return {v: xs[0] for v, xs in stepped.items()}
+
+    def stored(self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]]) -> dict[int, list[Tensor]]:
+        """What each rank stores after a step. The norm sums a parameter's squares over what cuts it, and nothing else."""
+        squares = sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items())
+        return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)))
+
+    def _factor(self, norm: float) -> float:
+        training = self.plan.program.training
+        limit = training.clip if training else None
+        return 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
+
+    def _stepped(self, params: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Any],
+                 factor: float) -> dict[int, list[Tensor]]:
+        self.step += 1
+        settings, found = self.settings(), {}
+        for value, xs in params.items():
+            kind, arguments = settings[value]
+            given = gradients[value] if not isinstance(gradients[value], Tensor) else [gradients[value]]
+            found[value] = [
+                RULES[kind](x, g * factor, self.memory.setdefault((value, rank), {}), self.step, arguments)
+                for rank, (x, g) in enumerate(zip(xs, given, strict=True))
+            ]
+        return found
+
+
+def _norm_square(kept: Storage, parts: Sequence[Tensor]) -> float:
+    """The square of a parameter's gradient's norm, each element counted once: from the ranks that are first where it is whole."""
+    cut = {*kept.plan.stored.split_axes(), *(kept.plan.zero_axes if kept.plan.zero else ())}
+    rest = [axis for axis in kept.places.rest(()) if axis not in cut]
+    first = (rank for rank, at in enumerate(kept.places.at) if all(at[axis] == 0 for axis in rest))
+    return sum(float(parts[rank].double().square().sum()) for rank in first)
