@@ -64,15 +64,13 @@ def state_lines(plan: Plan) -> str:
 
 def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
     planned = plan.params.get(value.id, ParamPlan(value.id, identical(len(value.type.dims)), ()))
-    arguments = [*_stored(plan, value, planned.stored)]
-    groups.note(planned.reduce_axes, planned.stored.mesh)
-    groups.note(planned.zero_axes, planned.stored.mesh)
+    arguments = _stored(plan, value, planned.stored)
+    groups.note([a for a in planned.reduce_axes if not planned.zero or a not in planned.zero_axes], planned.stored.mesh)
+    groups.note(planned.zero_axes if planned.zero else (), planned.stored.mesh)
     if planned.reduce_axes:
         arguments.append(f"reduce={literal(planned.reduce_axes)}")
     if planned.zero:
         arguments.append(f"zero={planned.zero}, zero_axes={literal(planned.zero_axes)}")
-    for axes in planned.stored.dims:
-        groups.note(axes, planned.stored.mesh)
     return call_text("rt.Parameter", arguments, 1)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardlang.graph.graph import Graph, Kind, Value
@@ -67,6 +67,10 @@ class Taken:
             name = f"{wanted}_{count}"
         self.names.add(name)
         return name
+
+    def first(self, wanted: Sequence[str]) -> str:
+        """The first of the names that is free, else the last with a number."""
+        return self.claim(next((name for name in wanted if name not in self.names), wanted[-1]))
 
 
 def attribute(base: str, path: str) -> str:
@@ -137,12 +141,13 @@ def _value_forms(plan: Plan, value: Value, name: str, tree: list[Conversion], ta
         forms[value.id, -1] = taken.claim(name)
     else:
         forms[value.id, main] = taken.claim(name)
-        forms[value.id, -1] = taken.claim(f"{name}_{_reason(plan, value, produced)}")
+        forms[value.id, -1] = taken.first([f"{name}_{reason}" for reason in _reasons(plan, value, produced)])
     for conversion in tree:
         if conversion.move.kind is MoveKind.VIEW:
             forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
         elif (value.id, conversion.id) not in forms:
-            forms[value.id, conversion.id] = taken.claim(f"{name}_{_reason(plan, value, conversion.to)}")
+            wanted = [f"{name}_{reason}" for reason in _reasons(plan, value, conversion.to)]
+            forms[value.id, conversion.id] = taken.first(wanted)
     return forms
 
 
@@ -167,15 +172,16 @@ def _main_form(plan: Plan, value: Value, tree: list[Conversion]) -> int:
     return ends.pop() if len(ends) == 1 else -1
 
 
-def _reason(plan: Plan, value: Value, layout: Layout) -> str:
-    """Why a form exists, from its layout: `pending`, `whole`, or the names of the dims that are cut."""
+def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
+    """Why a form exists, from its layout: `pending`, `whole`, or the names of the cut dims; then with the axes."""
+    cut = [(identifier(t[0].name if t else "1"), a) for t, a in zip(value.type.dims, layout.dims, strict=True) if a]
     if layout.pending:
-        return "pending"
-    dims = zip(value.type.dims, layout.dims, strict=True)
-    cut = [identifier(term[0].name if term else "1") for term, axes in dims if axes]
+        return ["pending", "_".join(["pending", *layout.pending])]
     if cut:
-        return "_".join(cut)
-    return "shared" if layout.replicated and not _was_cut(plan, value) else "whole"
+        by_axes = [part for name, axes in cut for part in (name, *axes)]
+        return ["_".join(name for name, _ in cut), "_".join(by_axes)]
+    word = "shared" if layout.replicated and not _was_cut(plan, value) else "whole"
+    return [word, "_".join([word, *layout.replicated])]
 
 
 def _was_cut(plan: Plan, value: Value) -> bool:

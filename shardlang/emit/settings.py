@@ -17,8 +17,8 @@ def program_text(plan: Plan, training: Training, groups: Groups, evaluation: Eva
     loss_pending = left_pending(plan, loss)
     metrics = {name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}
     totals = {a.name: a.left_pending for a in evaluation.accumulators.values()} if evaluation else {}
-    for axes in (loss_pending, *metrics.values(), *totals.values()):
-        groups.note(axes)
+    for pending in ([loss_pending, *metrics.values()], totals.values()):
+        groups.note_all(pending)
     data = _source_text(plan, training.data)
     evaluated = _source_text(plan, training.eval) if training.eval is not None and evaluation is not None else ""
     name = literal(file_text(plan.program.source, plan.program.source))

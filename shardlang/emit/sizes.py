@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardlang.emit.lines import literal
@@ -51,6 +51,11 @@ class Groups:
         """Record a group that the program uses without naming it in its text (reductions of gradients)."""
         if axes:
             self.used.add((mesh, tuple(axes)))
+
+    def note_all(self, several: Iterable[Sequence[str]]) -> None:
+        """Record the group over all axes of `several`, in the mesh's order: the runtime sums such numbers at once."""
+        axes = {axis for some in several for axis in some}
+        self.note([axis.name for axis in self.meshes[0].axes if axis.name in axes])
 
     def listed(self, mesh: int) -> list[tuple[str, ...]]:
         """Axes tuples used on one mesh, fewer axes first, then in the mesh's order."""
