@@ -1,0 +1,127 @@
+"""The graph while it grows: values and operators as drafts, named when their statement ends.
+
+Frozen graph values are made from the drafts by `finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardlang.graph.graph import Init, Kind
+from shardlang.ops.declaration import Operator
+from shardlang.ops.rule import FactorRule
+from shardlang.source import Span
+from shardlang.types.dim import TensorType
+
+
+@dataclass(slots=True, eq=False)
+class ValueDraft:
+    kind: Kind
+    path: str
+    name: str
+    type: TensorType
+    span: Span
+    statement: int = 1
+    init: Init | None = None
+    constant: float | int | None = None
+    bound: int | None = None
+    producer: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class OpDraft:
+    operator: Operator
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    attrs: Mapping[str, Any]
+    rule: FactorRule
+    span: Span
+    path: str = ""
+    call: int = 0
+
+
+@dataclass
+class Builder:
+    """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in a full memory."""
+
+    values: list[ValueDraft] = field(default_factory=list)
+    ops: list[OpDraft] = field(default_factory=list)
+    addresses: dict[str, list[int]] = field(default_factory=dict)
+    declared: dict[str, None] = field(default_factory=dict)
+    constants: dict[tuple[float | int, str], int] = field(default_factory=dict)
+    dims: dict[str, Any] = field(default_factory=dict)
+    full: bool = False
+    operators_limit: int = 1_000_000
+
+    def add(self, draft: ValueDraft) -> int:
+        self.values.append(draft)
+        return len(self.values) - 1
+
+    def named(self, draft: ValueDraft) -> int:
+        """Add a value that has its path already (a parameter, a state, a field)."""
+        id = self.add(draft)
+        self.address(draft.path, id)
+        return id
+
+    def parameter(self, kind: Kind, path: str, name: str, type: TensorType, init: Init, span: Span) -> int:
+        """Add a parameter or a state."""
+        return self.named(ValueDraft(kind, path, name, type, span, init=init))
+
+    def field(self, path: str, name: str, type: TensorType, bound: int | None, span: Span) -> int:
+        """Add a field of the data source."""
+        return self.named(ValueDraft(Kind.DATA, path, name, type, span, bound=bound))
+
+    def address(self, path: str, id: int) -> None:
+        self.addresses.setdefault(path, []).append(id)
+        self.declared[path] = None
+
+    def constant(self, number: float | int, dtype: str, span: Span) -> int:
+        """The value of a static number; equal numbers are one value."""
+        key = (number, dtype)
+        if key not in self.constants:
+            path = f"constant:{len(self.constants)}"
+            draft = ValueDraft(Kind.CONSTANT, path, "constant", TensorType(dtype, ()), span, constant=number)
+            self.constants[key] = self.add(draft)
+        return self.constants[key]
+
+    def operate(
+        self, operator: Operator, operands: tuple[int, ...], types: tuple[TensorType, ...],
+        attrs: Mapping[str, Any], rule: FactorRule, span: Span,
+    ) -> int:
+        """Add an operator; gives the id of its op draft."""
+        first = len(self.values)
+        results = tuple(range(first, first + len(types)))
+        at = len(self.ops)
+        for type in types:
+            self.values.append(ValueDraft(Kind.RESULT, "", "", type, span, producer=at))
+        self.ops.append(OpDraft(operator, operands, results, attrs, rule, span))
+        return at
+
+    def close(self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int) -> None:
+        """Name what `ops` (the operators of one statement, without those of layers it calls) computed.
+
+        The statement's own value gets the statement's path, values on the way `path:1`, `path:2`; later calls of the
+        same layer add `#call`, which no user can write. `result`: the value that the statement names, or -1.
+        """
+        path = f"{prefix}.{address}" if prefix else address
+        suffix = f"#{call}" if call else ""
+        step = 0
+        for at in ops:
+            op = self.ops[at]
+            op.call = call
+            if result in op.results:
+                op.path = path
+            else:
+                step += 1
+                op.path = f"{path}:{step}"
+            for index, id in enumerate(op.results):
+                value = self.values[id]
+                value.path = op.path + (f":{index}" if index else "") + suffix
+                value.name = name
+                value.statement = len(ops)
+        if result >= 0:
+            self.address(path, result)
+        else:
+            self.declared[path] = None

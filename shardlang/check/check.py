@@ -1,0 +1,88 @@
+"""A parsed file -> a checked program: names, dims, types and static values settled, `train` turned into a graph.
+
+The order of checking on one page. No torch, no files: imports come through the loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardlang.check.context import Context, Frame, Loader
+from shardlang.check.expressions import evaluate
+from shardlang.check.finish import finish, report_unused
+from shardlang.check.generic import check_generically
+from shardlang.check.overrides import Overrides, read_overrides
+from shardlang.check.program import Program
+from shardlang.check.scope import FileScope, Library
+from shardlang.check.statics import plain
+from shardlang.check.train import check_train
+from shardlang.check.values import UNKNOWN, DimValue
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.syntax import ast
+
+
+def check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None) -> Program | None:
+    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`."""
+    context = Context(sink, evaluator=evaluate)
+    given = read_overrides(file, overrides or {}, sink)
+    library = Library(context, load, given.dims)
+    scope = library.open(file)
+    _file_dims(scope, context)
+    train = _single(file, ast.Train, "train", context)
+    found = check_train(train, Frame(context, scope, "train"), given) if train is not None else None
+    check_generically(library, context)
+    if train is None and not sink.failed:
+        report_unused(context, {})
+    _strategy_names(file, context)
+    axes = _axes(given, Frame(context, scope))
+    if sink.failed or (train is not None and found is None):
+        return None
+    graph, training = found if found is not None else (finish(context, None, {}, None), None)
+    hardware = {i.name.text: i for i in file.items if isinstance(i, ast.Hardware)}
+    strategies = tuple(i for i in file.items if isinstance(i, ast.Strategy))
+    return Program(file.source, tuple(library.sources), graph, training, strategies, hardware, axes, _statics(scope))
+
+
+def _file_dims(scope: FileScope, context: Context) -> None:
+    """Dims of the file, by which strategies may call them."""
+    for name, value in scope.names.items():
+        if isinstance(value, DimValue):
+            context.build.dims[name] = value.term
+
+
+def _single(file: ast.File, kind: type, noun: str, context: Context) -> Any:
+    items = [i for i in file.items if isinstance(i, kind)]
+    if len(items) > 1:
+        context.sink.report("SH201", f"`{noun}` is declared twice", items[1].span, "again here",
+                            labels=[(items[0].span, "first here")], help="a file trains one model")
+    return items[0] if items else None
+
+
+def _strategy_names(file: ast.File, context: Context) -> None:
+    seen: dict[str, ast.Strategy] = {}
+    for item in file.items:
+        if isinstance(item, ast.Strategy):
+            before = seen.setdefault(item.name.text, item)
+            if before is not item:
+                context.sink.report("SH201", f"strategy `{item.name.text}` is declared twice", item.name.span, "again here",
+                                    labels=[(before.name.span, "first here")], help="give one of them another name")
+
+
+def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:
+    """Sizes of mesh axes that are set from outside."""
+    from shardlang.check.statics import size
+
+    found: dict[str, dict[str, int]] = {}
+    for strategy, axes in given.axes.items():
+        for axis, node in axes.items():
+            length = size(frame.evaluate(node), node.span, frame.context.sink, f"axis `{axis}`")
+            if length is not None:
+                found.setdefault(strategy, {})[axis] = length
+    return found
+
+
+def _statics(scope: FileScope) -> dict[str, int | float]:
+    """File-level dims as numbers, for expressions in strategies."""
+    values = {name: plain(value) for name, value in scope.names.items() if isinstance(value, DimValue)}
+    return {name: value for name, value in values.items() if value is not UNKNOWN}

@@ -1,0 +1,113 @@
+"""What all parts of one check share: the sink, dims, the growing graph, and what has been used.
+
+Also the frame an expression is evaluated in. Looks names up; evaluating and reporting are left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shardlang.check.build import Builder
+from shardlang.check.dims import Unifier
+from shardlang.check.values import UNKNOWN, Instance
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source, Span
+from shardlang.syntax import ast
+from shardlang.types.dim import Term
+
+if TYPE_CHECKING:
+    from shardlang.check.scope import FileScope
+
+Loader = Callable[[str, str, bool], Source | None]
+
+
+@dataclass
+class Context:
+    """`dtype`: the floating type of `[d1, d2]`. `used`: identities of the declarations that something uses.
+
+    `stack`: the functions being called; `models`: the models being instantiated; both for recursion. `memo`: what operators inferred before.
+    `parameters`: (value id, instance path) of all params. `generic`: checking a model without values for its formals.
+    """
+
+    sink: Sink
+    dtype: str = "f32"
+    dims: Unifier = field(default_factory=Unifier)
+    build: Builder = field(default_factory=Builder)
+    used: set[int] = field(default_factory=set)
+    candidates: dict[int, tuple[str, str, Span]] = field(default_factory=dict)
+    stack: list[tuple[str, Span]] = field(default_factory=list)
+    models: list[int] = field(default_factory=list)
+    instantiated: set[int] = field(default_factory=set)
+    memo: dict[object, Any] = field(default_factory=dict)
+    layers: int = 0
+    headless: set[int] = field(default_factory=set)
+    overrides: Mapping[str, ast.Expr] = field(default_factory=dict)
+    evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
+
+
+@dataclass
+class Frame:
+    """Where an expression stands. `names` bind first, then the instance's, then the file's.
+
+    `prefix`: the path of the layer (values are named below it); `call`: the number of its call. `ops`: operators of the
+    statement being evaluated. `ellipsis`: what `...` stands for in this call, None where it stands for nothing.
+    `inline`: a function's frame, whose operators belong to the caller's statement.
+    """
+
+    context: Context
+    file: FileScope
+    prefix: str = ""
+    call: int = 0
+    instance: Instance | None = None
+    names: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    nodes: dict[str, object] = field(default_factory=dict)
+    ops: list[int] = field(default_factory=list)
+    ellipsis: tuple[Term, ...] | None = None
+    inline: bool = False
+
+    def evaluate(self, node: ast.Expr) -> Any:
+        """The value of an expression here."""
+        return self.context.evaluator(node, self)
+
+    def leaf(self) -> str:
+        """What to call the value that the layer returns, where the program gives it no name."""
+        return self.prefix.rpartition(".")[2].partition("[")[0] or "output"
+
+    def find(self, name: str) -> Any:
+        """The value of a name, or None where there is none. Marks its declaration as used."""
+        if name in self.names:
+            node = self.nodes.get(name)
+            if node is not None:
+                self.context.used.add(id(node))
+            return self.names[name]
+        instance = self.instance
+        if instance is not None and name in instance.names:
+            node = instance.nodes.get(name)
+            if node is not None:
+                self.context.used.add(id(node))
+            return instance.names[name]
+        return self.file.find(name)
+
+    def visible(self) -> list[str]:
+        """All names that `find` would find."""
+        inner = list(self.instance.names) if self.instance else []
+        return [*self.names, *inner, *self.file.visible()]
+
+    def bind(self, name: str, value: Any, span: Span, node: object | None = None) -> bool:
+        """Bind a name once; False where it is bound already (in this call or model)."""
+        before = self.places.get(name) or (self.instance.places.get(name) if self.instance else None)
+        if before is not None:
+            self.context.sink.report(
+                "SH201", f"`{name}` is bound twice", span, "again here", labels=[(before, "first here")],
+                help="a name is bound once; give one of them another name",
+            )
+            self.names.setdefault(name, UNKNOWN)
+            return False
+        self.names[name] = value
+        self.places[name] = span
+        if node is not None:
+            self.nodes[name] = node
+        return True

@@ -1,0 +1,113 @@
+"""Identity of dims while a program is checked: literal dims that unify, and dims of a model seen from its caller.
+
+Turns terms into resolved terms (literals replaced by what they have become), outward terms (one call further out) and
+canonical terms (the dims of the whole program). Reports nothing; callers say what two different dims mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardlang.types.dim import Dim, TensorType, Term, term_size
+
+
+@dataclass
+class Unifier:
+    """`become`: a unified literal -> its term. `outer`: a dim local to a model or call -> the term it was given.
+
+    A dim in neither map stands for itself. Every chain ends, because a dim is only ever mapped to older or outer dims.
+    """
+
+    become: dict[Dim, Term] = field(default_factory=dict)
+    outer: dict[Dim, Term] = field(default_factory=dict)
+    _canonical: dict[Dim, Term] = field(default_factory=dict)
+
+    def local(self, name: str, term: Term) -> Dim:
+        """A new dim of a model or call that is `term` outside."""
+        dim = Dim(name, term_size(term))
+        self.outer[dim] = term
+        return dim
+
+    def fresh(self, name: str, size: int | None) -> Term:
+        """A new literal dim as a term; 1 is no dim at all."""
+        return () if size == 1 and not name else (Dim(name or str(size), size, None, True),)
+
+    def resolve(self, term: Term) -> Term:
+        """The term with unified literals replaced, in the same model's dims."""
+        become = self.become
+        for dim in term:
+            if dim in become:
+                return tuple(d for part in term for d in self._settled(part))
+        return term
+
+    def _settled(self, dim: Dim) -> Term:
+        into = self.become.get(dim)
+        return (dim,) if into is None else self.resolve(into)
+
+    def outward(self, term: Term) -> Term:
+        """The term in the caller's dims.
+
+        A literal that has become nothing here gets a literal of the caller's own: what the caller unifies that with is
+        in the caller's dims, and must not show up inside.
+        """
+        found: list[Dim] = []
+        for dim in self.resolve(term):
+            outside = self.outer.get(dim)
+            if outside is None:
+                outside = (dim,)
+                if dim.literal:
+                    outside = self.outer[dim] = (Dim(dim.name, dim.size, dim.span, True),)
+            found.extend(outside)
+        return self.resolve(tuple(found))
+
+    def outward_type(self, type: TensorType) -> TensorType:
+        return TensorType(type.dtype, tuple(self.outward(t) for t in type.dims))
+
+    def resolve_type(self, type: TensorType) -> TensorType:
+        if not self.become:
+            return type
+        return TensorType(type.dtype, tuple(self.resolve(t) for t in type.dims))
+
+    def canonical(self, term: Term) -> Term:
+        """The term in the dims of the whole program. Only for when checking is done: the answers are kept."""
+        if len(term) == 1:
+            return self._root(term[0])
+        return tuple(d for part in term for d in self._root(part))
+
+    def _root(self, dim: Dim) -> Term:
+        known = self._canonical.get(dim)
+        if known is None:
+            further = self.become.get(dim)
+            if further is None:
+                further = self.outer.get(dim)
+            known = (dim,) if further is None else self.canonical(further)
+            self._canonical[dim] = known
+        return known
+
+    def same(self, a: Term, b: Term) -> bool:
+        """Whether two terms are one. A literal unifies with a term of its size; nothing changes where the answer is no."""
+        a, b = self.resolve(a), self.resolve(b)
+        if a == b:
+            return True
+        if self._may_become(a, b):
+            return self._unify(a[0], b)
+        if self._may_become(b, a):
+            return self._unify(b[0], a)
+        if len(a) != len(b) or len(a) < 2:
+            return False
+        if not all(x is y or self._may_become((x,), (y,)) or self._may_become((y,), (x,)) for x, y in zip(a, b, strict=True)):
+            return False
+        return all(self.same((x,), (y,)) for x, y in zip(a, b, strict=True))
+
+    def _may_become(self, literal: Term, term: Term) -> bool:
+        if len(literal) != 1 or not literal[0].literal or literal[0] in term:
+            return False
+        size, other = literal[0].size, term_size(term)
+        return size is None or other is None or size == other
+
+    def _unify(self, literal: Dim, term: Term) -> bool:
+        given = self.outer.get(literal)
+        if given is not None and not self.same(given, self.outward(term)):
+            return False
+        self.become[literal] = term
+        return True

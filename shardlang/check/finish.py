@@ -1,0 +1,124 @@
+"""The grown graph becomes a frozen one: canonical dims, gradient flags, what only metrics need.
+
+Turns drafts into values and operators; reports declarations that nothing uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardlang.check.context import Context
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.types.dim import Dim, TensorType, Term
+
+_HINTS = {
+    "value": "use it, or delete the statement",
+    "layer": "call it in `forward`, or delete it",
+    "parameter": "use it in `forward`, or delete it",
+    "state": "use it in `forward`, or delete it",
+    "dim": "use it in a type, or delete it",
+    "formal": "use it, or delete it",
+    "argument": "use it, or delete it",
+    "field": "use it in the model or the loss, or delete it",
+}
+_NOUNS = {"formal": "formal", "argument": "argument", "value": "value", "layer": "layer", "parameter": "parameter",
+          "state": "state", "dim": "dim", "field": "field"}
+
+
+def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str, ...]]]) -> None:
+    """What is declared and never used. `settings`: values of `train` that may be meant as a setting -> nearest names."""
+    for key, (kind, name, span) in context.candidates.items():
+        if key in context.used:
+            continue
+        help = _HINTS[kind]
+        if key in settings:
+            close = nearest(name, settings[key][1])
+            help = f"did you mean the setting `{close}`?" if close else help
+        context.sink.report("SH223", f"{_NOUNS[kind]} `{name}` is never used", span, "declared here", help=help)
+
+
+def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None) -> Graph:
+    """The frozen graph. Values and operators keep their numbers, which are in topological order."""
+    build = context.build
+    types = _Types(context)
+    gradient = _gradients(context, loss)
+    values = tuple(
+        Value(i, v.kind, v.path, v.name, types.canonical(v.type), gradient[i], v.span, v.statement, v.init, v.constant,
+              v.bound)
+        for i, v in enumerate(build.values)
+    )
+    needed = _ancestors(context, loss)
+    ops = tuple(
+        Op(i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path, o.call,
+           "loss" if loss is None or i in needed else "metric")
+        for i, o in enumerate(build.ops)
+    )
+    ids = {kind: tuple(v.id for v in values if v.kind is kind) for kind in Kind}
+    found = batch if batch is None else context.dims.canonical((batch,))
+    return Graph(
+        values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
+        {path: tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
+        tuple(build.declared),
+        _dims(context),
+        found[0] if found else None,
+        {v: o.id for o in ops for v in o.results},
+    )
+
+
+class _Types:
+    """Types in canonical dims, each worked out once."""
+
+    def __init__(self, context: Context) -> None:
+        self.dims = context.dims
+        self.known: dict[TensorType, TensorType] = {}
+        self.shared: dict[TensorType, TensorType] = {}
+
+    def canonical(self, type: TensorType) -> TensorType:
+        found = self.known.get(type)
+        if found is None:
+            made = TensorType(type.dtype, tuple(self.dims.canonical(t) for t in type.dims))
+            found = self.known[type] = self.shared.setdefault(made, made)
+        return found
+
+
+def _gradients(context: Context, loss: int | None) -> list[bool]:
+    """Per value: floating, depends on a parameter through differentiable operators, and the loss depends on it so."""
+    values, ops = context.build.values, context.build.ops
+    trained = [v.kind is Kind.PARAM for v in values]
+    for op in ops:
+        if op.operator.differentiable and any(trained[o] for o in op.operands if o >= 0):
+            for r in op.results:
+                trained[r] = values[r].type.floating
+    wanted = [False] * len(values)
+    if loss is not None:
+        wanted[loss] = True
+    for op in reversed(ops):
+        if op.operator.differentiable and any(wanted[r] for r in op.results):
+            for o in op.operands:
+                if o >= 0:
+                    wanted[o] = True
+    return [a and b for a, b in zip(trained, wanted, strict=True)]
+
+
+def _ancestors(context: Context, loss: int | None) -> set[int]:
+    """The operators that the loss needs."""
+    values, ops = context.build.values, context.build.ops
+    needed: set[int] = set()
+    waiting = [] if loss is None else [loss]
+    while waiting:
+        producer = values[waiting.pop()].producer
+        if producer >= 0 and producer not in needed:
+            needed.add(producer)
+            waiting.extend(o for o in ops[producer].operands if o >= 0)
+    return needed
+
+
+def _dims(context: Context) -> dict[str, tuple[Dim, ...]]:
+    """Names that a strategy may use: `register_dim`'s, and the dims that values have, by their own names."""
+    found: dict[str, Term] = {}
+    for name, term in context.build.dims.items():
+        canonical = context.dims.canonical(term)
+        if canonical:
+            found[name] = canonical
+    return found

@@ -1,0 +1,153 @@
+"""Calls of layers and functions: a body evaluated in a frame of its own, its statements named, its result handed out.
+
+Types cross the border in `boundary`. Declaring layers is left to `instantiate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlang.check.arguments import missing_argument, unknown_argument
+from shardlang.check.boundary import bind_tensor, check_result
+from shardlang.check.context import Frame
+from shardlang.check.formals import bind_static
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, describe
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+Given = tuple[Any, Span]
+# Functions call functions so deep and no deeper: recursion has no end, because conditions are static.
+_DEPTH = 64
+
+
+def call_layer(layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame) -> Any:
+    """What a layer's forward gives, in the caller's dims."""
+    forward = layer.forward
+    if forward is None:  # reported where the model is declared
+        return UNKNOWN
+    context = frame.context
+    inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer)
+    layer.calls += 1
+    name = layer.path or layer.decl.node.name.text
+    if not _bind(forward.formals, values, keywords, name, span, frame, inner):
+        _skip(forward.body, inner)
+        layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
+        return UNKNOWN
+    result = _run(forward.body, inner, inner.leaf())
+    layer.results, layer.result_nodes = inner.names, inner.nodes
+    return _hand_out(result, forward.result, forward.span, inner)
+
+
+def call_function(
+    function: FunctionDecl, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+) -> Any:
+    """What a function gives; its operators belong to the statement that calls it."""
+    node, context = function.node, frame.context
+    if len(context.stack) >= _DEPTH:
+        context.sink.report("SH206", f"`{node.name.text}` calls itself without end", span, "this call",
+                            help="a function has no way to stop: write the steps out")
+        return UNKNOWN
+    inner = Frame(context, function.file, frame.prefix, frame.call, ops=frame.ops, inline=True)
+    if not _bind(node.formals, values, keywords, node.name.text, span, frame, inner):
+        return UNKNOWN
+    context.stack.append((node.name.text, span))
+    context.instantiated.add(id(node))
+    result = _run(node.body, inner, "")
+    context.stack.pop()
+    return _hand_out(result, node.result, node.span, inner)
+
+
+def _bind(
+    formals: Sequence[ast.Formal], values: Sequence[Given], keywords: Sequence[ast.Keyword], callee: str, span: Span,
+    frame: Frame, inner: Frame,
+) -> bool:
+    """Bind the formals of a call. False where the call cannot be made (reported, or unknown values)."""
+    sink = frame.context.sink
+    if len(values) > len(formals):
+        extra = values[len(formals)][1]
+        sink.report("SH218", f"`{callee}` takes {len(formals)} argument{'s' * (len(formals) != 1)}, and this is one more", extra, "one too many")
+        return False
+    given: dict[str, Given] = {f.name.text: v for f, v in zip(formals, values, strict=False)}
+    known = {f.name.text for f in formals}
+    for keyword in keywords:
+        if keyword.name.text not in known:
+            unknown_argument(callee, keyword.name, known, frame)
+            return False
+        if keyword.name.text in given:
+            sink.report("SH219", f"`{callee}` gets `{keyword.name.text}` twice", keyword.name.span, "again here")
+            return False
+        given[keyword.name.text] = (frame.evaluate(keyword.value), keyword.value.span)
+    sound = True
+    for formal in formals:
+        sound = _bind_one(formal, given.get(formal.name.text), callee, span, frame, inner) and sound
+    return sound
+
+
+def _bind_one(formal: ast.Formal, given: Given | None, callee: str, span: Span, frame: Frame, inner: Frame) -> bool:
+    name = formal.name.text
+    if given is None and formal.default is not None:
+        given = (inner.evaluate(formal.default), formal.default.span)
+    if given is None:
+        missing_argument(callee, name, span, frame)
+        return False
+    value, at = given
+    if not isinstance(formal.kind, ast.TensorType):
+        static = bind_static(formal, value, at, inner)
+        inner.bind(name, static, formal.name.span, formal)
+        return static is not UNKNOWN
+    if value is UNKNOWN:
+        return False
+    if not isinstance(value, Tensor):
+        frame.context.sink.report("SH210", f"`{name}` of `{callee}` must be a tensor, and this is {describe(value)}", at, describe(value))
+        return False
+    tensor = bind_tensor(formal, value, at, callee, inner)
+    if tensor is None:
+        return False
+    frame.context.candidates.setdefault(id(formal), ("argument", name, formal.name.span))
+    return inner.bind(name, tensor, formal.name.span, formal)
+
+
+def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> Any:
+    """Evaluate the statements; gives what `return` returns."""
+    result: Any = None
+    build, candidates = frame.context.build, frame.context.candidates
+    for statement in body:
+        if not frame.inline:
+            frame.ops = []
+        value = frame.evaluate(statement.value)
+        made = value.id if isinstance(value, Tensor) else -1
+        if isinstance(statement, ast.Return):
+            if not frame.inline:
+                build.close(frame.ops, made, frame.prefix, "return", leaf, frame.call)
+            result = value
+            break
+        name = statement.name.text
+        if not frame.inline and (frame.ops or made >= 0 or value is UNKNOWN):
+            build.close(frame.ops, made, frame.prefix, name, name, frame.call)
+        if id(statement) not in candidates:
+            candidates[id(statement)] = ("value", name, statement.name.span)
+        frame.bind(name, value, statement.name.span, statement)
+    return result
+
+
+def _skip(body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
+    """A body that is not run declares its names all the same, so that selectors of them are not reported too."""
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            frame.context.build.close([], -1, frame.prefix, statement.name.text, "", frame.call)
+
+
+def _hand_out(result: Any, written: ast.TensorType | None, span: Span, inner: Frame) -> Any:
+    """The result in the caller's dims, held against the declared type."""
+    context = inner.context
+    if result is None:
+        context.sink.report("SH207", "a body returns nothing", span, "no `return`", help="end it with `return VALUE`")
+        return UNKNOWN
+    if not isinstance(result, Tensor):
+        if result is not UNKNOWN:
+            context.sink.report("SH210", f"a body must return a tensor, and this is {describe(result)}", span, describe(result))
+        return UNKNOWN
+    if written is not None and not check_result(result, written, inner):
+        return UNKNOWN
+    return Tensor(result.id, context.dims.outward_type(result.type), result.name)

@@ -1,0 +1,169 @@
+"""`optimizer = adamw(...)` and `optimizer at SELECTOR = ...` -> one optimizer for each parameter.
+
+The most specific selector decides; what it leaves unset it takes from the general setting of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardlang.check.arguments import number, unknown_argument
+from shardlang.check.context import Frame
+from shardlang.check.program import OptimizerSetting
+from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity
+from shardlang.check.values import UNKNOWN, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+# Kinds, their arguments and defaults: torch's, but that `lr` must be given. None: no default.
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "sgd": {"lr": None, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
+    "adam": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
+    "adamw": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+}
+ABSENT = ("ftrl", "lazy_adam", "adagrad")
+Given = tuple[str, dict[str, Any]]
+
+
+def read_optimizers(settings: Sequence[ast.Setting], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
+    """The optimizers, each with its parameters; incomplete after a report."""
+    read = [(setting, _read(setting, frame)) for setting in settings]
+    if any(given is None for _, given in read):
+        return ()
+    general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
+    complete: list[tuple[ast.Setting, Given]] = []
+    for setting, given in read:
+        assert given is not None
+        arguments = _complete(setting, given, general, frame)
+        if arguments is not None:
+            complete.append((setting, (given[0], arguments)))
+    if len(complete) < len(read):
+        return ()
+    return _assign(complete, graph, frame)
+
+
+def _read(setting: ast.Setting, frame: Frame) -> Given | None:
+    """Kind and the arguments that are given; None after a report."""
+    sink, call = frame.context.sink, setting.value
+    if not isinstance(call, ast.Call) or not isinstance(call.callee, ast.Name):
+        sink.report("SH236", "`optimizer` is an optimizer with its arguments", call.span, "here",
+                    help="write `optimizer = adamw(lr = 3e-4)`, say")
+        return None
+    kind = call.callee.text
+    if kind in ABSENT:
+        sink.report("SH400", f"the optimizer `{kind}` is not there yet", call.callee.span, "in no version so far")
+        return None
+    if kind not in KINDS:
+        close = nearest(kind, [*KINDS, *ABSENT])
+        sink.report("SH236", f"there is no optimizer `{kind}`", call.callee.span, "unknown optimizer",
+                    help=f"did you mean `{close}`?" if close else f"the optimizers are {', '.join(KINDS)}")
+        return None
+    if call.args:
+        sink.report("SH218", f"`{kind}` takes its arguments by name", call.args[0].span, "without a name",
+                    help=f"write `{kind}(lr = {call.args[0].span.text})`")
+        return None
+    arguments: dict[str, Any] = {}
+    for keyword in call.keywords:
+        value = _argument(kind, keyword, frame)
+        if value is UNKNOWN:
+            return None
+        arguments[keyword.name.text] = value
+    return kind, arguments
+
+
+def _argument(kind: str, keyword: ast.Keyword, frame: Frame) -> Any:
+    sink, name = frame.context.sink, keyword.name.text
+    if name not in KINDS[kind]:
+        unknown_argument(kind, keyword.name, set(KINDS[kind]), frame)
+        return UNKNOWN
+    value, span = frame.evaluate(keyword.value), keyword.value.span
+    if value is UNKNOWN:
+        return value
+    default = KINDS[kind][name]
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        sink.report("SH210", f"`{name}` must be true or false, and this is {describe(value)}", span, describe(value))
+        return UNKNOWN
+    if isinstance(default, tuple):
+        if not isinstance(value, tuple) or len(value) != len(default):
+            sink.report("SH210", f"`{name}` must be {len(default)} numbers", span, describe(value), help=f"write `{name} = (0.9, 0.999)`")
+            return UNKNOWN
+        found = tuple(_in_range(name, number(v, span, frame, f"`{name}`", True), span, frame) for v in value)
+        return UNKNOWN if UNKNOWN in found else found
+    return _in_range(name, number(value, span, frame, f"`{name}`", True), span, frame)
+
+
+def _in_range(name: str, value: Any, span: Span, frame: Frame) -> Any:
+    """A number that an optimizer can use: none below 0, and betas below 1."""
+    if value is UNKNOWN:
+        return value
+    most = 1.0 if name == "betas" else float("inf")
+    if 0.0 <= value < most:
+        return value
+    wanted = "at least 0 and below 1" if name == "betas" else "at least 0"
+    frame.context.sink.report("SH237", f"`{name}` must be {wanted}, and this is {value:g}", span, f"{value:g}")
+    return UNKNOWN
+
+
+def _complete(setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame) -> dict[str, Any] | None:
+    kind, arguments = given
+    found = {**KINDS[kind], **(general.get(kind, {}) if setting.at else {}), **arguments}
+    if found["lr"] is None:
+        frame.context.sink.report("SH221", f"`{kind}` needs `lr`", setting.value.span, "`lr` is not given",
+                                  help=f"write `{kind}(lr = 0.1)`, say")
+        return None
+    if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
+        frame.context.sink.report("SH237", "`nesterov` needs a momentum and no dampening", setting.value.span,
+                                  f"momentum {found['momentum']:g}, dampening {found['dampening']:g}",
+                                  help="add `momentum = 0.9`")
+        return None
+    return found
+
+
+def _assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
+    """Each parameter goes to the most specific setting that covers it."""
+    sink = frame.context.sink
+    best: dict[int, tuple[Specificity, int]] = {}
+    for index, (setting, _) in enumerate(settings):
+        for value, rank in _covered(setting, graph, frame).items():
+            before = best.get(value)
+            if before is not None and before[0] == rank and setting.at:
+                other = settings[before[1]][0]
+                sink.report("SH238", f"two optimizers are given for `{graph.values[value].path}`", setting.span, "this one",
+                            labels=[(other.span, "and this one are equally specific")], help="narrow one of the selectors")
+            elif before is None or rank > before[0]:
+                best[value] = (rank, index)
+    _report_without(best, settings, graph, frame)
+    return tuple(
+        OptimizerSetting(kind, arguments, params, setting.span)
+        for index, (setting, (kind, arguments)) in enumerate(settings)
+        if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
+    )
+
+
+def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Specificity]:
+    """Parameters under a setting's selectors, with how specific the selector is."""
+    if not setting.at:
+        return dict.fromkeys(graph.params, EVERYWHERE)
+    found: dict[int, Specificity] = {}
+    params = set(graph.params)
+    for selector in setting.at:
+        rank = specificity(selector)
+        scope = select(graph, [selector], frame.context.sink)
+        for value in scope.values:
+            if value in params:
+                found[value] = max(rank, found.get(value, rank))
+    return found
+
+
+def _report_without(best: Mapping[int, Any], settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> None:
+    left = [graph.values[p] for p in graph.params if p not in best]
+    if left and settings:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        frame.context.sink.report("SH238", f"no optimizer is given for `{left[0].path}`{more}", settings[0][0].span, "",
+                                  labels=[(left[0].span, "declared here")],
+                                  help="add one for all: `optimizer = adamw(lr = 3e-4)`")

@@ -1,0 +1,96 @@
+"""`--set PATH=VALUE` -> what it overrides: a dim, a formal of the root model, an axis of a strategy, a setting of `train`.
+
+Turns texts into expressions by place; evaluating them is left to where the place is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
+from shardlang.source import Source
+from shardlang.syntax import ast
+from shardlang.syntax.parse import parse_expression
+
+
+@dataclass
+class Overrides:
+    """Expressions by the name they replace. `formals` may hold names that the root model lacks: it reports them."""
+
+    dims: dict[str, ast.Expr] = field(default_factory=dict)
+    formals: dict[str, ast.Expr] = field(default_factory=dict)
+    settings: dict[str, ast.Expr] = field(default_factory=dict)
+    axes: dict[str, dict[str, ast.Expr]] = field(default_factory=dict)
+
+
+def read_overrides(file: ast.File, given: Mapping[str, str], sink: Sink) -> Overrides:
+    """Sort overrides by what they name; an unknown or ambiguous path is reported."""
+    found = Overrides()
+    places = list(_places(file))
+    for path, text in given.items():
+        expression = parse_expression(Source(f"--set {path}", text), sink)
+        if expression is None:
+            continue
+        full = [p for p in places if path in (p, p.partition(".")[2])]
+        imported = path.startswith("model.") and not full
+        if len(full) > 1:
+            sink.report("SH224", f"`--set {path}` could mean {_listed(full)}", None, help=f"say which: `--set {full[0]}={text}`")
+        elif imported:
+            found.formals[path.partition(".")[2]] = expression
+        elif not full:
+            close = nearest(path, [*places, *(p.partition(".")[2] for p in places)])
+            sink.report("SH224", f"there is no `{path}` to set in {file.source.name}", None,
+                        help=f"did you mean `{_typed(close)}`?" if close else f"there are {_listed([_typed(p) for p in places])}")
+        else:
+            _put(full[0], expression, found)
+    return found
+
+
+def _typed(place: str) -> str:
+    return place.removeprefix("dim.")
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(f"`{_typed(p)}`" for p in places[:12]) + (" and more" if len(places) > 12 else "")
+
+
+def _put(place: str, expression: ast.Expr, found: Overrides) -> None:
+    kind, _, name = place.partition(".")
+    match kind:
+        case "dim":
+            found.dims[name] = expression
+        case "model":
+            found.formals[name] = expression
+        case "train":
+            found.settings[name] = expression
+        case _:
+            found.axes.setdefault(kind, {})[name] = expression
+
+
+def _places(file: ast.File) -> Iterator[str]:
+    """Everything that may be set: `dim.batch`, `model.d`, `train.seed`, `three_d.mp`."""
+    root = root_model(file)
+    for item in file.items:
+        match item:
+            case ast.DimDecl():
+                yield from (f"dim.{entry.name.text}" for entry in item.entries)
+            case ast.Model() if root == item.name.text:
+                yield from (f"model.{f.name.text}" for f in item.formals if isinstance(f.kind, ast.Name))
+            case ast.Train():
+                yield from (f"train.{name}" for name in ("epochs", "steps", "seed", "clip", "precision"))
+            case ast.Strategy():
+                meshes = [r for r in item.rules if isinstance(r, ast.Mesh)]
+                yield from (f"{item.name.text}.{a.name.text}" for m in meshes for a in m.axes)
+
+
+def root_model(file: ast.File) -> str | None:
+    """The name of the model that `train` trains."""
+    for item in file.items:
+        if isinstance(item, ast.Train):
+            for setting in item.settings:
+                value = setting.value
+                if setting.name.text == "model" and isinstance(value, ast.Call) and isinstance(value.callee, ast.Name):
+                    return value.callee.text
+    return None

@@ -1,0 +1,63 @@
+"""Members that a static `if` took out: declared for selectors and for messages, never computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardlang.check.context import Frame
+from shardlang.check.values import Instance, ModelDecl
+from shardlang.syntax import ast
+
+# Removed models may contain each other; deeper than any written one nothing is declared.
+_DEPTH = 16
+
+
+def declare_removed(members: Sequence[ast.Member], instance: Instance, frame: Frame) -> None:
+    """Remember the names of removed members, and declare their paths."""
+    for member in _flat(members):
+        if isinstance(member, (ast.Layer, ast.Tensor)):
+            instance.missing[member.name.text] = member.name.span
+        elif isinstance(member, ast.DimDecl):
+            instance.missing.update((e.name.text, e.name.span) for e in member.entries)
+    _declare(members, instance.path, frame, _DEPTH)
+
+
+def _flat(members: Sequence[ast.Member]) -> list[ast.Member]:
+    found: list[ast.Member] = []
+    for member in members:
+        if isinstance(member, ast.If):
+            found.extend(_flat(member.then))
+            found.extend(_flat(member.otherwise))
+        else:
+            found.append(member)
+    return found
+
+
+def _declare(members: Sequence[ast.Member], prefix: str, frame: Frame, depth: int) -> None:
+    declared = frame.context.build.declared
+    for member in _flat(members):
+        match member:
+            case ast.Tensor():
+                declared[_below(prefix, member.name.text)] = None
+            case ast.Layer():
+                _declare_layer(member, _below(prefix, member.name.text), frame, depth)
+            case ast.Forward():
+                for statement in member.body:
+                    if isinstance(statement, ast.Assign):
+                        declared[_below(prefix, statement.name.text)] = None
+
+
+def _declare_layer(member: ast.Layer, path: str, frame: Frame, depth: int) -> None:
+    declared = frame.context.build.declared
+    declared[path] = None
+    prefix = path if member.count is None else f"{path}[0]"
+    declared[prefix] = None
+    callee = member.value.callee if isinstance(member.value, ast.Call) else None
+    model = frame.find(callee.text) if isinstance(callee, ast.Name) else None
+    if isinstance(model, ModelDecl) and depth > 0:
+        inner = Frame(frame.context, model.file)
+        _declare(model.node.members, prefix, inner, depth - 1)
+
+
+def _below(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name

@@ -1,0 +1,101 @@
+"""Selectors of `at` -> the values they cover, and how specific they are.
+
+A path covers what stands below it. What rules then do with values is rules.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph
+from shardlang.syntax import ast
+
+Specificity = tuple[int, int, int]
+EVERYWHERE: Specificity = (-1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """values: value id -> specificity of the closest selector. named: the values that selectors name themselves."""
+
+    values: dict[int, Specificity]
+    named: dict[int, Specificity]
+
+
+def specificity(selector: ast.Selector) -> Specificity:
+    """More exact names and indexes, then fewer `**`, then fewer `*`: the greater tuple wins."""
+    exact = sum((s.name != "**" and "*" not in s.name) + isinstance(s.index, int) for s in selector.segments)
+    deep = sum(s.name == "**" for s in selector.segments)
+    stars = sum(s.name.count("*") for s in selector.segments if s.name != "**")
+    stars += sum(s.index == "*" for s in selector.segments)
+    return exact, -deep, -stars
+
+
+def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope:
+    """The values that any of `selectors` covers; reports each that matches nothing, even of the declared model."""
+    scope = Scope({}, {})
+    for selector in selectors:
+        pattern = re.compile(_pattern(selector))
+        rank, matched = specificity(selector), False
+        for path, values in graph.addresses.items():
+            found = pattern.match(path)
+            if found is None:
+                continue
+            matched = True
+            whole = found.end("own") == len(path)
+            for value in values:
+                scope.values[value] = max(rank, scope.values.get(value, rank))
+                if whole:
+                    scope.named[value] = max(rank, scope.named.get(value, rank))
+        if not matched and not any(pattern.match(path) for path in graph.declared):
+            _report_nothing(graph, selector, sink)
+    return scope
+
+
+def _pattern(selector: ast.Selector) -> str:
+    text = ""
+    for i, segment in enumerate(selector.segments):
+        if segment.name == "**":
+            text += r"(?:[^.]+\.)*" if i < len(selector.segments) - 1 else r".+"
+            continue
+        text += re.escape(segment.name).replace(r"\*", r"[^.\[]*") + _index(segment.index)
+        text += r"\." if i < len(selector.segments) - 1 else ""
+    return rf"(?P<own>{text})(?:$|[.\[:])"
+
+
+def _index(index: str | int | tuple[int, int] | None) -> str:
+    match index:
+        case None:
+            return ""
+        case "*":
+            return r"\[\d+\]"
+        case int():
+            return rf"\[{index}\]"
+        case (int(), int()):
+            return rf"\[(?:{'|'.join(map(str, range(*index)))})\]"
+        case _:
+            return re.escape(str(index))
+
+
+def _report_nothing(graph: Graph, selector: ast.Selector, sink: Sink) -> None:
+    text = selector.span.text
+    near = nearest(text, _names(graph))
+    rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
+    sink.report(
+        "SH308", f"`{text}` matches nothing of the model", selector.span, "",
+        help=f"did you mean `{near}`?" if near else rules,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _names_of(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path for path in addresses if ":" not in path)
+
+
+def _names(graph: Graph) -> list[str]:
+    return list(_names_of((*graph.addresses, *graph.declared)))

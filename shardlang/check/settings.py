@@ -1,0 +1,149 @@
+"""The settings of `train` that are plain values: how long, seed, precision, clipping, schedule, initial weights.
+
+Values, data and optimizers are read elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardlang.check.arguments import number, unknown_argument
+from shardlang.check.context import Frame
+from shardlang.check.statics import whole
+from shardlang.check.values import UNKNOWN, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+RESERVED = (
+    "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps", "seed",
+    "init", "checkpoint", "log",
+)
+# Schedules, their arguments and kinds.
+SCHEDULES: Mapping[str, Mapping[str, type]] = {
+    "constant": {}, "linear": {"warmup": int, "min": float}, "warmup_cosine": {"warmup": int, "min": float},
+}
+_PRECISIONS = ("f32", "f64")
+_ABSENT_PRECISIONS = ("bf16", "f16")
+
+
+@dataclass
+class Settings:
+    """As in `program.Training`."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    seed: int = 0
+    precision: str = "f32"
+    clip: float | None = None
+    lr_schedule: tuple[str, Mapping[str, Any]] | None = None
+    checkpoint: tuple[str, Mapping[str, Any]] | None = None
+    init: tuple[str, Mapping[str, Any]] | None = None
+    log: Mapping[str, Any] | None = None
+
+
+def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> Settings:
+    """Evaluate the plain settings and set the run's floating type; reports what is wrong and reads on."""
+    found = Settings()
+    _length(given, span, found, frame)
+    if "seed" in given:
+        value = whole(frame.evaluate(given["seed"].value), given["seed"].value.span, frame.context.sink, "`seed`")
+        found.seed = 0 if value is UNKNOWN else value
+    if "precision" in given:
+        found.precision = _precision(given["precision"].value, frame)
+        frame.context.dtype = found.precision
+    if "clip" in given:
+        found.clip = _positive(given["clip"], frame)
+    if "lr_schedule" in given:
+        found.lr_schedule = _schedule(given["lr_schedule"].value, frame)
+    if "init" in given:
+        found.init = _init(given["init"].value, frame)
+    for name in ("checkpoint", "log"):
+        if name in given:
+            frame.context.sink.report("SH400", f"the setting `{name}` is not there yet", given[name].span, "in no version so far")
+    return found
+
+
+def _length(given: Mapping[str, ast.Setting], span: Span, found: Settings, frame: Frame) -> None:
+    """Exactly one of epochs and steps."""
+    sink = frame.context.sink
+    both = [given[n] for n in ("epochs", "steps") if n in given]
+    if len(both) == 2:
+        sink.report("SH231", "`train` has both `epochs` and `steps`", both[1].span, "one too many",
+                    labels=[(both[0].span, "and this")], help="keep one of them")
+    if not both:
+        sink.report("SH231", "`train` needs `epochs` or `steps`", span, "how long?", help="add `epochs = 10`, say")
+    for setting in both:
+        value = whole(frame.evaluate(setting.value), setting.value.span, sink, f"`{setting.name.text}`")
+        if value is UNKNOWN:
+            continue
+        if value < 1:
+            sink.report("SH213", f"`{setting.name.text}` must be at least 1, and this is {value}", setting.value.span, str(value))
+            continue
+        setattr(found, setting.name.text, value)
+
+
+def _precision(node: ast.Expr, frame: Frame) -> str:
+    text = node.text if isinstance(node, ast.Name) else node.span.text
+    if text in _PRECISIONS:
+        return text
+    sink = frame.context.sink
+    if text in _ABSENT_PRECISIONS:
+        sink.report("SH400", f"the precision `{text}` is not there yet", node.span, "in no version so far")
+        return "f32"
+    close = nearest(text, (*_PRECISIONS, *_ABSENT_PRECISIONS))
+    sink.report("SH237", f"there is no precision `{text}`", node.span, "unknown",
+                help=f"did you mean `{close}`?" if close else f"it is one of {', '.join(_PRECISIONS)}")
+    return "f32"
+
+
+def _positive(setting: ast.Setting, frame: Frame) -> float | None:
+    value = number(frame.evaluate(setting.value), setting.value.span, frame, f"`{setting.name.text}`", True)
+    if value is UNKNOWN:
+        return None
+    if value <= 0:
+        frame.context.sink.report("SH237", f"`{setting.name.text}` must be above 0, and this is {value:g}", setting.value.span, f"{value:g}")
+        return None
+    return float(value)
+
+
+def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
+    sink = frame.context.sink
+    kind = node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else node.span.text
+    if kind not in SCHEDULES or not isinstance(node, ast.Call) or node.args:
+        close = nearest(kind, SCHEDULES)
+        sink.report("SH237", f"`{node.span.text}` is no schedule of the learning rate", node.span, "here",
+                    help=f"did you mean `{close}(...)`?" if close and close != kind
+                    else "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`")
+        return None
+    found: dict[str, Any] = {}
+    for keyword in node.keywords:
+        name = keyword.name.text
+        if name not in SCHEDULES[kind]:
+            unknown_argument(kind, keyword.name, set(SCHEDULES[kind]), frame)
+            return None
+        value, span = frame.evaluate(keyword.value), keyword.value.span
+        value = whole(value, span, sink, f"`{name}`") if SCHEDULES[kind][name] is int else number(value, span, frame, f"`{name}`", True)
+        if value is UNKNOWN:
+            return None
+        if value < 0:
+            sink.report("SH237", f"`{name}` must be at least 0, and this is {value:g}", span, f"{value:g}")
+            return None
+        found[name] = value
+    return kind, found
+
+
+def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
+    sink = frame.context.sink
+    call = node if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "safetensors" else None
+    if call is None or len(call.args) != 1 or call.keywords:
+        sink.report("SH237", "`init` is a file of weights", node.span, "here", help='write `init = safetensors("weights.safetensors")`')
+        return None
+    path = frame.evaluate(call.args[0])
+    if not isinstance(path, str):
+        if path is not UNKNOWN:
+            sink.report("SH210", f"a path must be a text, and this is {describe(path)}", call.args[0].span, describe(path))
+        return None
+    return "safetensors", {"path": path}

@@ -1,0 +1,219 @@
+"""`data = digits(split = "train", batch = batch)` -> a data source with its fields as values of the graph.
+
+Reading the data is the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from shardlang.check.context import Frame
+from shardlang.check.program import DataField, DataSource
+from shardlang.check.statics import plain, whole
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
+from shardlang.check.written import written_type
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Kind
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import Dim, TensorType, Term
+
+# Sources that programs name and that do not exist yet, with their fields.
+ABSENT: Mapping[str, tuple[str, ...]] = {
+    "criteo": ("ids", "values", "label"), "parallel_text": ("source", "target", "label"), "tokens": ("tokens", "label"),
+}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A source: arguments and their Python kinds, those that must be given, and (where it declares its own) its fields
+    as name -> (element type or "" for floating, sizes after the batch, exclusive bound)."""
+
+    arguments: Mapping[str, type]
+    required: tuple[str, ...]
+    fields: Mapping[str, tuple[str, tuple[int, ...], int | None]] | None
+
+
+SOURCES = {
+    "random": Known({"batches": int, "seed": int, "shuffle": bool}, ("batches",), None),
+    "digits": Known({"split": str, "shuffle": bool, "seed": int}, (),
+                    {"image": ("", (64,), None), "label": ("i64", (), 10)}),
+    "mnist": Known({"path": str, "split": str, "shuffle": bool, "seed": int}, ("path",),
+                   {"image": ("", (1, 28, 28), None), "label": ("i64", (), 10)}),
+    "numpy": Known({"path": str, "shuffle": bool, "seed": int}, ("path",), None),
+    "csv": Known({"path": str, "shuffle": bool, "seed": int, "header": bool, "delimiter": str}, ("path",), None),
+}
+
+
+def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
+    """The source and its batch dim; fields are bound in the frame. (None, None) after a report."""
+    found = _read(node, frame)
+    if found[0] is None:
+        _silence(node, frame)
+    return found
+
+
+def _silence(node: ast.Expr, frame: Frame) -> None:
+    """Fields of a source that is wrong are unknown, not missing: what uses them is no further mistake."""
+    kind = node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else ""
+    known = SOURCES.get(kind)
+    written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []
+    for name in (*written, *ABSENT.get(kind, ()), *((known.fields or ()) if known else ("image", "label"))):
+        frame.names.setdefault(name, UNKNOWN)
+
+
+def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
+    call, known = _known(node, frame)
+    if call is None or known is None:
+        return None, None
+    kind = call.callee.text if isinstance(call.callee, ast.Name) else ""
+    arguments = _arguments(call, kind, known, frame)
+    if arguments is None:
+        return None, None
+    fields, batch = _fields(call, kind, known, arguments.pop("batch", None), frame)
+    if batch is None or batch.size is None:
+        return None, None
+    return DataSource(kind, arguments, tuple(fields), batch.size, call.span), batch
+
+
+def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]:
+    sink = frame.context.sink
+    if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
+        sink.report("SH235", "`data` is a source with its arguments", node.span, "not a source",
+                    help='write `data = digits(split = "train", batch = batch)`, say')
+        return None, None
+    name = node.callee.text
+    if name in SOURCES:
+        return node, SOURCES[name]
+    if name in ABSENT:
+        sink.report("SH400", f"the data source `{name}` is not there yet", node.callee.span, "in no version so far")
+        return None, None
+    close = nearest(name, [*SOURCES, *ABSENT])
+    sink.report("SH235", f"there is no data source `{name}`", node.callee.span, "unknown source",
+                help=f"did you mean `{close}`?" if close else f"the sources are {', '.join(SOURCES)}")
+    return None, None
+
+
+def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:
+    """Evaluated arguments; positional ones are the source's path."""
+    sink = frame.context.sink
+    given: dict[str, ast.Expr] = {k.name.text: k.value for k in call.keywords}
+    positions = ["path"] if "path" in known.arguments else []
+    if len(call.args) > len(positions):
+        sink.report("SH218", f"`{kind}` takes {len(positions)} arguments without a name", call.args[-1].span, "one too many",
+                    help="name it: `batch = batch`")
+        return None
+    given.update(zip(positions, call.args, strict=False))
+    allowed: dict[str, type] = {**known.arguments, **({"batch": int} if known.fields is not None else {})}
+    missing = [n for n in (*known.required, *(("batch",) if known.fields is not None else ())) if n not in given]
+    if missing:
+        sink.report("SH221", f"`{kind}` needs `{missing[0]}`", call.span, f"`{missing[0]}` is not given",
+                    help=f"add `{missing[0]} = ...`")
+        return None
+    found: dict[str, Any] = {}
+    for name, node in given.items():
+        if name not in allowed:
+            close = nearest(name, allowed)
+            sink.report("SH220", f"`{kind}` has no argument `{name}`", node.span, "unknown argument",
+                        help=f"did you mean `{close}`?" if close else f"it takes {', '.join(sorted(allowed))}")
+            return None
+        value = frame.evaluate(node)
+        if value is UNKNOWN:
+            return None
+        found[name] = value if name == "batch" else _typed(value, allowed[name], name, node.span, frame)
+        if found[name] is UNKNOWN:
+            return None
+    return found
+
+
+def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
+    value = plain(value)
+    if isinstance(value, Fraction) and kind is int:
+        return whole(value, span, frame.context.sink, f"`{name}`")
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    wanted = {int: "a whole number", str: "a text", bool: "true or false"}[kind]
+    frame.context.sink.report("SH210", f"`{name}` must be {wanted}, and this is {describe(value)}", span, describe(value))
+    return UNKNOWN
+
+
+def _fields(
+    call: ast.Call, kind: str, known: Known, batch: Any, frame: Frame
+) -> tuple[list[DataField], Dim | None]:
+    if known.fields is None:
+        return _written_fields(call, kind, frame)
+    if call.fields:
+        frame.context.sink.report("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here",
+                                  help=f"its fields are {', '.join(f'`{n}`' for n in known.fields)}")
+        return [], None
+    term = _batch_term(batch, call.span, frame)
+    if term is None:
+        return [], None
+    made = []
+    for name, (dtype, sizes, bound) in known.fields.items():
+        dims: list[Term] = [term]
+        dims.extend(() if s == 1 else (Dim(f"train.{name}.{s}", s, call.span, True),) for s in sizes)
+        made.append(_add(name, TensorType(dtype or frame.context.dtype, tuple(dims)), bound, call.span, None, frame))
+    return made, term[0]
+
+
+def _batch_term(batch: Any, span: Span, frame: Frame) -> Term | None:
+    if isinstance(batch, DimValue):
+        return batch.term
+    length = whole(batch, span, frame.context.sink, "`batch`")
+    if length is UNKNOWN:
+        return None
+    return (Dim("batch", length, span, True),)
+
+
+def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataField], Dim | None]:
+    sink = frame.context.sink
+    if not call.fields:
+        sink.report("SH235", f"`{kind}` needs its fields", call.span, "no field is declared",
+                    help=f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`")
+        return [], None
+    made: list[DataField] = []
+    first: Dim | None = None
+    for node in call.fields:
+        type = written_type(node.type, frame, f"train.{node.name.text}")
+        if type is None:
+            return [], None
+        if not type.dims or len(type.dims[0]) != 1:
+            sink.report("SH235", f"field `{node.name.text}` needs the batch as its first dim", node.type.span, str(type))
+            return [], None
+        dim = type.dims[0][0]
+        if first is not None and dim is not first:
+            sink.report("SH235", f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ",
+                        node.type.span, str(type), help=f"begin it with `{first.name}`")
+            return [], None
+        first = dim
+        made.append(_add(node.name.text, type, _bound(node, type, frame), node.span, node, frame))
+    return made, first
+
+
+def _bound(node: ast.Field, type: TensorType, frame: Frame) -> int | None:
+    if node.bound is None:
+        return None
+    if type.floating:
+        frame.context.sink.report("SH235", f"`{node.name.text}` is {type.dtype}, and a bound is for whole numbers",
+                                  node.bound.span, "here", help=f"give it an element type: `{node.name.text}: i64[...]`")
+        return None
+    value = whole(frame.evaluate(node.bound), node.bound.span, frame.context.sink, "a bound")
+    return None if value is UNKNOWN else int(value)
+
+
+def _add(name: str, type: TensorType, bound: int | None, span: Span, node: object | None, frame: Frame) -> DataField:
+    """A field as a value of the graph, bound to its name."""
+    id = frame.context.build.field(f"train.{name}", name, type, bound, span)
+    frame.bind(name, Tensor(id, type, name), span, node)
+    if node is not None:
+        frame.context.candidates.setdefault(id_of(node), ("field", name, span))
+    return DataField(name, id)
+
+
+def id_of(node: object) -> int:
+    """What `Context.used` knows a declaration by."""
+    return id(node)

@@ -1,0 +1,160 @@
+"""Static arithmetic: exact numbers, dims as numbers, truth values. Reports what cannot be computed.
+
+Names and calls are left to `expressions`; this module only combines values.
+"""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from shardlang.check.values import UNKNOWN, DimValue, describe
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+# Above this a number is surely a slip, and powers of it would take for ever.
+LARGEST = 2**63
+
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge,
+}
+
+
+def plain(value: Any) -> Any:
+    """A dim as its size; everything else as it is."""
+    if isinstance(value, DimValue):
+        size = value.size
+        return UNKNOWN if size is None else size
+    return value
+
+
+def _tidy(value: Any) -> Any:
+    """Whole fractions as int, so that `d / heads` is exact and prints as a whole number."""
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return int(value)
+    return value
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float, Fraction)) and not isinstance(value, bool)
+
+
+def _power(a: Any, b: Any) -> Any:
+    if isinstance(b, int) and abs(b) <= 64 and abs(a) <= LARGEST and isinstance(a, (int, Fraction)):
+        return Fraction(a) ** b if a or b >= 0 else None
+    if a < 0 and not isinstance(b, int) or a == 0 and b < 0:
+        return None
+    return float(a) ** float(b)
+
+
+def _arithmetic(op: str, a: Any, b: Any) -> Any:
+    """The result, or None where there is none."""
+    if isinstance(a, Fraction) and isinstance(b, float):
+        a = float(a)
+    if isinstance(b, Fraction) and isinstance(a, float):
+        b = float(b)
+    match op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "/":
+            if b == 0:
+                return None
+            return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
+        case "**":
+            return _power(a, b)
+    return None
+
+
+def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
+    """The value of `left op right` on static values."""
+    op = node.op
+    if left is UNKNOWN or right is UNKNOWN:
+        return UNKNOWN
+    if op == "*" and isinstance(left, DimValue) and isinstance(right, DimValue):
+        return DimValue(left.term + right.term)
+    a, b = plain(left), plain(right)
+    if a is UNKNOWN or b is UNKNOWN:
+        return UNKNOWN
+    if op in ("==", "!="):
+        return (a == b) == (op == "==")
+    if not (_number(a) and _number(b)):
+        wrong, span = (left, node.left.span) if not _number(a) else (right, node.right.span)
+        sink.report("SH210", f"`{op}` needs numbers, and this is {describe(wrong)}", span, describe(wrong))
+        return UNKNOWN
+    if op in _ORDER:
+        return _ORDER[op](a, b)
+    try:
+        result = _arithmetic(op, a, b)
+    except OverflowError:
+        result = None
+    if result is None or isinstance(result, int) and abs(result) > LARGEST:
+        why = "divides by zero" if op == "/" and b == 0 else "is not a number that can be used"
+        sink.report("SH211", f"`{node.span.text}` {why}", node.span, f"{show(a)} {op} {show(b)}")
+        return UNKNOWN
+    return _tidy(result)
+
+
+def negate(value: Any, span: Span, sink: Sink) -> Any:
+    value = plain(value)
+    if value is UNKNOWN:
+        return value
+    if not _number(value):
+        sink.report("SH210", f"`-` needs a number, and this is {describe(value)}", span, describe(value))
+        return UNKNOWN
+    return -value
+
+
+def truth(value: Any, span: Span, sink: Sink) -> Any:
+    """True, False or UNKNOWN; anything else is an error."""
+    if value is UNKNOWN or isinstance(value, bool):
+        return value
+    sink.report(
+        "SH210", f"a condition needs a static truth value, and this is {describe(value)}", span, describe(value),
+        help="compare it: `a == b`" if not describe(value).startswith("a tensor") else "use `where(c, a, b)` for tensors",
+    )
+    return UNKNOWN
+
+
+def show(value: Any) -> str:
+    """A static value as a user would type it."""
+    value = plain(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Fraction):
+        return f"{float(value):g}"
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value)
+
+
+def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
+    """An int (of a dim: its size) or UNKNOWN; a fraction is reported with its numbers."""
+    value = plain(value)
+    if value is UNKNOWN or isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, Fraction):
+        sink.report(
+            "SH212", f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}",
+            span, f"{float(value):g}", help="choose numbers that divide exactly",
+        )
+        return UNKNOWN
+    sink.report("SH210", f"{what} must be a whole number, and this is {describe(value)}", span, describe(value))
+    return UNKNOWN
+
+
+def size(value: Any, span: Span, sink: Sink, what: str) -> int | None:
+    """The size of a dim: a whole number from 1, or None where it is not known or wrong."""
+    number = whole(value, span, sink, what)
+    if number is UNKNOWN:
+        return None
+    if number < 1:
+        sink.report("SH213", f"{what} must be at least 1, and `{span.text}` is {number}", span, str(number))
+        return None
+    return int(number)

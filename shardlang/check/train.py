@@ -1,0 +1,246 @@
+"""The `train` block: values, loss and metrics as operators of the graph, and the settings of the run.
+
+Sources are sources.py's, optimizers optimizers.py's; the frozen graph is made by finish.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardlang.check.context import Frame
+from shardlang.check.finish import finish, report_unused
+from shardlang.check.instantiate import declare_model, model_call
+from shardlang.check.optimizers import read_optimizers
+from shardlang.check.overrides import Overrides
+from shardlang.check.program import DataSource, Training
+from shardlang.check.settings import RESERVED, Settings, read_settings
+from shardlang.check.sources import read_source
+from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
+from shardlang.graph.graph import Graph
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import Dim
+
+Found = tuple[Graph, Training] | None
+
+
+@dataclass
+class _Reading:
+    """What the statements of one `train` block have given so far."""
+
+    frame: Frame
+    given: dict[str, ast.Setting] = field(default_factory=dict)
+    optimizers: list[ast.Setting] = field(default_factory=list)
+    metrics: dict[str, int] = field(default_factory=dict)
+    values: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    source: DataSource | None = None
+    batch: Dim | None = None
+    eval: DataSource | None = None
+    loss: int | None = None
+    root: Instance | None = None
+
+
+def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
+    """The graph and the training settings; None after errors that leave nothing to plan."""
+    reading = _Reading(frame)
+    for setting in node.settings:
+        _note(setting, reading)
+    _apply(overrides.settings, node, reading)
+    settings = read_settings(reading.given, node.span, frame)
+    _require(node, reading)
+    for setting in node.settings:
+        _statement(setting, reading, overrides)
+    frame.context.used.update(_named_settings(node))
+    if not frame.context.sink.failed:  # after a mistake much is unused that is not meant to be
+        report_unused(frame.context, reading.values)
+    if reading.loss is None or reading.source is None or frame.context.sink.failed:
+        return None
+    graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
+    _check_loss(graph, reading)
+    optimizers = read_optimizers(reading.optimizers, graph, frame)
+    return None if frame.context.sink.failed else (graph, _training(reading, settings, optimizers))
+
+
+def _training(reading: _Reading, settings: Settings, optimizers: tuple[Any, ...]) -> Training:
+    assert reading.source is not None
+    return Training(
+        reading.source, reading.eval, optimizers, settings.epochs, settings.steps, settings.seed, settings.precision,
+        settings.clip, settings.lr_schedule, settings.checkpoint, settings.init, settings.log,
+    )
+
+
+def _named_settings(node: ast.Train) -> set[int]:
+    """Reserved settings are used by being there."""
+    return {id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric"}
+
+
+def _note(setting: ast.Setting, reading: _Reading) -> None:
+    """Sort a setting; a second of the same name is an error."""
+    name = setting.name.text
+    if setting.keyword == "metric":
+        return
+    if name == "optimizer":
+        if not setting.at and any(not s.at for s in reading.optimizers):
+            first = next(s for s in reading.optimizers if not s.at)
+            _twice(setting, first, reading.frame)
+        reading.optimizers.append(setting)
+    elif name in RESERVED:
+        if name in reading.given:
+            _twice(setting, reading.given[name], reading.frame)
+        reading.given[name] = setting
+
+
+def _twice(setting: ast.Setting, first: ast.Setting, frame: Frame) -> None:
+    frame.context.sink.report("SH201", f"`{setting.name.text}` is set twice", setting.span, "again here",
+                              labels=[(first.span, "first here")], help="keep one of them")
+
+
+def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
+    """Settings given from outside; `epochs` takes the place of `steps` and the other way round."""
+    for name, value in overrides.items():
+        place = ast.Name(name, node.span)
+        reading.given[name] = ast.Setting("", place, (), value, value.span)
+        if name in ("epochs", "steps"):
+            reading.given.pop("steps" if name == "epochs" else "epochs", None)
+
+
+def _require(node: ast.Train, reading: _Reading) -> None:
+    sink = reading.frame.context.sink
+    helps = {
+        "model": "add `model = Net()`", "data": 'add `data = digits(split = "train", batch = batch)`, say',
+        "loss": "add `loss = mse_loss(model(x), label)`, say", "optimizer": "add `optimizer = adamw(lr = 3e-4)`, say",
+    }
+    names = {s.name.text for s in node.settings}
+    for name, help in helps.items():
+        if name not in names:
+            sink.report("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
+
+
+def _statement(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
+    frame, name = reading.frame, setting.name.text
+    if setting.keyword == "metric":
+        _metric(setting, reading)
+    elif name == "data":
+        reading.source, reading.batch = read_source(setting.value, frame)
+    elif name == "eval":
+        _eval(setting, reading)
+    elif name == "model":
+        _model(setting, reading, overrides)
+    elif name == "loss":
+        reading.loss = _loss(setting, reading)
+    elif name not in RESERVED:
+        _value(setting, reading)
+
+
+def _model(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
+    frame, sink = reading.frame, reading.frame.context.sink
+    decl, arguments = model_call(setting.value, frame)
+    value: Any = UNKNOWN
+    if decl is not None:
+        known = {f.name.text for f in decl.node.formals}
+        for name, node in overrides.formals.items():
+            if name in known:
+                arguments[name] = (frame.evaluate(node), node.span)
+            else:
+                sink.report("SH224", f"model `{decl.node.name.text}` has no formal `{name}` to set", None,
+                            help=f"it has {', '.join(sorted(known)) or 'none'}")
+        value = declare_model(decl, arguments, "", setting.value.span, frame) or UNKNOWN
+    reading.root = value if isinstance(value, Instance) else None
+    frame.bind("model", value, setting.name.span)
+
+
+def _eval(setting: ast.Setting, reading: _Reading) -> None:
+    """The source of `eval`: the same fields as `data`, in values of their own that nothing else reads."""
+    frame, build = reading.frame, reading.frame.context.build
+    before = (len(build.values), dict(build.addresses), dict(build.declared))
+    inner = Frame(frame.context, frame.file, "train")
+    source, _ = read_source(setting.value, inner)
+    del build.values[before[0] :]
+    build.addresses, build.declared = before[1], before[2]
+    if source is None or reading.source is None:
+        return
+    fields = [f.name for f in source.fields]
+    wanted = [f.name for f in reading.source.fields]
+    if fields != wanted:
+        frame.context.sink.report("SH235", f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}",
+                                  setting.value.span, "other fields", help="both need the same fields")
+    elif source.batch != reading.source.batch:
+        frame.context.sink.report("SH235", f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}",
+                                  setting.value.span, "another batch", help="give both the same `batch`")
+    else:
+        reading.eval = DataSource(source.kind, source.arguments, reading.source.fields, source.batch, source.span)
+
+
+def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
+    """The value of a statement, its operators named after it."""
+    frame, name = reading.frame, setting.name.text
+    frame.ops = []
+    value = frame.evaluate(setting.value)
+    made = value.id if isinstance(value, Tensor) else -1
+    frame.context.build.close(frame.ops, made if frame.ops else -1, frame.prefix, address, name, 0)
+    if made >= 0:
+        frame.context.build.address(f"train.{address}", made)
+    return value
+
+
+def _value(setting: ast.Setting, reading: _Reading) -> None:
+    frame, name = reading.frame, setting.name.text
+    value = _evaluate(setting, reading, name)
+    frame.context.candidates[id(setting)] = ("value", name, setting.name.span)
+    reading.values[id(setting)] = (name, tuple(RESERVED))
+    frame.bind(name, value, setting.name.span, setting)
+
+
+def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
+    value = _scalar(setting, reading, "loss")
+    if value is not None:
+        reading.frame.bind("loss", value, setting.name.span)
+    return None if value is None else value.id
+
+
+def _metric(setting: ast.Setting, reading: _Reading) -> None:
+    name, sink = setting.name.text, reading.frame.context.sink
+    if name in reading.metrics or name == "loss":
+        sink.report("SH201", f"metric `{name}` is there already", setting.name.span, "again here",
+                    help="a metric is named once, and `loss` is always reported")
+        return
+    value = _scalar(setting, reading, f"metric:{name}")
+    if value is not None:
+        reading.metrics[name] = value.id
+
+
+def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | None:
+    """One floating or whole number that is computed; None after a report."""
+    value, sink = _evaluate(setting, reading, address), reading.frame.context.sink
+    what, name = ("the loss" if address == "loss" else f"metric `{setting.name.text}`"), setting.value.span
+    if value is UNKNOWN:
+        return None
+    if not isinstance(value, Tensor):
+        sink.report("SH232", f"{what} must be computed from the data, and this is {describe(value)}", name, describe(value))
+        return None
+    if value.type.dims:
+        sink.report("SH232", f"{what} must be one number, and this is {value.type}", name, "has dims",
+                    help=f"take the mean: `mean({setting.value.span.text})`" if len(setting.value.span.text) < 60 else "take the `mean`")
+        return None
+    return value
+
+
+def _check_loss(graph: Graph, reading: _Reading) -> None:
+    """The loss must depend on a parameter, and every parameter on it."""
+    sink, given = reading.frame.context.sink, reading.given.get("loss")
+    assert graph.loss is not None
+    span: Span | None = given.value.span if given else None
+    if not graph.values[graph.loss].gradient:
+        sink.report("SH233", "the loss does not depend on any parameter, so nothing can be trained", span, "no gradient",
+                    help="compute it from `model(...)`; `detach`, comparisons and `argmax` stop gradients")
+        return
+    for param in graph.params:
+        value = graph.values[param]
+        if not value.gradient:
+            sink.report("SH233", f"the loss does not depend on parameter `{value.path}`", value.span, "never trained",
+                        labels=[(span, "the loss")] if span else [], help="use it, or declare it as a `state`")
+
+
+__all__: Sequence[str] = ("check_train",)

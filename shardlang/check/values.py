@@ -1,0 +1,126 @@
+"""What an expression can be while a program is checked: static values, tensors, layers, and the unknown.
+
+Plain values only; evaluating is left to `expressions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import TensorType, Term, term_size
+
+if TYPE_CHECKING:
+    from shardlang.check.scope import FileScope
+
+
+class Unknown:
+    """The value of an expression that is wrong (and has been reported) or not known yet. It silences what follows."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN = Unknown()
+Static = int | float | bool | str | Fraction | tuple  # type: ignore[type-arg]
+
+
+@dataclass(frozen=True, slots=True)
+class DimValue:
+    """A dim, or a product of dims, used as a value."""
+
+    term: Term
+
+    @property
+    def size(self) -> int | None:
+        return term_size(self.term)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value of the graph as one model sees it: its type is in that model's dims."""
+
+    id: int
+    type: TensorType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDecl:
+    node: ast.Model
+    file: FileScope
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionDecl:
+    node: ast.Function
+    file: FileScope
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareDecl:
+    node: ast.Hardware
+
+
+@dataclass(eq=False)
+class Instance:
+    """One layer: a model with its formals given. `names`: formals, dims, layers, parameters. `calls` counts calls so far.
+
+    `results`: the names its last call bound. `missing`: names of members that a static `if` removed.
+    """
+
+    decl: ModelDecl
+    path: str
+    span: Span
+    names: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    nodes: dict[str, object] = field(default_factory=dict)
+    missing: dict[str, Span] = field(default_factory=dict)
+    forward: ast.Forward | None = None
+    calls: int = 0
+    results: Mapping[str, Any] = field(default_factory=dict)
+    result_nodes: Mapping[str, object] = field(default_factory=dict)
+
+    def below(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+@dataclass(eq=False)
+class LayerArray:
+    """`layer blocks[4] = ...`."""
+
+    items: tuple[Instance, ...]
+    path: str
+
+
+def describe(value: object) -> str:
+    """What kind of thing a value is, for messages."""
+    match value:
+        case Tensor():
+            return "a tensor"
+        case DimValue():
+            return "a dim"
+        case bool():
+            return "a truth value"
+        case int() | float() | Fraction():
+            return "a number"
+        case str():
+            return "a text"
+        case tuple():
+            return "a tuple"
+        case Instance():
+            return "a layer"
+        case LayerArray():
+            return "an array of layers"
+        case ModelDecl():
+            return "a model"
+        case FunctionDecl():
+            return "a function"
+        case HardwareDecl():
+            return "hardware"
+        case _:
+            return "unknown"
