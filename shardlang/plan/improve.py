@@ -122,8 +122,11 @@ class _Improving:
         results = layouts.results
         if kind.demand is not None and kind.demand.result is not None:
             results = (kind.demand.result, *results[1:])
+        trained = {(r, need) for r, need, _, tensor in users if tensor.gradient}
         for r, need, others, tensor in dict.fromkeys(users):
-            cost += self.distances.between(results[r], need, tensor) + _repeats(results[r], others)
+            cost += _repeats(results[r], others)
+            if tensor.gradient or (r, need) not in trained:  # else the form is there already
+                cost += self.distances.between(results[r], need, tensor)
         return cost
 
 
