@@ -1,0 +1,64 @@
+"""dense_chain.shard, strategy `rows_then_columns`, on 4 ranks of the mesh a = 4.
+
+Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
+a comment gives a value's local type and how the whole of it lies on the mesh. Run it with
+
+    torchrun --nproc-per-node 4 main.py
+"""
+
+import torch.nn.functional as F
+
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(a=4)
+
+parameters = [
+    rt.Parameter("w", (64, 64), init=("normal", 0.02), cut=((), ()), reduce=("a",)),
+    rt.Parameter("v", (64, 64), init=("normal", 0.02), cut=((), ("a",))),
+]
+states = []
+
+
+def forward(p, x, label):
+    # dense_chain.shard:11  y = x @ w
+    y = x @ p.w                                       # f32[8, 64]  [batch@a, k]
+    y_whole = rt.all_gather_replicated(y, 0, mesh.a)  # f32[32, 64]  [batch, k] ^a
+
+    # dense_chain.shard:12  z = y @ v
+    z = y_whole @ p.v  # f32[32, 16]  [batch, m@a]
+
+    # dense_chain.shard:32  loss = mse_loss(model(x), label)
+    loss = F.mse_loss(z, label, reduction="sum") / 2048  # f32[]  [] +a
+
+    return loss, {}
+
+
+program = rt.Program(
+    name="dense_chain.shard", strategy="rows_then_columns", ranks=4,
+    mesh=mesh, groups=(("a",),), seed=0,
+    parameters=parameters, states=states,
+    data=rt.Source(
+        "random", batch=32, batches=8, seed=7,
+        fields=[
+            rt.Field("x", "f32", (32, 64), cut=(("a",), ())),
+            rt.Field("label", "f32", (32, 64), cut=((), ("a",))),
+        ],
+    ),
+    optimizers=[
+        rt.Optimizer(
+            "sgd",
+            parameters=["w", "v"],
+            lr=0.1,
+            momentum=0.0,
+            dampening=0.0,
+            weight_decay=0.0,
+            nesterov=False,
+        ),
+    ],
+    forward=forward, loss_pending=("a",), metrics_pending={},
+    epochs=2, bucket_bytes=25_000_000,
+    precision="f32",
+)
+
+if __name__ == "__main__":
+    rt.main(program)
