@@ -10,18 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from shardlang.runtime import wire
 from shardlang.runtime.mesh import Group
 
 Sizes = tuple[int, ...] | None
-
-# Calling the process group's own methods instead of torch.distributed's functions spares their checks and logging,
-# which cost as much as the call itself for small tensors.
-_OPTIONS = {name: dist.AllreduceOptions() for name in ("sum", "max", "min")}
-_OPTIONS["max"].reduceOp = dist.ReduceOp.MAX
-_OPTIONS["min"].reduceOp = dist.ReduceOp.MIN
 
 
 def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
@@ -30,16 +24,9 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     return tuple(max(0, min(each, size - i * each)) for i in range(parts))
 
 
-def own(x: Tensor) -> Tensor:
-    """A contiguous copy that a collective may write into."""
-    return x.clone(memory_format=torch.contiguous_format)
-
-
 def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
     """The sum (max, min) over the group, a new tensor of the same shape on each member."""
-    result = own(x)
-    group.handle.allreduce([result], _OPTIONS[how]).wait()
-    return result
+    return wire.begin_reduce(x.clone(memory_format=torch.contiguous_format), group, how).wait()
 
 
 def _slots(group: Group) -> Sequence[int]:
@@ -65,12 +52,10 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     dim %= x.dim()
     # Gloo gathers only blocks of one shape, so uneven ones travel padded to the largest.
     block = (x if sizes is None else _padded(x, dim, max(sizes))).contiguous()
-    joined = block.new_empty((group.size * block.shape[0], *block.shape[1:]))
-    group.handle._allgather_base(joined, block).wait()
+    joined = wire.all_gather(block, group)
     if dim == 0 and sizes is None and group.slots is None:
-        return joined
-    blocks = joined.chunk(group.size) if block.shape[0] else [block] * group.size
-    blocks = [blocks[slot] for slot in _slots(group)]
+        return joined.flatten(0, 1)
+    blocks = [joined[slot] for slot in _slots(group)]
     if sizes is not None:
         blocks = [b.narrow(dim, 0, size) for b, size in zip(blocks, sizes, strict=True)]
     return torch.cat(blocks, dim)
@@ -79,17 +64,13 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
 def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block along dim of the sum over the group."""
     dim %= x.dim()
+    length = x.shape[dim] // group.size if sizes is None else max(sizes)
     if sizes is None and dim == 0 and group.order is None:
-        source = x.contiguous()
-        length = x.shape[0] // group.size
+        source = x.contiguous().view(group.size, length, *x.shape[1:])
     else:
-        length = x.shape[dim] // group.size if sizes is None else max(sizes)
-        blocks = x.split(length if sizes is None else list(sizes), dim) if length else [x] * group.size
-        source = torch.cat([_padded(blocks[i], dim, length) for i in _order(group)]).contiguous()
-    shape = list(x.shape)
-    shape[dim] = length
-    result = source.new_empty(shape)
-    group.handle._reduce_scatter_base(result, source).wait()
+        blocks = x.split([length] * group.size if sizes is None else list(sizes), dim)
+        source = torch.stack([_padded(blocks[i], dim, length) for i in _order(group)])
+    result = wire.begin_reduce_scatter(source, group).wait()
     return result if sizes is None else result.narrow(dim, 0, sizes[group.index]).contiguous()
 
 

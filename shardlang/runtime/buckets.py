@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from shardlang.runtime import wire
 from shardlang.runtime.mesh import Group
 
 
@@ -26,35 +26,40 @@ class Bucket(Protocol):
     def launch(self) -> None:
         """Starts the reduction of what has been accumulated."""
 
+    def advance(self) -> None:
+        """Starts what can only start once the first part is done, for all buckets before any is waited for."""
+
     def finish(self) -> None:
         """Waits; afterwards the gradients that the optimizer reads are whole."""
 
 
 @dataclass
 class SumBucket:
-    """Gradients that one all-reduce over `group` completes; they become views of one flat tensor."""
+    """Gradients that one all-reduce over `group` completes; they become views of one tensor."""
 
     group: Group
     members: list[Tensor] = field(default_factory=list)
-    work: Any = None
-    flat: Tensor | None = None
+    sum: wire.Ready | None = None
 
     def launch(self) -> None:
         for member in self.members:
             if member.grad is None:
                 member.grad = torch.zeros_like(member)
         gradients = [member.grad for member in self.members if member.grad is not None]
-        if len(gradients) == 1 and gradients[0].is_contiguous():
-            self.flat = gradients[0]
-        else:
-            self.flat = torch.cat([g.reshape(-1) for g in gradients])
-            for member, view in zip(self.members, self.flat.split([g.numel() for g in gradients]), strict=True):
-                member.grad = view.view(member.shape)
-        self.work = self.group.handle.allreduce([self.flat], dist.AllreduceOptions())
+        alone = len(gradients) == 1 and gradients[0].is_contiguous()
+        flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
+        self.sum = wire.begin_reduce(flat, self.group)
+
+    def advance(self) -> None:
+        assert self.sum is not None
+        self.sum.advance()
 
     def finish(self) -> None:
-        self.work.wait()
-        self.work = self.flat = None
+        assert self.sum is not None
+        views = self.sum.wait().split([member.numel() for member in self.members])
+        for member, view in zip(self.members, views, strict=True):
+            member.grad = view.view(member.shape)
+        self.sum = None
 
 
 class Reducer:
@@ -89,6 +94,8 @@ class Reducer:
     def finish(self) -> None:
         """After backward: starts what is left, with zeros where no gradient came, and waits for all."""
         self._launch(lambda _: True)
+        for bucket in self.buckets:
+            bucket.advance()
         for bucket in self.buckets:
             bucket.finish()
 

@@ -114,8 +114,8 @@ def read_numpy(source: Source, base: Path) -> Arrays:
     return Arrays(source, arrays, path)
 
 
-def _numbers(path: Path, line: int, text: str, width: int) -> list[float]:
-    cells = text.split(",")
+def _numbers(path: Path, line: int, text: str, width: int, delimiter: str) -> list[float]:
+    cells = text.split(delimiter)
     if len(cells) != width:
         raise RunError("SH502", f"the line has {len(cells)} values, where {width} are due", file=path, line=line)
     for column, cell in enumerate(cells, 1):
@@ -132,12 +132,12 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _table(path: Path, lines: list[str], first: int, width: int) -> np.ndarray:
-    """float64 [lines, width] from comma-separated lines, those of no text left out."""
+def _table(path: Path, lines: list[str], first: int, width: int, delimiter: str = ",") -> np.ndarray:
+    """float64 [lines, width] from lines of numbers, those of no text left out."""
     text = [(number, line) for number, line in enumerate(lines[first:], first + 1) if line.strip()]
     try:
         table = (
-            np.loadtxt([line for _, line in text], delimiter=",", ndmin=2, comments=None)
+            np.loadtxt([line for _, line in text], delimiter=delimiter, ndmin=2, comments=None)
             if text
             else np.empty((0, width))
         )
@@ -145,7 +145,7 @@ def _table(path: Path, lines: list[str], first: int, width: int) -> np.ndarray:
         table = np.empty((0, 0))
     if table.shape != (len(text), width):
         # Something is wrong somewhere: go line by line to say where.
-        table = np.array([_numbers(path, number, line, width) for number, line in text])
+        table = np.array([_numbers(path, number, line, width, delimiter) for number, line in text])
     return table
 
 
@@ -160,10 +160,11 @@ def read_csv(source: Source, base: Path) -> Arrays:
         raise RunError("SH502", f"the file is no text: {error}", file=path) from None
     if not lines:
         raise RunError("SH502", "the file is empty", file=path)
-    head = [cell.strip().strip('"') for cell in lines[0].split(",")]
-    named = not all(_is_number(cell) for cell in head)
+    delimiter = str(source.arguments.get("delimiter", ","))
+    head = [cell.strip().strip('"') for cell in lines[0].split(delimiter)]
+    named = bool(source.arguments.get("header", not all(_is_number(cell) for cell in head)))
     columns = _named(source, head, path) if named else _in_order(source, len(head), path)
-    table = _table(path, lines, int(named), len(head))
+    table = _table(path, lines, int(named), len(head), delimiter)
     return Arrays(source, {name: table[:, at] for name, at in columns.items()}, path)
 
 

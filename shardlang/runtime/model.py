@@ -144,5 +144,5 @@ def _weights(program: Program) -> Weights | None:
     if program.init is None:
         return None
     _, arguments = program.init
-    path = arguments["path"] if isinstance(arguments, dict) else arguments
+    path = next(iter(arguments.values())) if isinstance(arguments, dict) else arguments
     return Weights(program.base / str(path), [*program.parameters, *program.states])

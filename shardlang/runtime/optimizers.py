@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from shardlang.runtime import wire
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Group
 
@@ -143,7 +143,7 @@ def clip(parts: Sequence[tuple[Tensor, Group]], limit: float) -> Tensor:
     for group, gradients in sums.values():
         squares = torch.stack(torch._foreach_norm(gradients)).double().square().sum()
         if group.size > 1:
-            group.handle.allreduce([squares], dist.AllreduceOptions()).wait()
+            squares = wire.begin_reduce(squares, group).wait()
         total += squares
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0).float()

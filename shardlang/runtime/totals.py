@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from shardlang.runtime import wire
 from shardlang.runtime.mesh import Mesh
 
 
@@ -32,19 +32,16 @@ class Totals:
             for name in self.names
         ]
         vector = torch.stack(parts) if parts else torch.zeros(0, dtype=torch.float64)
-        work = self.group.handle.allreduce([vector], dist.AllreduceOptions()) if self.group.size > 1 else None
-        return Pending(self.names, vector, work)
+        total = wire.begin_reduce(vector, self.group) if self.group.size > 1 else wire.Ready(vector)
+        return Pending(self.names, total)
 
 
 class Pending:
     """A sum on its way."""
 
-    def __init__(self, names: list[str], vector: Tensor, work: Any) -> None:
-        self.names, self.vector, self.work = names, vector, work
+    def __init__(self, names: list[str], total: wire.Ready) -> None:
+        self.names, self.total = names, total
 
     def wait(self) -> dict[str, Any]:
         """name -> the sum, a float (a list of floats of a vector)."""
-        if self.work is not None:
-            self.work.wait()
-            self.work = None
-        return dict(zip(self.names, self.vector.tolist(), strict=True))
+        return dict(zip(self.names, self.total.wait().tolist(), strict=True))

@@ -12,10 +12,10 @@ import weakref
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
+from shardlang.runtime import wire
 from shardlang.runtime.blocks import chunk_sizes, gathered, reduced, scattered, sliced
 from shardlang.runtime.mesh import Group, Mesh
 
@@ -48,9 +48,7 @@ class ShardBucket:
         self.before, self.after = mesh[before], mesh[after]
         self.shards = [shard(member.detach(), group) for member in members]
         self.widths = [-(-len(rows(m)) // group.size) * _row(m) for m in members]
-        self.work: Any = None
-        self.mine: Tensor | None = None
-        self.flat: Tensor | None = None
+        self.sum: wire.Ready | None = None
 
     def _pack(self, tensors: list[Tensor | None]) -> Tensor:
         first = self.members[0]
@@ -73,34 +71,34 @@ class ShardBucket:
         return self.group.slots or tuple(range(self.group.size))
 
     def launch(self) -> None:
-        self.flat = self._pack([member.grad for member in self.members])
+        flat = self._pack([member.grad for member in self.members])
         for member in self.members:
             member.grad = None
         if self.before.size > 1:
-            self.before.handle.allreduce([self.flat], dist.AllreduceOptions()).wait()
+            flat = wire.begin_reduce(flat, self.before).wait()
         if self.pending:
-            self.mine = self.flat.new_empty(self.flat.shape[1])
-            self.work = self.group.handle._reduce_scatter_base(self.mine, self.flat.view(-1))
+            self.sum = wire.begin_reduce_scatter(flat, self.group)
         else:
-            self.mine = self.flat[self._slots()[self.group.index]]
+            self.sum = wire.Ready(flat[self._slots()[self.group.index]])
+
+    def advance(self) -> None:
+        """The sum over further axes, if any."""
+        assert self.sum is not None
+        if self.after.size > 1:
+            self.sum = wire.begin_reduce(self.sum.wait().contiguous(), self.after)
 
     def finish(self) -> None:
-        if self.work is not None:
-            self.work.wait()
-        if self.after.size > 1:
-            self.after.handle.allreduce([self.mine], dist.AllreduceOptions()).wait()
-        assert self.mine is not None
-        for piece, values in zip(self.shards, self.mine.split(self.widths), strict=True):
+        assert self.sum is not None
+        for piece, values in zip(self.shards, self.sum.wait().split(self.widths), strict=True):
             piece.grad = values[: piece.numel()].view(piece.shape)
-        self.work = self.flat = self.mine = None
+        self.sum = None
 
     def publish(self) -> None:
         """All-gathers the rows that each member has updated."""
         for piece in self.shards:
             piece.grad = None
         mine = torch.cat([_padded(piece, width) for piece, width in zip(self.shards, self.widths, strict=True)])
-        flat = mine.new_empty((self.group.size, len(mine)))
-        self.group.handle._allgather_base(flat.view(-1), mine).wait()
+        flat = wire.all_gather(mine, self.group)
         column = 0
         for member, width in zip(self.members, self.widths, strict=True):
             values = flat[list(self._slots()), column : column + width].reshape(-1)

@@ -182,6 +182,12 @@ def test_csv_with_and_without_names(tmp_path: Path, text: str) -> None:
     assert x.tolist() == [[1, 2], [3, 4]] and label.tolist() == [0, 2]
 
 
+def test_csv_with_header_and_delimiter_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1;2;0\n3;4;2\n")
+    given = rt.Source("csv", batch=1, path="t.csv", delimiter=";", header=False, fields=table().fields)
+    assert load(given, tmp_path).length == 2
+
+
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [

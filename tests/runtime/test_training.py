@@ -16,6 +16,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.model import Model
 from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.zero import Held
 
 MESH = rt.Mesh(dp=4)
 SHAPES = {"up.weight": (6, 10), "up.bias": (10,), "down[1].weight": (10, 3), "scale": (), "unused": (5,)}
@@ -186,13 +187,61 @@ def _shared() -> int:
     return int(number)
 
 
+def frees_and_overlaps() -> None:
+    """With ZeRO-3 no gathered parameter is alive after forward; buckets start while backward still runs."""
+    made = program(zero=3)
+    run = Run(made, datasets(made), Log(None, None))
+    batch = next(iter(run.loader.epoch(1)))
+    with run.model.forward_context():
+        loss, _ = made.forward(run.model.p, *batch)
+    assert len(Held.alive) > 0
+    assert [stored for whole, stored in Held.alive.values() if whole() is not None] == []
+    run.model.backward(loss)
+    assert len(Held.again) == 0
+
+    plain_model = Model(program(bucket_bytes=1))
+    begun: list[int] = []
+    for number, bucket in enumerate(plain_model.reducer.buckets):
+        bucket.launch = _counted(bucket.launch, begun, number)
+    with_unused = dict.fromkeys(range(len(plain_model.reducer.buckets)))
+    loss, _ = made.forward(plain_model.p, *batch)
+    plain_model.reducer.start()
+    loss.backward()
+    # The last parameter in the program's order is not used, so its bucket, the first, holds the others back.
+    assert begun == []
+    plain_model.reducer.finish()
+    assert begun == list(with_unused)
+
+    used = program(bucket_bytes=1)
+    used.parameters = used.parameters[:-1]
+    used.optimizers = []
+    used_model = Model(used)
+    begun.clear()
+    for number, bucket in enumerate(used_model.reducer.buckets):
+        bucket.launch = _counted(bucket.launch, begun, number)
+    used_model.reducer.start()
+    made.forward(used_model.p, *batch)[0].backward()
+    assert begun == [0, 1, 2, 3]
+    used_model.reducer.finish()
+
+
+def _counted(launch, begun: list[int], number: int):
+    def counted() -> None:
+        begun.append(number)
+        launch()
+
+    return counted
+
+
 def agrees_with_torch() -> None:
     for optimizer in ("sgd", "adam", "adamw"):
         _close(trained(optimizer=optimizer), plain(optimizer), f"{optimizer} against torch.optim")
     _close(trained(clip=0.3), plain("sgd", clip=0.3), "clip against torch")
 
 
-@pytest.mark.parametrize("what", ["levels", "levels_over_two_axes", "clipped_and_saved", "agrees_with_torch"])
+@pytest.mark.parametrize(
+    "what", ["levels", "levels_over_two_axes", "clipped_and_saved", "frees_and_overlaps", "agrees_with_torch"]
+)
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)
 
