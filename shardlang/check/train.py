@@ -154,11 +154,13 @@ def _model(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> Non
 def _eval(setting: ast.Setting, reading: _Reading) -> None:
     """The source of `eval`: the same fields as `data`, in values of their own that nothing else reads."""
     frame, build = reading.frame, reading.frame.context.build
-    before = (len(build.values), dict(build.addresses), dict(build.declared))
+    candidates = dict(frame.context.candidates)
+    before = (len(build.values), {path: [*at] for path, at in build.addresses.items()}, dict(build.declared))
     inner = Frame(frame.context, frame.file, "train")
     source, _ = read_source(setting.value, inner)
     del build.values[before[0] :]
     build.addresses, build.declared = before[1], before[2]
+    frame.context.candidates = candidates
     if source is None or reading.source is None:
         return
     fields = [f.name for f in source.fields]
