@@ -17,11 +17,12 @@ from shardlang.types.mesh import Mesh
 AxisNames = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Assignment:
     """`factors[f]`: the axes that split factor f, major first. `through`: (axis, index into `rule.through`).
 
     `replicated`: the unsplit axes along which operands and results are R; along all axes named nowhere they are I.
+    Equal assignments are one object (made by `assign`), so an assignment is its own key for memoising.
     """
 
     factors: tuple[AxisNames, ...]
@@ -30,7 +31,24 @@ class Assignment:
     mesh: int = 0
 
     def split_axes(self) -> AxisNames:
-        return tuple(a for axes in self.factors for a in axes)
+        return tuple([a for axes in self.factors for a in axes])
+
+
+_ASSIGNMENTS: dict[object, Assignment] = {}
+
+
+def assign(
+    factors: tuple[AxisNames, ...],
+    through: tuple[tuple[str, int], ...] = (),
+    replicated: AxisNames = (),
+    mesh: int = 0,
+) -> Assignment:
+    """The one Assignment with these parts."""
+    key = (factors, through, replicated, mesh)
+    known = _ASSIGNMENTS.get(key)
+    if known is None:
+        known = _ASSIGNMENTS[key] = Assignment(*key)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +57,6 @@ class OpLayouts:
 
     operands: tuple[Layout, ...]
     results: tuple[Layout, ...]
-
-
-def whole(rule: FactorRule, mesh: int = 0) -> Assignment:
-    """Nothing split: every rank computes everything."""
-    return Assignment(((),) * len(rule.factors), mesh=mesh)
 
 
 class LayoutTable:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import FactorRule, Split
-from shardlang.plan.assignment import Assignment, LayoutTable, legal_products, local_size
+from shardlang.plan.assignment import Assignment, LayoutTable, assign, legal_products, local_size
 from shardlang.plan.problem import OpClass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -40,8 +40,8 @@ def initial(kind: OpClass) -> Assignment:
     """What the demand fixes, and nothing else split."""
     rule, demand = kind.rule, kind.demand
     if demand is None:
-        return Assignment(((),) * len(rule.factors), mesh=kind.mesh)
-    return Assignment(
+        return assign(((),) * len(rule.factors), mesh=kind.mesh)
+    return assign(
         tuple(axes or () for axes in demand.factors),
         tuple((axis, 0) for axis in demand.through),
         demand.replicated,
@@ -56,7 +56,10 @@ def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tup
     if settled or (demand is not None and demand.complete):
         return (given,)
     splits = [a for a in _splits(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh)]
-    through = [replace(given, through=(*given.through, (axis, i))) for i in range(len(kind.rule.through))]
+    through = [
+        assign(given.factors, (*given.through, (axis, i)), given.replicated, given.mesh)
+        for i in range(len(kind.rule.through))
+    ]
     return (*splits, given, *through)
 
 
@@ -69,8 +72,8 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
         if fixed or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
             continue
         for at in range(len(mine), -1, -1):
-            axes = (*mine[:at], axis, *mine[at:])
-            yield replace(given, factors=(*given.factors[:f], axes, *given.factors[f + 1 :]))
+            factors = (*given.factors[:f], (*mine[:at], axis, *mine[at:]), *given.factors[f + 1 :])
+            yield assign(factors, given.through, given.replicated, given.mesh)
 
 
 def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: LayoutTable, idle: int) -> Candidates:

@@ -39,7 +39,9 @@ class Placed:
 
 @dataclass
 class Placing:
-    """One walk over all values. Trees are remembered by value kind, produced layout and targets."""
+    """One walk over all values. Trees are remembered by tensor, produced layout and targets, each of which is one
+    object (`LayoutTable`, `Problem.tensor`) and so known by its id.
+    """
 
     problem: Problem
     chosen: list[Assignment]
@@ -54,7 +56,7 @@ class Placing:
         return self.placed
 
     def _place(self, value: int) -> None:
-        problem, graph = self.problem, self.problem.graph
+        problem = self.problem
         users = problem.users[value]
         targets = tuple([self._target(op, at) for op, at in users])
         tensor = problem.tensors[value]
@@ -67,7 +69,6 @@ class Placing:
             self.placed.conversions.append(Conversion(first + i, value, parent, edge.move, edge.to, edge.gradient))
         for user, (end, layout) in zip(users, forms.ends, strict=True):
             self.placed.uses[user] = OperandUse(value, end + first if end >= 0 else -1, layout)
-        assert graph.values[value].id == value
 
     def _target(self, op: int, at: int) -> Target:
         kind = self.problem.classes[op]
@@ -86,7 +87,8 @@ class Placing:
             return results[at], wanted
         trained = tensor.kind is Kind.PARAM and tensor.gradient
         pinned = self.problem.strategy.stored.get(value)
-        key = (tensor, targets, trained, pinned)
+        ids = [(id(t.layout), t.gradient) for t in targets]
+        key = (id(tensor), trained, id(pinned), *ids)
         stored = self.storage.get(key)
         if stored is None:
             stored = self.storage[key] = choose(tensor, targets, self.problem.meshes, trained, pinned)
@@ -94,7 +96,8 @@ class Placing:
         return stored.root, None
 
     def _forms(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> Forms:
-        key = (source, wanted, targets, tensor)
+        ids = [(id(t.layout), t.gradient) for t in targets]
+        key = (id(source), id(wanted), id(tensor), *ids)
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = self._grow(source, wanted, targets, tensor)

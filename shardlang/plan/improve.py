@@ -7,9 +7,9 @@ known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from shardlang.plan.assignment import Assignment, LayoutTable
+from shardlang.plan.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.candidates import alternatives, own_cost
 from shardlang.plan.problem import LEAF, OpClass, Problem, Tensor
 from shardlang.plan.propagate import REPEATED, Distances
@@ -43,16 +43,18 @@ class _Improving:
     def sweep(self) -> bool:
         """Whether anything changed."""
         changed = False
+        unsettled = self._unsettled()
         for op in reversed(self.problem.graph.ops):
+            if op.id not in unsettled:
+                continue
             kind, now = self.problem.classes[op.id], self.chosen[op.id]
             inputs = tuple([self._produced(v) for v in op.operands])
             users = tuple([
                 (r, self._need(user, at), self._idle(user), self.problem.classes[user].operands[at])
                 for r, v in enumerate(op.results) for user, at in self.problem.users[v]
             ])  # fmt: skip
-            if self._settled(op.id, inputs, users):
-                continue
-            key = (kind, now, inputs, users)
+            ids = [(r, id(need), id(others), id(tensor)) for r, need, others, tensor in users]
+            key = (kind, now, *map(id, inputs), *ids)
             if key not in self.known:
                 self.known[key] = self._best(kind, now, inputs, users)
             best = self.known[key]
@@ -74,12 +76,23 @@ class _Improving:
     def _need(self, op: int, at: int) -> Layout:
         return self.table.layouts(self.problem.classes[op].rule, self.chosen[op]).operands[at]
 
-    def _settled(self, op: int, inputs: tuple[Layout | None, ...], users: Users) -> bool:
-        """Whether nothing is converted around an operator, so that it has nothing to gain."""
-        layouts = self.table.layouts(self.problem.classes[op].rule, self.chosen[op])
+    def _unsettled(self) -> set[int]:
+        """The operators around which something is converted: only these have anything to gain."""
+        found: set[int] = set()
+        made: dict[int, Layout] = {}
         plain = self.distances.plain
-        before = all(i is None or plain(i) == plain(n) for i, n in zip(inputs, layouts.operands, strict=True))
-        return before and all(plain(layouts.results[r]) == plain(need) for r, need, *_ in users)
+        producers = self.problem.graph.producers
+        for op in self.problem.graph.ops:
+            kind = self.problem.classes[op.id]
+            layouts = self.table.layouts(kind.rule, self.chosen[op.id])
+            for value, need in zip(op.operands, layouts.operands, strict=True):
+                layout = made.get(value)
+                if layout is not None and layout is not need and plain(layout) != plain(need):
+                    found.update((op.id, producers[value]))
+            made.update(zip(op.results, layouts.results, strict=True))
+            if kind.demand is not None and kind.demand.result is not None:
+                made[op.results[0]] = kind.demand.result
+        return found
 
     def _ways(self, kind: OpClass, now: Assignment) -> tuple[Assignment, ...]:
         """The present assignment, then each that differs from it along one axis."""
@@ -141,8 +154,5 @@ def _without(kind: OpClass, now: Assignment, axis: str) -> Assignment | None:
         settled = {a for axes in demand.factors if axes for a in axes} | set(demand.through)
         if demand.complete or axis in settled:
             return None
-    return replace(
-        now,
-        factors=tuple(tuple(a for a in axes if a != axis) for axes in now.factors),
-        through=tuple(t for t in now.through if t[0] != axis),
-    )
+    factors = tuple(tuple(a for a in axes if a != axis) for axes in now.factors)
+    return assign(factors, tuple(t for t in now.through if t[0] != axis), now.replicated, now.mesh)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.assignment import Assignment, LayoutTable, local_size
+from shardlang.plan.assignment import Assignment, LayoutTable, assign, local_size
 from shardlang.plan.candidates import all_reduce_bytes
 from shardlang.plan.cut import Choice, decide
 from shardlang.plan.problem import LEAF, Problem, Tensor
@@ -47,7 +47,8 @@ class _Axis:
         chosen = list(self.chosen)
         for op, i in number.items():
             if replicated[i]:
-                chosen[op] = replace(chosen[op], replicated=(*chosen[op].replicated, self.axis))
+                old = chosen[op]
+                chosen[op] = assign(old.factors, old.through, (*old.replicated, self.axis), old.mesh)
         return chosen
 
     def _free(self, op: int) -> bool:

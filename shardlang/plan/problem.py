@@ -17,12 +17,14 @@ from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.mesh import Mesh
 
 LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))
-LOADED = frozenset((Kind.DATA, Kind.CONSTANT))
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What conversions of a value depend on. `gradient`: a gradient comes back along this use of it."""
+    """What conversions of a value depend on. `gradient`: a gradient comes back along this use of it.
+
+    Equal ones are one object (made by `Problem.tensor`).
+    """
 
     shape: tuple[int, ...]
     itemsize: int
@@ -51,16 +53,19 @@ class Problem:
     strategy: ResolvedStrategy
     classes: list[OpClass] = field(default_factory=list)
     users: list[list[tuple[int, int]]] = field(default_factory=list)
-    shapes: dict[TensorType, tuple[tuple[int, ...], int, frozenset[int]]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
+    _known: dict[tuple[TensorType, str, bool], Tensor] = field(default_factory=dict)
+    _equal: dict[Tensor, Tensor] = field(default_factory=dict)
 
-    def describe(self, type: TensorType) -> tuple[tuple[int, ...], int, frozenset[int]]:
-        """Shape, bytes an element, and the dims that may be cut unevenly."""
-        known = self.shapes.get(type)
+    def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> Tensor:
+        """The one Tensor with these parts."""
+        key = (type, kind.value, gradient)
+        known = self._known.get(key)
         if known is None:
             loose = self.strategy.uneven
             uneven = frozenset(i for i, t in enumerate(type.dims) if loose and len(t) == 1 and t[0] in loose)
-            known = self.shapes[type] = (type.shape, BYTES[type.dtype], uneven)
+            made = Tensor(type.shape, BYTES[type.dtype], kind, gradient, uneven)
+            known = self._known[key] = self._equal.setdefault(made, made)
         return known
 
 
@@ -68,28 +73,27 @@ def build(graph: Graph, strategy: ResolvedStrategy) -> Problem:
     """The tables of `graph` under `strategy`, whose meshes must be known."""
     problem = Problem(graph, strategy.meshes, strategy)
     problem.users = [[] for _ in graph.values]
-    for value in graph.values:
-        shape, itemsize, uneven = problem.describe(value.type)
-        problem.tensors.append(Tensor(shape, itemsize, value.kind, value.gradient, uneven))
+    problem.tensors = [problem.tensor(v.type, v.kind, v.gradient) for v in graph.values]
     _classify(problem, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
     return problem
 
 
 def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
     known: dict[tuple[object, ...], OpClass] = {}
-    interned: dict[Tensor, Tensor] = {}
-    values = problem.tensors
-    still = [interned.setdefault(t, t) for t in values]
-    plain = [interned.setdefault(x, x) for x in (Tensor(t.shape, t.itemsize, t.kind, False, t.uneven) for t in values)]
+    trained = problem.tensors
+    plain = [problem.tensor(v.type, v.kind, False) for v in problem.graph.values]
     demands = problem.strategy.demands
+    same: dict[Demand, Demand] = {}
+    one = {id(d): same.setdefault(d, d) for d in demands.values()}
     for op in problem.graph.ops:
         for at, value in enumerate(op.operands):
             problem.users[value].append((op.id, at))
-        table = still if op.section == "loss" else plain
+        table = trained if op.section == "loss" else plain
         operands = tuple([table[v] for v in op.operands])
         results = tuple([table[v] for v in op.results])
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
-        key = (op.rule, *map(id, operands), *map(id, results), demand, mesh)
+        demand = one[id(demand)] if demand is not None else None
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh)
         found = known.get(key)
         if found is None:
             found = known[key] = OpClass(op.rule, operands, results, demand, mesh)
