@@ -92,15 +92,17 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
     """One rank's (or group's) tensor against its block of the whole."""
     if found.shape != expected.shape:
         return Finding(math.inf, rank, message=f"{list(found.shape)} where the layout says {list(expected.shape)}")
-    if not found.numel():
+    if torch.equal(found, expected):
         return Finding(0.0, rank)
     error = (found.double() - expected.double()).abs() / scale
     same = (found == expected) | (found.isnan() & expected.isnan())
     error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf, math.inf))
     worst = int(error.argmax())
-    at = torch.unravel_index(torch.tensor(worst), error.shape) if error.dim() else ()
-    local = [int(i) for i in at]
-    index = tuple(start + i for (start, _), i in zip(block, local, strict=True))
+    index: tuple[int, ...] = ()
+    left = worst
+    for start, size in reversed(block):
+        left, local = divmod(left, size)
+        index = (start + local, *index)
     return Finding(float(error.max()), rank, index, float(found.flatten()[worst]), float(expected.flatten()[worst]))
 
 

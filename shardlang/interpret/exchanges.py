@@ -32,7 +32,7 @@ def nothing(xs: Tensors) -> Tensors:
 
 def total(xs: Tensors) -> Tensors:
     """Every member gets the sum."""
-    result = torch.stack(xs).sum(0)
+    result = torch.stack(xs).sum(0).to(xs[0].dtype)  # of bools the sum is a whole number
     return [result.clone() for _ in xs]
 
 

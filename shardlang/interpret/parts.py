@@ -100,7 +100,7 @@ def local_extreme(x: Tensor, dims: Sequence[int], low: bool) -> Tensor:
 
 
 def _extreme(low: bool) -> Function:
-    """The extreme is what equals it, shared evenly: a sum over ranks, so that gradients reach every tie alike."""
+    """Gradients reach every element that equals the extreme alike, through the mean of those; the value is exact."""
 
     def extreme(split: Split, xs: Tensors) -> list[Tensor]:
         dims = split.call.attrs["dims"]
@@ -111,7 +111,8 @@ def _extreme(low: bool) -> Function:
         ties = [(x.detach() == b) for x, b in zip(xs, best, strict=True)]
         number = split.sum_identical([t.sum(dims) for t in ties], axes)
         mine = [torch.where(t, x, 0).sum(dims) for x, t in zip(xs, ties, strict=True)]
-        return [x / n for x, n in zip(split.sum_identical(mine, axes), number, strict=True)]
+        means = [x / n for x, n in zip(split.sum_identical(mine, axes), number, strict=True)]
+        return [b.squeeze(dims) + (m - m.detach()) for b, m in zip(best, means, strict=True)]
 
     return extreme
 

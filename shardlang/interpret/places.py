@@ -49,15 +49,23 @@ class Places:
 
     def part(self, rank: int, size: int, axes: Sequence[str]) -> tuple[int, int]:
         """(start, size) of a rank's part of `size` things cut over `axes`."""
-        parts = chunk_sizes(size, self.mesh.degree(tuple(axes)))
-        index = self.index(rank, axes)
-        return sum(parts[:index]), parts[index]
+        return _parts(self.mesh, size, tuple(axes))[rank]
 
 
 @lru_cache(maxsize=4096)
 def places_of(mesh: Mesh) -> Places:
     """One `Places` a mesh, so that its tables are made once."""
     return Places(mesh)
+
+
+@lru_cache(maxsize=4096)
+def _parts(mesh: Mesh, size: int, axes: tuple[str, ...]) -> Block:
+    """By rank its (start, size) of `size` things cut over `axes`, in torch.chunk's sizes."""
+    sizes = chunk_sizes(size, mesh.degree(axes))
+    starts = list(itertools.accumulate(sizes, initial=0))
+    places = places_of(mesh)
+    indices = [places.index(rank, axes) for rank in range(mesh.size)]
+    return tuple((starts[i], sizes[i]) for i in indices)
 
 
 @lru_cache(maxsize=4096)
