@@ -97,7 +97,7 @@ def _line_up(
     for argument in positional:
         if slot is None:
             most = len(params)
-            sink.report("SH218", f"`{operator.name}` takes at most {most} arguments", argument.span, "one too many")
+            sink.report("SH218", f"`{operator.name}` takes at most {most} argument{'s' * (most != 1)}", argument.span, "one too many")
             return None, rest, []
         if slot.kind == "tensors":
             rest.append(argument)

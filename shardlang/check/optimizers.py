@@ -28,21 +28,18 @@ ABSENT = ("ftrl", "lazy_adam", "adagrad")
 Given = tuple[str, dict[str, Any]]
 
 
-def read_optimizers(settings: Sequence[ast.Setting], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
-    """The optimizers, each with its parameters; incomplete after a report."""
+def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple[ast.Setting, Given]]:
+    """The settings with all their arguments; those that are wrong are reported and left out."""
     read = [(setting, _read(setting, frame)) for setting in settings]
-    if any(given is None for _, given in read):
-        return ()
     general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
     complete: list[tuple[ast.Setting, Given]] = []
     for setting, given in read:
-        assert given is not None
+        if given is None:
+            continue
         arguments = _complete(setting, given, general, frame)
         if arguments is not None:
             complete.append((setting, (given[0], arguments)))
-    if len(complete) < len(read):
-        return ()
-    return _assign(complete, graph, frame)
+    return complete
 
 
 def _read(setting: ast.Setting, frame: Frame) -> Given | None:
@@ -124,7 +121,7 @@ def _complete(setting: ast.Setting, given: Given, general: Mapping[str, Mapping[
     return found
 
 
-def _assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
+def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
     """Each parameter goes to the most specific setting that covers it."""
     sink = frame.context.sink
     best: dict[int, tuple[Specificity, int]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 from shardlang.check.context import Frame
 from shardlang.check.finish import finish, report_unused
 from shardlang.check.instantiate import declare_model, model_call
-from shardlang.check.optimizers import read_optimizers
+from shardlang.check.optimizers import assign, read_optimizers
 from shardlang.check.overrides import Overrides
 from shardlang.check.program import DataSource, Training
 from shardlang.check.settings import RESERVED, Settings, read_settings
@@ -52,6 +52,7 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     _require(node, reading)
     for setting in node.settings:
         _statement(setting, reading, overrides)
+    optimizers = read_optimizers(reading.optimizers, frame)
     frame.context.used.update(_named_settings(node))
     if not frame.context.sink.failed:  # after a mistake much is unused that is not meant to be
         report_unused(frame.context, reading.values)
@@ -59,8 +60,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         return None
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
     _check_loss(graph, reading)
-    optimizers = read_optimizers(reading.optimizers, graph, frame)
-    return None if frame.context.sink.failed else (graph, _training(reading, settings, optimizers))
+    assigned = assign(optimizers, graph, frame)
+    return None if frame.context.sink.failed else (graph, _training(reading, settings, assigned))
 
 
 def _training(reading: _Reading, settings: Settings, optimizers: tuple[Any, ...]) -> Training:
