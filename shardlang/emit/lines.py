@@ -122,12 +122,12 @@ def _outside_strings(text: str) -> Iterable[tuple[int, str]]:
 
 
 def call_text(name: str, arguments: Sequence[str], depth: int = 0) -> str:
-    """`name(...)` on one line where it fits and is short, else one argument a line with a comma after each."""
+    """`name(...)` on one line at `depth` levels of indentation where it fits, else broken as `_broken` breaks it."""
     flat = f"{name}({', '.join(arguments)})"
     if len(flat) + 4 * depth < WIDTH and "\n" not in flat:
         return flat
-    inner = "\n".join(f"{argument}," for argument in arguments)
-    return f"{name}(\n{indented(inner)}\n)"
+    inner = "\n".join(_broken(arguments, WIDTH - 4 * depth))
+    return f"{name}(\n{inner}\n)"
 
 
 def list_text(items: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardlang.emit.paths import readable_paths
 from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.types.layout import Layout
@@ -106,18 +107,23 @@ def _by_claim(graph: Graph) -> list[Value]:
 def short_names(graph: Graph) -> dict[int, str]:
     """Per value the shortest tail of its path that no other value of the graph has, as an identifier.
 
-    `train.loss` is `loss`; `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
+    `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
     """
+    paths = readable_paths(graph)
     tails: dict[str, set[int]] = {}
     for value in graph.values:
-        for tail in _tails(value):
+        for tail in _tails(paths[value.id]) if value.kind in (Kind.DATA, Kind.RESULT) else ():
             tails.setdefault(tail, set()).add(value.id)
-    return {v.id: next((t for t in _tails(v) if len(tails[t]) == 1), _tails(v)[-1]) for v in graph.values}
+    return {id: _shortest(_tails(path), tails) for id, path in paths.items()}
 
 
-def _tails(value: Value) -> list[str]:
+def _shortest(mine: Sequence[str], tails: Mapping[str, set[int]]) -> str:
+    return next((tail for tail in mine if len(tails.get(tail, ())) == 1), mine[-1])
+
+
+def _tails(path: str) -> list[str]:
     """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
-    parts = value.path.removeprefix("train.").split(".")
+    parts = path.split(".")
     return [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
 
 

@@ -99,8 +99,9 @@ def _field_text(plan: Plan, name: str, value: int) -> str:
 
 
 def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:
-    paths = [literal(plan.graph.values[value].path) for value in optimizer.params]
-    flat = f"[{', '.join(paths)}]"
-    listed = flat if len(flat) <= 72 else list_text(paths)
     further = [f"{key}={literal(value)}" for key, value in optimizer.arguments.items()]
-    return call_text("rt.Optimizer", [literal(optimizer.kind), f"parameters={listed}", *further], 2)
+    head = ", ".join([literal(optimizer.kind), *further])
+    paths = [literal(plan.graph.values[value].path) for value in optimizer.params]
+    flat = f"parameters=[{', '.join(paths)}],"
+    listed = flat if len(flat) <= 100 else f"parameters={list_text(paths)},"
+    return f"rt.Optimizer(\n    {head},\n{indented(listed)}\n)"

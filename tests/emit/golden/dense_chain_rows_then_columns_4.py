@@ -46,13 +46,8 @@ program = rt.Program(
     ),
     optimizers=[
         rt.Optimizer(
-            "sgd",
+            "sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False,
             parameters=["w", "v"],
-            lr=0.1,
-            momentum=0.0,
-            dampening=0.0,
-            weight_decay=0.0,
-            nesterov=False,
         ),
     ],
     forward=forward, loss_pending=("a",), metrics_pending={},

@@ -18,11 +18,7 @@ parameters = [
     rt.Parameter("up.bias", (128,), init=("uniform", -0.125, 0.125), cut=(("mp",),), reduce=("dp",)),
     rt.Parameter("down.weight", (10, 128), init=("kaiming_uniform", 128.0), cut=((), ("mp",)), reduce=("dp",)),
     rt.Parameter(
-        "down.bias",
-        (10,),
-        init=("uniform", -0.08838834764831845, 0.08838834764831845),
-        cut=(("mp",),),
-        reduce=("dp",),
+        "down.bias", (10,), init=("uniform", -0.08838834764831845, 0.08838834764831845), cut=(("mp",),), reduce=("dp",),
     ),
 ]
 states = []
@@ -30,65 +26,64 @@ states = []
 
 def forward(p, image, label):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_return = F.linear(image, p.up.weight, p.up.bias)  # f32[16, 64]  [batch@dp, hidden@mp]
+    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_return)  # f32[16, 64]  [batch@dp, hidden@mp]
+    h = torch.relu(up_out)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_return_1_pending = F.linear(h, p.down.weight)                    # f32[16, 10]  [batch@dp, classes] +mp
-    down_return_1 = rt.reduce_scatter(down_return_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
-    down_return = down_return_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
+    scores_1_pending = F.linear(h, p.down.weight)               # f32[16, 10]  [batch@dp, classes] +mp
+    scores_1 = rt.reduce_scatter(scores_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
+    scores = scores_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
-    # f32[]  [] +dp
-    loss = rt.cross_entropy(down_return, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="sum") / 64
+    loss = rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="sum") / 64  # f32[]  [] +dp
 
     with torch.no_grad():
         # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-        metric_accuracy_1 = rt.argmax(down_return, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
-        metric_accuracy_2 = metric_accuracy_1 == label                                   # bool[16]  [batch@dp]
-        metric_accuracy = metric_accuracy_2.float().sum() / 64                           # f32[]  [] +dp
+        accuracy_1 = rt.argmax(scores, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
+        accuracy_2 = accuracy_1 == label                                     # bool[16]  [batch@dp]
+        accuracy = accuracy_2.float().sum() / 64                             # f32[]  [] +dp
 
-    return loss, {"accuracy": metric_accuracy}
+    return loss, {"accuracy": accuracy}
 
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_return = F.linear(image, p.up.weight, p.up.bias)  # f32[16, 64]  [batch@dp, hidden@mp]
+    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_return)  # f32[16, 64]  [batch@dp, hidden@mp]
+    h = torch.relu(up_out)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_return_1_pending = F.linear(h, p.down.weight)                    # f32[16, 10]  [batch@dp, classes] +mp
-    down_return_1 = rt.reduce_scatter(down_return_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
-    down_return = down_return_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
+    scores_1_pending = F.linear(h, p.down.weight)               # f32[16, 10]  [batch@dp, classes] +mp
+    scores_1 = rt.reduce_scatter(scores_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
+    scores = scores_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    metric_accuracy_1 = rt.argmax(down_return, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
-    metric_accuracy_2 = metric_accuracy_1 == label                                   # bool[16]  [batch@dp]
+    accuracy_1 = rt.argmax(scores, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
+    accuracy_2 = accuracy_1 == label                                     # bool[16]  [batch@dp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss_total = rt.tally(
-        rt.cross_entropy(down_return, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="none"),
+        rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="none"),
         0,
         mesh.dp.index * 16,
         rows,
     )  # f64[2]  (sum, count) +dp
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    metric_accuracy_total = rt.tally(metric_accuracy_2, 0, mesh.dp.index * 16, rows)  # f64[2]  (sum, count) +dp
+    accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 16, rows)  # f64[2]  (sum, count) +dp
 
-    return {"loss:1": loss_total, "accuracy:1": metric_accuracy_total}
+    return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 
 
 def finish(totals):
     loss = totals["loss:1"][0] / totals["loss:1"][1]
-    metric_accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
+    accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
 
-    return {"loss": loss, "accuracy": metric_accuracy}
+    return {"loss": loss, "accuracy": accuracy}
 
 
 program = rt.Program(
@@ -111,13 +106,8 @@ program = rt.Program(
     ),
     optimizers=[
         rt.Optimizer(
-            "sgd",
+            "sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
             parameters=["up.weight", "up.bias", "down.weight", "down.bias"],
-            lr=0.1,
-            momentum=0.9,
-            dampening=0.0,
-            weight_decay=0.0,
-            nesterov=False,
         ),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},

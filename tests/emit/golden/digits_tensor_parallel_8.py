@@ -17,73 +17,69 @@ parameters = [
     rt.Parameter("up.weight", (128, 64), init=("kaiming_uniform", 64.0), cut=(("mp",), ())),
     rt.Parameter("up.bias", (128,), init=("uniform", -0.125, 0.125), cut=(("mp",),)),
     rt.Parameter("down.weight", (10, 128), init=("kaiming_uniform", 128.0), cut=((), ("mp",))),
-    rt.Parameter(
-        "down.bias",
-        (10,),
-        init=("uniform", -0.08838834764831845, 0.08838834764831845),
-        cut=((),),
-        reduce=("mp",),
-    ),
+    rt.Parameter("down.bias", (10,), init=("uniform", -0.08838834764831845, 0.08838834764831845), cut=((),)),
 ]
 states = []
 
 
 def forward(p, image, label):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_return = F.linear(image, p.up.weight, p.up.bias)  # f32[64, 16]  [batch, hidden@mp]
+    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[64, 16]  [batch, hidden@mp]
 
     # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_return)  # f32[64, 16]  [batch, hidden@mp]
+    h = torch.relu(up_out)  # f32[64, 16]  [batch, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_return_1_pending = F.linear(h, p.down.weight)                    # f32[64, 10]  [batch, classes] +mp
-    down_return_1 = rt.reduce_scatter(down_return_1_pending, 0, mesh.mp)  # f32[8, 10]  [batch@mp, classes]
-    down_return = down_return_1 + p.down.bias                             # f32[8, 10]  [batch@mp, classes]
+    scores_1 = F.linear(h, p.down.weight)                    # f32[64, 10]  [batch, classes] +mp
+    down_bias_pending = rt.keep_first(p.down.bias, mesh.mp)  # f32[10]  [classes] +mp
+    scores_pending = scores_1 + down_bias_pending            # f32[64, 10]  [batch, classes] +mp
+    scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)   # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
-    loss = F.cross_entropy(down_return, label, reduction="sum") / 64  # f32[]  [] +mp
+    loss = F.cross_entropy(scores, label, reduction="sum") / 64  # f32[]  [] +mp
 
     with torch.no_grad():
         # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-        metric_accuracy_1 = down_return.argmax(1)               # i64[8]  [batch@mp]
-        metric_accuracy_2 = metric_accuracy_1 == label          # bool[8]  [batch@mp]
-        metric_accuracy = metric_accuracy_2.float().sum() / 64  # f32[]  [] +mp
+        accuracy_1 = scores.argmax(1)             # i64[8]  [batch@mp]
+        accuracy_2 = accuracy_1 == label          # bool[8]  [batch@mp]
+        accuracy = accuracy_2.float().sum() / 64  # f32[]  [] +mp
 
-    return loss, {"accuracy": metric_accuracy}
+    return loss, {"accuracy": accuracy}
 
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_return = F.linear(image, p.up.weight, p.up.bias)  # f32[64, 16]  [batch, hidden@mp]
+    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[64, 16]  [batch, hidden@mp]
 
     # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_return)  # f32[64, 16]  [batch, hidden@mp]
+    h = torch.relu(up_out)  # f32[64, 16]  [batch, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    down_return_1_pending = F.linear(h, p.down.weight)                    # f32[64, 10]  [batch, classes] +mp
-    down_return_1 = rt.reduce_scatter(down_return_1_pending, 0, mesh.mp)  # f32[8, 10]  [batch@mp, classes]
-    down_return = down_return_1 + p.down.bias                             # f32[8, 10]  [batch@mp, classes]
+    scores_1 = F.linear(h, p.down.weight)                    # f32[64, 10]  [batch, classes] +mp
+    down_bias_pending = rt.keep_first(p.down.bias, mesh.mp)  # f32[10]  [classes] +mp
+    scores_pending = scores_1 + down_bias_pending            # f32[64, 10]  [batch, classes] +mp
+    scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)   # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    metric_accuracy_1 = down_return.argmax(1)       # i64[8]  [batch@mp]
-    metric_accuracy_2 = metric_accuracy_1 == label  # bool[8]  [batch@mp]
+    accuracy_1 = scores.argmax(1)     # i64[8]  [batch@mp]
+    accuracy_2 = accuracy_1 == label  # bool[8]  [batch@mp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     # f64[2]  (sum, count) +mp
-    loss_total = rt.tally(F.cross_entropy(down_return, label, reduction="none"), 0, mesh.mp.index * 8, rows)
+    loss_total = rt.tally(F.cross_entropy(scores, label, reduction="none"), 0, mesh.mp.index * 8, rows)
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
-    metric_accuracy_total = rt.tally(metric_accuracy_2, 0, mesh.mp.index * 8, rows)  # f64[2]  (sum, count) +mp
+    accuracy_total = rt.tally(accuracy_2, 0, mesh.mp.index * 8, rows)  # f64[2]  (sum, count) +mp
 
-    return {"loss:1": loss_total, "accuracy:1": metric_accuracy_total}
+    return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 
 
 def finish(totals):
     loss = totals["loss:1"][0] / totals["loss:1"][1]
-    metric_accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
+    accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
 
-    return {"loss": loss, "accuracy": metric_accuracy}
+    return {"loss": loss, "accuracy": accuracy}
 
 
 program = rt.Program(
@@ -106,13 +102,8 @@ program = rt.Program(
     ),
     optimizers=[
         rt.Optimizer(
-            "sgd",
+            "sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
             parameters=["up.weight", "up.bias", "down.weight", "down.bias"],
-            lr=0.1,
-            momentum=0.9,
-            dampening=0.0,
-            weight_decay=0.0,
-            nesterov=False,
         ),
     ],
     forward=forward, loss_pending=("mp",), metrics_pending={"accuracy": ("mp",)},

@@ -18,27 +18,15 @@ parameters = [
     rt.Parameter("conv1.bias", (10,), init=("uniform", -0.2, 0.2), cut=((),), reduce=("dp",)),
     rt.Parameter("conv2.weight", (20, 10, 5, 5), init=("kaiming_uniform", 250.0), cut=((), (), (), ()), reduce=("dp",)),
     rt.Parameter(
-        "conv2.bias",
-        (20,),
-        init=("uniform", -0.06324555320336758, 0.06324555320336758),
-        cut=((),),
-        reduce=("dp",),
+        "conv2.bias", (20,), init=("uniform", -0.06324555320336758, 0.06324555320336758), cut=((),), reduce=("dp",),
     ),
     rt.Parameter("fc1.weight", (50, 320), init=("kaiming_uniform", 320.0), cut=((), ()), reduce=("dp",)),
     rt.Parameter(
-        "fc1.bias",
-        (50,),
-        init=("uniform", -0.05590169943749474, 0.05590169943749474),
-        cut=((),),
-        reduce=("dp",),
+        "fc1.bias", (50,), init=("uniform", -0.05590169943749474, 0.05590169943749474), cut=((),), reduce=("dp",),
     ),
     rt.Parameter("fc2.weight", (10, 50), init=("kaiming_uniform", 50.0), cut=((), ()), reduce=("dp",)),
     rt.Parameter(
-        "fc2.bias",
-        (10,),
-        init=("uniform", -0.1414213562373095, 0.1414213562373095),
-        cut=((),),
-        reduce=("dp",),
+        "fc2.bias", (10,), init=("uniform", -0.1414213562373095, 0.1414213562373095), cut=((),), reduce=("dp",),
     ),
 ]
 states = []
@@ -46,105 +34,105 @@ states = []
 
 def forward(p, image, label):
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv1)
-    conv1_return = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, 10, 24, 24]
+    conv1_out = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, 10, 24, 24]
 
     # mnist_ddp.shard:16  a = conv1(image) |> max_pool2d(2) |> relu
-    a_1 = F.max_pool2d(conv1_return, 2)  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
-    a = torch.relu(a_1)                  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
+    a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
+    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
 
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
-    conv2_return = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
+    conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
 
     # std.nn:86  return dropout2d(x, p = p)   (drop2)
-    drop2_return = rt.dropout2d(
-        conv2_return, 0.5, rt.random.key("drop2.return"), whole=(128, 20, 8, 8), offsets=(mesh.dp.index * 64, 0, 0, 0),
+    drop2_out = rt.dropout2d(
+        conv2_out, 0.5, rt.random.key("drop2.return"), whole=(128, 20, 8, 8), offsets=(mesh.dp.index * 64, 0, 0, 0),
     )  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
 
     # mnist_ddp.shard:17  b = conv2(a) |> drop2 |> max_pool2d(2) |> relu
-    b_1 = F.max_pool2d(drop2_return, 2)  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
-    b = torch.relu(b_1)                  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
+    b_1 = F.max_pool2d(drop2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
+    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
     c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, 20 * 4 * 4]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc1)
-    fc1_return = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, 50]
+    fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, 50]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_2 = torch.relu(fc1_return)  # f32[64, 50]  [batch@dp, 50]
+    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, 50]
 
     # std.nn:79  return dropout(x, p = p)   (drop)
     # f32[64, 50]  [batch@dp, 50]
-    drop_return = rt.dropout(c_2, 0.5, rt.random.key("drop.return"), whole=(128, 50), offsets=(mesh.dp.index * 64, 0))
+    c = rt.dropout(c_2, 0.5, rt.random.key("drop.return"), whole=(128, 50), offsets=(mesh.dp.index * 64, 0))
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc2)
-    fc2_return = F.linear(drop_return, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
+    fc2_out = F.linear(c, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:19  return log_softmax(fc2(c), over = classes)
-    return_ = F.log_softmax(fc2_return, 1)  # f32[64, 10]  [batch@dp, classes]
+    scores = F.log_softmax(fc2_out, 1)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:33  loss = nll_loss(scores, label)
-    loss = F.nll_loss(return_, label, reduction="sum") / 128  # f32[]  [] +dp
+    loss = F.nll_loss(scores, label, reduction="sum") / 128  # f32[]  [] +dp
 
     with torch.no_grad():
         # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-        metric_accuracy_1 = return_.argmax(1)                    # i64[64]  [batch@dp]
-        metric_accuracy_2 = metric_accuracy_1 == label           # bool[64]  [batch@dp]
-        metric_accuracy = metric_accuracy_2.float().sum() / 128  # f32[]  [] +dp
+        accuracy_1 = scores.argmax(1)              # i64[64]  [batch@dp]
+        accuracy_2 = accuracy_1 == label           # bool[64]  [batch@dp]
+        accuracy = accuracy_2.float().sum() / 128  # f32[]  [] +dp
 
-    return loss, {"accuracy": metric_accuracy}
+    return loss, {"accuracy": accuracy}
 
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv1)
-    conv1_return = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, 10, 24, 24]
+    conv1_out = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, 10, 24, 24]
 
     # mnist_ddp.shard:16  a = conv1(image) |> max_pool2d(2) |> relu
-    a_1 = F.max_pool2d(conv1_return, 2)  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
-    a = torch.relu(a_1)                  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
+    a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
+    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
 
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
-    conv2_return = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
+    conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
 
     # mnist_ddp.shard:17  b = conv2(a) |> drop2 |> max_pool2d(2) |> relu
-    b_1 = F.max_pool2d(conv2_return, 2)  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
-    b = torch.relu(b_1)                  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
+    b_1 = F.max_pool2d(conv2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
+    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
     c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, 20 * 4 * 4]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc1)
-    fc1_return = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, 50]
+    fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, 50]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_2 = torch.relu(fc1_return)  # f32[64, 50]  [batch@dp, 50]
+    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, 50]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc2)
-    fc2_return = F.linear(c_2, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
+    fc2_out = F.linear(c_2, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:19  return log_softmax(fc2(c), over = classes)
-    return_ = F.log_softmax(fc2_return, 1)  # f32[64, 10]  [batch@dp, classes]
+    scores = F.log_softmax(fc2_out, 1)  # f32[64, 10]  [batch@dp, classes]
 
     # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-    metric_accuracy_1 = return_.argmax(1)           # i64[64]  [batch@dp]
-    metric_accuracy_2 = metric_accuracy_1 == label  # bool[64]  [batch@dp]
+    accuracy_1 = scores.argmax(1)     # i64[64]  [batch@dp]
+    accuracy_2 = accuracy_1 == label  # bool[64]  [batch@dp]
 
     # mnist_ddp.shard:33  loss = nll_loss(scores, label)
     # f64[2]  (sum, count) +dp
-    loss_total = rt.tally(F.nll_loss(return_, label, reduction="none"), 0, mesh.dp.index * 64, rows)
+    loss_total = rt.tally(F.nll_loss(scores, label, reduction="none"), 0, mesh.dp.index * 64, rows)
 
     # mnist_ddp.shard:34  metric accuracy = mean(argmax(scores, over = classes) == label)
-    metric_accuracy_total = rt.tally(metric_accuracy_2, 0, mesh.dp.index * 64, rows)  # f64[2]  (sum, count) +dp
+    accuracy_total = rt.tally(accuracy_2, 0, mesh.dp.index * 64, rows)  # f64[2]  (sum, count) +dp
 
-    return {"loss:1": loss_total, "accuracy:1": metric_accuracy_total}
+    return {"loss:1": loss_total, "accuracy:1": accuracy_total}
 
 
 def finish(totals):
     loss = totals["loss:1"][0] / totals["loss:1"][1]
-    metric_accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
+    accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
 
-    return {"loss": loss, "accuracy": metric_accuracy}
+    return {"loss": loss, "accuracy": accuracy}
 
 
 program = rt.Program(
@@ -167,7 +155,7 @@ program = rt.Program(
     ),
     optimizers=[
         rt.Optimizer(
-            "sgd",
+            "sgd", lr=0.01, momentum=0.5, dampening=0.0, weight_decay=0.0, nesterov=False,
             parameters=[
                 "conv1.weight",
                 "conv1.bias",
@@ -178,11 +166,6 @@ program = rt.Program(
                 "fc2.weight",
                 "fc2.bias",
             ],
-            lr=0.01,
-            momentum=0.5,
-            dampening=0.0,
-            weight_decay=0.0,
-            nesterov=False,
         ),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},

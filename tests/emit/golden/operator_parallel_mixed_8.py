@@ -45,7 +45,10 @@ program = rt.Program(
         ],
     ),
     optimizers=[
-        rt.Optimizer("sgd", parameters=["w1"], lr=0.01, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
+        rt.Optimizer(
+            "sgd", lr=0.01, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
+            parameters=["w1"],
+        ),
     ],
     forward=forward, loss_pending=("a", "b"), metrics_pending={},
     epochs=1, bucket_bytes=25_000_000,

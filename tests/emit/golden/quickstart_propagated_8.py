@@ -29,11 +29,11 @@ def forward(p, x, label):
     a = torch.relu(h)  # f32[8, 4]  [batch@a, hidden@b]
 
     # quickstart.shard:13  return a @ w2
-    return__pending = a @ p.w2                               # f32[8, 16]  [batch@a, output] +b
-    return_ = rt.reduce_scatter(return__pending, 1, mesh.b)  # f32[8, 4]  [batch@a, output@b]
+    out_pending = a @ p.w2                           # f32[8, 16]  [batch@a, output] +b
+    out = rt.reduce_scatter(out_pending, 1, mesh.b)  # f32[8, 4]  [batch@a, output@b]
 
     # quickstart.shard:25  loss = mse_loss(model(x), label)
-    loss = F.mse_loss(return_, label, reduction="sum") / 256  # f32[]  [] +(a, b)
+    loss = F.mse_loss(out, label, reduction="sum") / 256  # f32[]  [] +(a, b)
 
     return loss, {}
 
@@ -51,13 +51,8 @@ program = rt.Program(
     ),
     optimizers=[
         rt.Optimizer(
-            "sgd",
+            "sgd", lr=0.4, momentum=0.1, dampening=0.0, weight_decay=0.0, nesterov=False,
             parameters=["w", "w2"],
-            lr=0.4,
-            momentum=0.1,
-            dampening=0.0,
-            weight_decay=0.0,
-            nesterov=False,
         ),
     ],
     forward=forward, loss_pending=("a", "b"), metrics_pending={},
