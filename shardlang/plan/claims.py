@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shardlang.check.selectors import Specificity
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op
-from shardlang.ops.rule import Split
+from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.divisibility import Axes
 from shardlang.plan.factors import Run, dim_runs, lonely_minor, spread
@@ -183,8 +183,16 @@ class Claims:
             axes += mine
         sizes = self.axes.sizes
         for f, mine in spread(op.rule, wish.run.factors, tuple(axes), sizes).items():
-            given[f] = () if op.rule.factors[f].split is Split.WHOLE else mine
+            whole = op.rule.factors[f].split is Split.WHOLE or self._ragged(op.rule, f, mine)
+            given[f] = () if whole else mine
             factors[f] = self.axes.refined(given[f])
+
+    def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...]) -> bool:
+        """Whether blocks would differ within a dim of several factors: its blocks are not torch.chunk's of the product."""
+        degree = self.axes.degree(axes)
+        if degree is None or rule.factors[factor].size % degree == 0:
+            return False
+        return any(factor in term and len(term) > 1 for dims in (*rule.operands, *rule.results) for term in dims)
 
     def _check_minor(self, op: Op, wishes: list[Wish], given: list[tuple[str, ...]]) -> None:
         """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""

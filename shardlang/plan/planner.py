@@ -5,6 +5,10 @@ Rules are resolved by strategy.py, layouts chosen by propagate.py and labels.py,
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
@@ -27,6 +31,25 @@ def plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) ->
 
     Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to split.
     """
+    with _uncollected():
+        return _plan(program, strategy_name, ranks, sink)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: a plan has no cycles, and walking a large program's objects takes longer than
+    planning.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
     found, strategy = choose_strategy(program, strategy_name, ranks, sink)
     resolved = resolve(program, strategy, ranks, sink) if found else None
     if resolved is None or sink.failed:

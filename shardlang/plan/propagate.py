@@ -190,7 +190,8 @@ def _limit_idle(total: list[int], options: Candidates) -> None:
 def propagate(problem: Problem) -> tuple[list[Assignment], LayoutTable]:
     """An assignment for every operator of the graph, by operator id."""
     table, distances = LayoutTable(problem.meshes), Distances(problem)
-    chosen = [initial(kind) for kind in problem.classes]
+    start = {kind: initial(kind) for kind in dict.fromkeys(problem.classes)}
+    chosen = [start[kind] for kind in problem.classes]
     for mesh, layout in enumerate(problem.meshes):
         for axis in layout.axes:
             if axis.size > 1:
