@@ -88,8 +88,14 @@ def _binary(node: ast.Binary, frame: Frame) -> Any:
         if left is UNKNOWN or right is UNKNOWN:
             return UNKNOWN
         values, spans = (left, right), (node.left.span, node.right.span)
-        return infer(_OPERATORS[op], values, spans, ("the left side", "the right side"), {}, None, node.span, frame)
+        names = (_called(node.left, "the left side"), _called(node.right, "the right side"))
+        return infer(_OPERATORS[op], values, spans, names, {}, None, node.span, frame)
     return combine(node, left, right, frame.context.sink)
+
+
+def _called(node: ast.Expr, otherwise: str) -> str:
+    """How a message calls an operand."""
+    return node.text if isinstance(node, ast.Name) else otherwise
 
 
 def _unary(node: ast.Unary, frame: Frame) -> Any:

@@ -33,9 +33,10 @@ def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple
     read = [(setting, _read(setting, frame)) for setting in settings]
     general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
     complete: list[tuple[ast.Setting, Given]] = []
+    if any(given is None for _, given in read):  # what the others lack may stand in the one that is wrong
+        return complete
     for setting, given in read:
-        if given is None:
-            continue
+        assert given is not None
         arguments = _complete(setting, given, general, frame)
         if arguments is not None:
             complete.append((setting, (given[0], arguments)))
