@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -56,6 +57,10 @@ def command(
         ctx.exit(code)
     write_files(log_dir, files)
     from shardlang.runtime.launch import launch
+
+    # What is alive now stays so: frozen, it is not walked in every rank, whose pages stay shared.
+    gc.freeze()
+    gc.enable()
 
     base = Path(file).resolve().parent if file != "-" else Path.cwd()
     main = log_dir / "main.py"

@@ -5,21 +5,45 @@ Comments are not nodes: `File.comments` keeps them by span, for the formatter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar, dataclass_transform
 
 from shardlang.source import Source, Span
+
+
+T = TypeVar("T")
+
+
+class Node:
+    """Shows a node by its fields; nodes are compared by identity (two equal texts at two places are two nodes)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "span")  # type: ignore[arg-type]
+        return f"{type(self).__name__}({inner})"
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: type[T]) -> type[T]:
+    """A slotted dataclass, frozen for the type checker alone: what freezes it at run time takes Python twice as long
+    to make, and every command pays for these classes at its start."""
+    # Without a text of its own a dataclass works out its signature for one.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    return dataclass(slots=True, eq=False, repr=False)(cls)
+
 
 # --- names and expressions ---------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+@node
+class Name(Node):
     text: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+@node
+class Number(Node):
     """`text` as written (`25MB`, `1_000`, `3e-4`); `value` in base units (bytes, bit/s -> bytes/s, seconds, FLOP/s)."""
 
     text: str
@@ -28,26 +52,26 @@ class Number:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class String:
+@node
+class String(Node):
     value: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Bool:
+@node
+class Bool(Node):
     value: bool
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Tuple:
+@node
+class Tuple(Node):
     items: tuple[Expr, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+@node
+class Range(Node):
     """`0..4`, end exclusive."""
 
     start: Expr
@@ -55,8 +79,8 @@ class Range:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+@node
+class Attribute(Node):
     """`value.name`."""
 
     value: Expr
@@ -64,8 +88,8 @@ class Attribute:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+@node
+class Index(Node):
     """`value[index]`."""
 
     value: Expr
@@ -73,8 +97,8 @@ class Index:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
+@node
+class Unary(Node):
     """`op` is one of `-`, `not`."""
 
     op: str
@@ -82,8 +106,8 @@ class Unary:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+@node
+class Binary(Node):
     """`op` is one of `+ - * / @ ** == != < <= > >= and or`; `op_span` is its place."""
 
     op: str
@@ -93,8 +117,8 @@ class Binary:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Conditional:
+@node
+class Conditional(Node):
     """`then if condition else otherwise`."""
 
     then: Expr
@@ -103,8 +127,8 @@ class Conditional:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Keyword:
+@node
+class Keyword(Node):
     """`name = value` in a call."""
 
     name: Name
@@ -112,8 +136,8 @@ class Keyword:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+@node
+class Field(Node):
     """`name: type` or `name: type < bound` in the call of a data source."""
 
     name: Name
@@ -122,8 +146,8 @@ class Field:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+@node
+class Call(Node):
     """`callee(positional, keywords)`; `arrow` is the type after `->` in `einsum(x, w -> [..., out])`."""
 
     callee: Expr
@@ -134,8 +158,8 @@ class Call:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Pipe:
+@node
+class Pipe(Node):
     """`left |> right`: `right` is a Name, Attribute, Index or Call that gets `left` as its first argument."""
 
     left: Expr
@@ -150,8 +174,8 @@ Expr = (
 # --- types -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DimFactor:
+@node
+class DimFactor(Node):
     """One factor of a dim: a name or an integer, with the axes after `@` (major first)."""
 
     dim: Name | Number
@@ -159,8 +183,8 @@ class DimFactor:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class DimTerm:
+@node
+class DimTerm(Node):
     """`batch`, `heads@mp * head_dim`, `28`; or `...` where `ellipsis` (then no factors)."""
 
     factors: tuple[DimFactor, ...]
@@ -168,8 +192,8 @@ class DimTerm:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+@node
+class TensorType(Node):
     """`f32[batch@dp, d] +mp ^cp`; `dtype` is None where none is written."""
 
     dtype: Name | None
@@ -182,8 +206,8 @@ class TensorType:
 # --- models ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Formal:
+@node
+class Formal(Node):
     """`name: kind = default`; kind is the Name of `dim int float bool str`, or a TensorType (a tensor)."""
 
     name: Name
@@ -192,15 +216,15 @@ class Formal:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class DimEntry:
+@node
+class DimEntry(Node):
     name: Name
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class DimDecl:
+@node
+class DimDecl(Node):
     """`dim a = 1, b = 2 * a`, at file level or in a model."""
 
     entries: tuple[DimEntry, ...]
@@ -208,8 +232,8 @@ class DimDecl:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+@node
+class Layer(Node):
     """`layer name[count] = value`; `count` is None for a single layer. `value` is a Call."""
 
     name: Name
@@ -219,8 +243,8 @@ class Layer:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+@node
+class Tensor(Node):
     """`param name: type = init` or `state name: type = init` (`keyword` tells which)."""
 
     keyword: str
@@ -231,21 +255,21 @@ class Tensor:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+@node
+class Assign(Node):
     name: Name
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Return:
+@node
+class Return(Node):
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+@node
+class Forward(Node):
     """`forward(x: [..]) -> [..] { body }`."""
 
     formals: tuple[Formal, ...]
@@ -255,8 +279,8 @@ class Forward:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class If:
+@node
+class If(Node):
     """Members under a static condition."""
 
     condition: Expr
@@ -268,8 +292,8 @@ class If:
 Member = DimDecl | Layer | Tensor | Forward | If
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+@node
+class Model(Node):
     name: Name
     formals: tuple[Formal, ...]
     members: tuple[Member, ...]
@@ -277,8 +301,8 @@ class Model:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+@node
+class Function(Node):
     """`fn name(x: [..], p: float = 0.1) -> [..] { body }`: a model without members."""
 
     name: Name
@@ -292,8 +316,8 @@ class Function:
 # --- strategies --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+@node
+class Segment(Node):
     """One part of a selector: `name` may hold `*`; `**` alone is any depth. `index`: None, "*", an int or a Range."""
 
     name: str
@@ -301,14 +325,14 @@ class Segment:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+@node
+class Selector(Node):
     segments: tuple[Segment, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class MeshAxis:
+@node
+class MeshAxis(Node):
     """`dp = 2`; `size` is None for `auto`."""
 
     name: Name
@@ -316,14 +340,14 @@ class MeshAxis:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Mesh:
+@node
+class Mesh(Node):
     axes: tuple[MeshAxis, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class AxisUse:
+@node
+class AxisUse(Node):
     """An axis in a rule; `yields` where written `tp?`."""
 
     name: Name
@@ -331,8 +355,8 @@ class AxisUse:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class DimPath:
+@node
+class DimPath(Node):
     """A dim in a rule: `hidden`, or by path `fc1.out`."""
 
     parts: tuple[Name, ...]
@@ -343,8 +367,8 @@ class DimPath:
         return ".".join(p.text for p in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+@node
+class Split(Node):
     """`split dims over axes [uneven | sizes (..)]`."""
 
     dims: tuple[DimPath, ...]
@@ -354,8 +378,8 @@ class Split:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ShardEntry:
+@node
+class ShardEntry(Node):
     """One dim of a positional rule: a number of cuts, or axis names (`_` is none: an empty tuple)."""
 
     cuts: Number | None
@@ -363,14 +387,14 @@ class ShardEntry:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ShardTuple:
+@node
+class ShardTuple(Node):
     entries: tuple[ShardEntry, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+@node
+class Shard(Node):
     """`shard ((2, 4), (4, 1)) -> ((8, 1))`."""
 
     inputs: tuple[ShardTuple, ...]
@@ -378,23 +402,23 @@ class Shard:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+@node
+class Pin(Node):
     """`[batch@dp, hidden@mp] +cp`."""
 
     type: TensorType
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class StageEntry:
+@node
+class StageEntry(Node):
     stage: Expr
     selectors: tuple[Selector, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+@node
+class Stages(Node):
     """`stages over pp { .. }` or `stages over pp balanced, virtual = 2`."""
 
     axis: Name
@@ -404,53 +428,53 @@ class Stages:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Microbatches:
+@node
+class Microbatches(Node):
     count: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+@node
+class Schedule(Node):
     name: String
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Zero:
+@node
+class Zero(Node):
     level: Number
     axes: tuple[Name, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+@node
+class Bucket(Node):
     """`bucket gradients 25MB`."""
 
     size: Number
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Recompute:
+@node
+class Recompute(Node):
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+@node
+class Place(Node):
     """`place on host` or `place on device`."""
 
     where: Name
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Strict:
+@node
+class Strict(Node):
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+@node
+class At(Node):
     selectors: tuple[Selector, ...]
     rules: tuple[Rule, ...]
     span: Span
@@ -461,8 +485,8 @@ Rule = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+@node
+class Strategy(Node):
     name: Name
     rules: tuple[Rule, ...]
     doc: str
@@ -472,8 +496,8 @@ class Strategy:
 # --- training and hardware ---------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+@node
+class Setting(Node):
     """`name = value`; `keyword` is "metric" for `metric name = value`; `at` holds the selectors of `optimizer at`."""
 
     keyword: str
@@ -483,15 +507,15 @@ class Setting:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Train:
+@node
+class Train(Node):
     settings: tuple[Setting, ...]
     doc: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+@node
+class Hardware(Node):
     """`device h100 { .. }` or `cluster pod { .. }` (`keyword` tells which)."""
 
     keyword: str
@@ -504,8 +528,8 @@ class Hardware:
 # --- files -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+@node
+class Use(Node):
     """`use std.nn: Linear` (`path` "std.nn") or `use "./layers.shard": Block` (`file` true)."""
 
     path: str
@@ -518,16 +542,16 @@ class Use:
 Item = Use | DimDecl | Model | Function | Strategy | Train | Hardware
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+@node
+class Comment(Node):
     """`text` with its `#`; `span` covers it."""
 
     text: str
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+@node
+class File(Node):
     source: Source
     items: tuple[Item, ...]
     comments: tuple[Comment, ...]

@@ -22,6 +22,7 @@ BAD = "BAD"
 ITEMS = ("use", "dim", "model", "fn", "strategy", "train", "device", "cluster")
 # What begins an item where it stands in column 0, whatever came before it.
 ITEM = re.compile(rf'(?:(?:{"|".join(ITEMS)})[ \t]+[A-Za-z_"]|train[ \t]*\{{)')
+_BLANK = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r"#[^\n\r]*+")
 _WRONG = re.compile(r'"[^\n]*|[^\x00-\x7f]+|.', re.DOTALL)
 
@@ -95,12 +96,18 @@ class Tokens:
         return not self.open
 
     def _note(self, start: int, end: int) -> None:
-        """Keep the comments of a run of newlines and comments; the last `##` ones document what comes at `end`."""
-        if self.source.text.find("#", start, end) < 0:
+        """Keep the comments of a run of newlines and comments; `##` ones right above what comes next document it."""
+        text = self.source.text
+        if text.find("#", start, end) < 0:
             return
         doc: list[str] = []
-        for found in _COMMENT.finditer(self.source.text, start, end):
+        last = start
+        for found in _COMMENT.finditer(text, start, end):
             self.comments.append(ast.Comment(found.group().rstrip(), Span(self.source, found.start(), found.end())))
-            doc = [*doc, found.group()[2:].strip()] if found.group().startswith("##") else []
-        if doc:
-            self.docs[end] = "\n".join(doc)
+            together = text.count("\n", last, found.start()) < 2
+            above, last = doc if together else [], found.end()
+            doc = [*above, found.group()[2:].strip()] if found.group().startswith("##") else []
+        following = _BLANK.match(text, last)
+        after = following.end() if following else last
+        if doc and text.count("\n", last, after) < 2:
+            self.docs[after] = "\n".join(doc)
