@@ -21,7 +21,7 @@ from shardlang.syntax.parse import parse
 
 STRATEGY = """
 strategy both {
-  mesh dp = auto, mp = 8
+  mesh dp = auto, mp = 2
   split batch over dp
   split hidden over mp
 }
