@@ -36,7 +36,8 @@ def bind_tensor(formal: ast.Formal, given: Tensor, span: Span, callee: str, inne
         if found is None:
             return None
         terms.extend(found)
-    twice(written, tuple(terms), inner)
+    if twice(written, tuple(terms), inner):
+        return None
     return Tensor(given.id, TensorType(type.dtype, tuple(terms)), formal.name.text)
 
 
@@ -44,8 +45,10 @@ def _element(written: ast.TensorType, type: TensorType, who: str, span: Span, in
     if written.dtype is None:
         fits, wanted = type.dtype in FLOATS, "floating"
     else:
-        wanted = element_type(written, inner)
-        fits = type.dtype == wanted
+        known = element_type(written, inner)
+        if known is None:
+            return False
+        wanted, fits = known, type.dtype == known
     if not fits:
         target = inner.context.dtype if wanted == "floating" else wanted
         inner.context.sink.report("SH258", f"{who} must be {wanted}, and this is {type.dtype}", span, f"{type}",

@@ -55,6 +55,8 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> None:
     if callee.text in ABSENT:
         sink.report("SH400", f"the operator `{callee.text}` is not there yet", callee.span, "in no version so far")
         return
+    if not frame.first_unknown(callee.text):
+        return
     close = nearest(callee.text, [*operator_names(), *frame.visible()])
     sink.report("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name",
                 help=f"did you mean `{close}`?" if close else ())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.check.build import Builder
 from shardlang.check.dims import Unifier
-from shardlang.check.values import UNKNOWN, Instance
+from shardlang.check.values import UNKNOWN, Instance, ModelDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -38,12 +38,13 @@ class Context:
     used: set[int] = field(default_factory=set)
     candidates: dict[int, tuple[str, str, Span]] = field(default_factory=dict)
     stack: list[tuple[str, Span]] = field(default_factory=list)
-    models: list[int] = field(default_factory=list)
+    models: list[ModelDecl] = field(default_factory=list)
     instantiated: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)
     layers: int = 0
     headless: set[int] = field(default_factory=set)
     overrides: Mapping[str, ast.Expr] = field(default_factory=dict)
+    unknown: set[tuple[int, str]] = field(default_factory=set)
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
 
 
@@ -90,6 +91,13 @@ class Frame:
                 self.context.used.add(id(node))
             return instance.names[name]
         return self.file.find(name)
+
+    def first_unknown(self, name: str) -> bool:
+        """Whether an unknown name is met for the first time in this model (or file): one mistake, however often used."""
+        key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
+        new = key not in self.context.unknown
+        self.context.unknown.add(key)
+        return new
 
     def visible(self) -> list[str]:
         """All names that `find` would find."""

@@ -68,6 +68,8 @@ def name(node: ast.Name, frame: Frame) -> Any:
             labels=[(gone, "declared under an `if`")], help="use it under the same condition",
         )
         return UNKNOWN
+    if not frame.first_unknown(node.text):
+        return UNKNOWN
     close = nearest(node.text, frame.visible())
     sink.report(
         "SH200", f"there is no `{node.text}` here", node.span, "unknown name",

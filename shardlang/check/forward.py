@@ -30,7 +30,7 @@ def call_layer(layer: Instance, values: Sequence[Given], keywords: Sequence[ast.
     inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer)
     layer.calls += 1
     name = layer.path or layer.decl.node.name.text
-    if not _bind(forward.formals, values, keywords, name, span, frame, inner):
+    if not layer.sound or not _bind(forward.formals, values, keywords, name, span, frame, inner):
         _skip(forward.body, inner)
         layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
         return UNKNOWN

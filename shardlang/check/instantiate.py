@@ -24,6 +24,8 @@ from shardlang.types.dim import Dim
 
 LAYERS_LIMIT = 1_000_000
 _DEPTH = 64
+# Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
+SLIP = "->"
 
 
 def declare_model(
@@ -32,9 +34,10 @@ def declare_model(
     """A layer of the model. `arguments`: by formal, in the caller's dims; None checks it generically, sizes unknown."""
     context = frame.context
     name = decl.node.name.text
-    above = [n for n, _ in context.stack]
-    if name in above or len(above) >= _DEPTH:
-        chain = " -> ".join(f"`{n}`" for n in [*above[above.index(name) if name in above else -3 :], name])
+    above = context.models
+    if decl in above or len(above) >= _DEPTH:
+        circle = above[above.index(decl) :] if decl in above else above[-3:]
+        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*circle, decl])
         context.sink.report("SH206", f"a model contains itself: {chain}", span, "this layer",
                             help="use an array for repeated layers: `layer blocks[4] = Block(d)`")
         return None
@@ -46,12 +49,12 @@ def declare_model(
     context.instantiated.add(id(decl.node))
     instance = Instance(decl, path, span)
     inner = Frame(context, decl.file, path, 0, instance)
-    context.stack.append((name, span))
+    context.models.append(decl)
     for formal in decl.node.formals:
         value = _formal(formal, arguments, frame, inner, span)
         _bind_formal(formal, value, instance, inner)
     _members(decl.node.members, instance, inner)
-    context.stack.pop()
+    context.models.pop()
     if instance.forward is None and id(decl.node) not in context.headless:
         context.headless.add(id(decl.node))
         context.sink.report("SH207", f"model `{name}` has no `forward`", decl.node.name.span, "declared here",
@@ -70,14 +73,22 @@ def _formal(
         return UNKNOWN
     if arguments is not None and name in arguments:
         value, at = arguments[name]
-        return bind_static(formal, value, at, inner)
+        return _given(bind_static(formal, value, at, inner), inner)
     if formal.default is not None:
         value = bind_static(formal, inner.evaluate(formal.default), formal.default.span, inner)
         return DimValue(frame.context.dims.outward(value.term)) if isinstance(value, DimValue) else value
     if arguments is None:
         return DimValue((Dim(name, None, formal.name.span),)) if formal.kind.text == "dim" else UNKNOWN
-    missing_argument(inner.instance.decl.node.name.text if inner.instance else name, name, span, frame)
+    if _given(UNKNOWN, inner) is UNKNOWN and SLIP not in arguments:
+        missing_argument(inner.instance.decl.node.name.text if inner.instance else name, name, span, frame)
     return UNKNOWN
+
+
+def _given(value: Any, inner: Frame) -> Any:
+    """The value; an instance that lacks one is not sound, and what it computes is unknown."""
+    if value is UNKNOWN and inner.instance is not None:
+        inner.instance.sound = False
+    return value
 
 
 def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Frame) -> None:
@@ -203,13 +214,16 @@ def model_call(node: ast.Expr, frame: Frame) -> tuple[ModelDecl | None, dict[str
 
 
 def _arguments(target: ModelDecl, node: ast.Call, frame: Frame) -> dict[str, tuple[Any, Span]]:
+    """Arguments by formal, with SLIP among them after a report."""
     sink = frame.context.sink
     formals = target.node.formals
     name = target.node.name.text
     given: dict[str, Argument] = {}
+    slips = 0
     for at, argument in enumerate(node.args):
         if at >= len(formals):
             sink.report("SH218", f"`{name}` takes {len(formals)} argument{'s' * (len(formals) != 1)}", argument.span, "one too many")
+            slips += 1
             break
         given[formals[at].name.text] = Argument(argument.span, argument)
     known = {f.name.text for f in formals}
@@ -217,11 +231,14 @@ def _arguments(target: ModelDecl, node: ast.Call, frame: Frame) -> dict[str, tup
         key = keyword.name.text
         if key in given:
             sink.report("SH219", f"`{name}` gets `{key}` twice", keyword.name.span, "again here", labels=[(given[key].span, "first here")])
+            slips += 1
         elif key not in known:
             unknown_argument(name, keyword.name, known, frame)
+            slips += 1
         else:
             given[key] = Argument(keyword.value.span, keyword.value)
-    return {key: (a.evaluate(frame), a.span) for key, a in given.items()}
+    found = {key: (a.evaluate(frame), a.span) for key, a in given.items()}
+    return {**found, SLIP: (UNKNOWN, node.span)} if slips else found
 
 
 def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:

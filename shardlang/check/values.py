@@ -26,7 +26,7 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
-Static = int | float | bool | str | Fraction | tuple  # type: ignore[type-arg]
+Static = int | float | bool | str | Fraction | tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Instance:
     missing: dict[str, Span] = field(default_factory=dict)
     forward: ast.Forward | None = None
     calls: int = 0
+    sound: bool = True
     results: Mapping[str, Any] = field(default_factory=dict)
     result_nodes: Mapping[str, object] = field(default_factory=dict)
 

@@ -18,8 +18,8 @@ from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_text
 Terms = tuple[Term, ...]
 
 
-def element_type(written: ast.TensorType, frame: Frame) -> str:
-    """The element type: the run's floating type where none is written."""
+def element_type(written: ast.TensorType, frame: Frame) -> str | None:
+    """The element type: the run's floating type where none is written. None after a report."""
     if written.dtype is None:
         return frame.context.dtype
     name = written.dtype.text
@@ -30,7 +30,7 @@ def element_type(written: ast.TensorType, frame: Frame) -> str:
         "SH257", f"there is no element type `{name}`", written.dtype.span, "unknown",
         help=f"did you mean `{close}`?" if close else f"the element types are {', '.join(DTYPES)}",
     )
-    return frame.context.dtype
+    return None
 
 
 def written_type(written: ast.TensorType, frame: Frame, path: str) -> TensorType | None:
@@ -39,8 +39,10 @@ def written_type(written: ast.TensorType, frame: Frame, path: str) -> TensorType
     terms = written_terms(written, frame, {}, path)
     if terms is None:
         return None
-    twice(written, terms, frame)
-    return TensorType(element_type(written, frame), terms)
+    dtype = element_type(written, frame)
+    if twice(written, terms, frame) or dtype is None:
+        return None
+    return TensorType(dtype, terms)
 
 
 def check_plain(written: ast.TensorType, frame: Frame) -> None:
@@ -53,8 +55,8 @@ def check_plain(written: ast.TensorType, frame: Frame) -> None:
         return
 
 
-def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> None:
-    """A written type may hold a dim once."""
+def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
+    """Whether a written type holds a dim twice, which is reported."""
     seen: dict[Dim, Span] = {}
     for term, node in zip(terms, _spans(written, len(terms)), strict=True):
         for dim in term:
@@ -64,8 +66,9 @@ def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> None:
                     help=f"declare `dim other = {dim.name}` and give one of them that name; "
                     f"`relabel(x -> [..., other])` renames a dim of a tensor without moving data",
                 )
-                return
+                return True
             seen[dim] = node
+    return False
 
 
 def _spans(written: ast.TensorType, count: int) -> list[Span]:
@@ -136,6 +139,8 @@ def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term |
     if value is not None:
         help = f"declare `dim {node.text}_size = {node.text}` to use its number as a dim" if isinstance(value, int) else ()
         sink.report("SH251", f"`{node.text}` is {describe(value)}, not a dim", node.span, "a dim is needed", help=help)
+        return None
+    if not frame.first_unknown(node.text):
         return None
     close = nearest(node.text, [*first, *dim_names(frame)])
     sink.report(
