@@ -1,8 +1,9 @@
-"""Updates parameters from their gradients: sgd, adam, adamw by torch's fused kernels, clipping by global norm,
-schedules.
+"""Updates parameters from their gradients: sgd, adam, adamw, clipping by global norm, schedules.
 
 It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they
 import torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
+Torch's fused kernels are not either: on the CPU they round an element differently by its place in the tensor, and so a
+parameter by how it is sharded.
 """
 
 from __future__ import annotations
@@ -33,33 +34,34 @@ class Sgd:
         nesterov: bool = False,
     ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.settings = {
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-        }
-        self.momenta = [torch.zeros_like(t) for t in self.tensors] if momentum else []
-        self.first = True
+        self.momentum, self.dampening = momentum, dampening
+        self.weight_decay, self.nesterov = weight_decay, nesterov
+        self.momenta: list[Tensor] = []
 
     def step(self, lr: float) -> None:
-        if self.tensors:
-            torch._fused_sgd_(
-                self.tensors,
-                _gradients(self.tensors),
-                self.momenta,
-                lr=lr,
-                maximize=False,
-                is_first_step=self.first,
-                **self.settings,
-            )
-        self.first = False
+        if not self.tensors:
+            return
+        changes = _gradients(self.tensors)
+        if self.weight_decay:
+            changes = torch._foreach_add(changes, self.tensors, alpha=self.weight_decay)
+        if self.momentum:
+            self._carry(changes)
+            changes = torch._foreach_add(changes, self.momenta, alpha=self.momentum) if self.nesterov else self.momenta
+        torch._foreach_add_(self.tensors, changes, alpha=-lr)
+
+    def _carry(self, changes: Sequence[Tensor]) -> None:
+        """The momenta of this step; in the first they are the gradients, undampened."""
+        if not self.momenta:
+            self.momenta = [change.clone() for change in changes]
+            return
+        torch._foreach_mul_(self.momenta, self.momentum)
+        torch._foreach_add_(self.momenta, changes, alpha=1.0 - self.dampening)
 
 
 class Adam:
     """torch.optim.Adam: betas, eps, weight_decay added to the gradient."""
 
-    update = staticmethod(torch._fused_adam_)
+    decoupled = False
 
     def __init__(
         self,
@@ -69,42 +71,44 @@ class Adam:
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        amsgrad: bool = False,
     ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.settings = {
-            "beta1": betas[0],
-            "beta2": betas[1],
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-        }
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.means = [torch.zeros_like(t) for t in self.tensors]
         self.squares = [torch.zeros_like(t) for t in self.tensors]
-        self.largest = [torch.zeros_like(t) for t in self.tensors] if amsgrad else []
-        self.counts = [torch.zeros((), device=t.device) for t in self.tensors]
+        self.steps = 0
 
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
-        torch._foreach_add_(self.counts, 1.0)
-        self.update(
-            self.tensors,
-            _gradients(self.tensors),
-            self.means,
-            self.squares,
-            self.largest,
-            self.counts,
-            lr=lr,
-            maximize=False,
-            **self.settings,
-        )
+        self.steps += 1
+        mean_part, square_part = self.betas
+        gradients = self._decayed(lr)
+        torch._foreach_lerp_(self.means, gradients, 1.0 - mean_part)
+        torch._foreach_mul_(self.squares, square_part)
+        torch._foreach_addcmul_(self.squares, gradients, gradients, value=1.0 - square_part)
+        # Both averages begin at zero; dividing by these takes that out.
+        mean_share, square_share = 1.0 - mean_part**self.steps, 1.0 - square_part**self.steps
+        spread = torch._foreach_sqrt(self.squares)
+        torch._foreach_div_(spread, math.sqrt(square_share))
+        torch._foreach_add_(spread, self.eps)
+        torch._foreach_addcdiv_(self.tensors, self.means, spread, value=-lr / mean_share)
+
+    def _decayed(self, lr: float) -> Sequence[Tensor]:
+        """The gradients with weight decay, or, where that is decoupled from them, after shrinking the parameters."""
+        gradients = _gradients(self.tensors)
+        if not self.weight_decay:
+            return gradients
+        if self.decoupled:
+            torch._foreach_mul_(self.tensors, 1.0 - lr * self.weight_decay)
+            return gradients
+        return torch._foreach_add(gradients, self.tensors, alpha=self.weight_decay)
 
 
 class AdamW(Adam):
     """torch.optim.AdamW: weight_decay shrinks the parameter itself; 0.01 by default."""
 
-    update = staticmethod(torch._fused_adamw_)
+    decoupled = True
 
     def __init__(self, tensors: Sequence[Tensor], *, weight_decay: float = 0.01, **settings: Any) -> None:
         super().__init__(tensors, weight_decay=weight_decay, **settings)

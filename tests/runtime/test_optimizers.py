@@ -1,0 +1,86 @@
+"""Optimizers: torch's results, the same bits however a tensor is sharded; clipping and schedules."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from shardlang import runtime as rt
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.optimizers import clip, optimizer, scheduled
+
+SETTINGS = [
+    ("sgd", {"lr": 0.1}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    ("adam", {}),
+    ("adam", {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    ("adamw", {}),
+    ("adamw", {"lr": 0.01, "weight_decay": 0.3}),
+]
+TORCH = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+def _gradient(step: int, size: int) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+
+
+def _trained(kind: str, settings: dict, sizes: list[int], dtype: torch.dtype) -> torch.Tensor:
+    size = sum(sizes)
+    parts = [part.clone() for part in _gradient(99, size).to(dtype).split(sizes)]
+    made = optimizer(kind, parts, settings)
+    for step in range(10):
+        for part, gradient in zip(parts, _gradient(step, size).to(dtype).split(sizes), strict=True):
+            part.grad = gradient.clone()
+        made.step(made.lr)
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+def test_torch_agrees(kind: str, settings: dict) -> None:
+    leaf = torch.nn.Parameter(_gradient(99, 33))
+    theirs = TORCH[kind]([leaf], **settings)
+    for step in range(10):
+        leaf.grad = _gradient(step, 33)
+        theirs.step()
+    torch.testing.assert_close(_trained(kind, settings, [33], torch.float64), leaf.detach(), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+@pytest.mark.parametrize("sizes", [[11, 11, 11], [5, 0, 28], [16, 17]])
+def test_sharding_does_not_change_a_bit(kind: str, settings: dict, sizes: list[int]) -> None:
+    assert torch.equal(_trained(kind, settings, sizes, torch.float32), _trained(kind, settings, [33], torch.float32))
+
+
+def test_an_unknown_optimizer_is_named() -> None:
+    with pytest.raises(RunError, match="optimizer `lamb` is not there yet"):
+        optimizer("lamb", [], {})
+
+
+def test_clip_scales_by_the_norm_of_all() -> None:
+    alone = rt.Mesh()[()]
+    parts = [torch.zeros(3), torch.zeros(2), torch.zeros(1)]
+    parts[0].grad, parts[1].grad = torch.tensor([3.0, 0.0, 0.0]), torch.tensor([0.0, 4.0])
+    assert clip([(part, alone) for part in parts], 1.0).item() == pytest.approx(5.0)
+    assert parts[0].grad[0].item() == pytest.approx(0.6, rel=1e-5)
+    assert clip([(part, alone) for part in parts], 10.0).item() == pytest.approx(1.0, rel=1e-5)
+    assert parts[1].grad[1].item() == pytest.approx(0.8, rel=1e-5)
+
+
+def test_schedules() -> None:
+    assert scheduled(0.1, None, 7, 10) == 0.1
+    assert scheduled(0.1, ("constant", {}), 7, 10) == 0.1
+    cosine = ("warmup_cosine", {"warmup": 10, "min": 0.01})
+    assert scheduled(0.1, cosine, 1, 110) == pytest.approx(0.01)
+    assert scheduled(0.1, cosine, 10, 110) == pytest.approx(0.1)
+    assert scheduled(0.1, cosine, 11, 110) == pytest.approx(0.1)
+    assert scheduled(0.1, cosine, 61, 110) == pytest.approx(0.055)
+    assert scheduled(0.1, cosine, 111, 110) == pytest.approx(0.01)
+    assert scheduled(0.1, ("linear", {"min": 0.02}), 51, 100) == pytest.approx(0.06)
+    assert scheduled(0.1, ("linear", {}), 101, 100) == pytest.approx(0.0)
+    with pytest.raises(RunError, match="schedule `steps`"):
+        scheduled(0.1, ("steps", {}), 1, 10)
+    assert not math.isnan(scheduled(0.1, cosine, 1, 1))
