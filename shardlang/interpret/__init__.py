@@ -1,1 +1,1 @@
-"""What a graph means on one device, and what a plan does on simulated ranks: the oracle that emitted programs are held to."""
+"""What a graph means on one device, and what a plan does on simulated ranks: the oracle of emitted programs."""

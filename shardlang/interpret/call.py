@@ -39,8 +39,8 @@ class Run:
 @dataclass(frozen=True)
 class Call:
     """attrs, rule: the operator's. sizes, starts: per factor the size and the global index of the first element of what
-    is computed here: the whole on one device, a rank's part on one of many. dtypes: of the results. constants: per operand
-    the static number it is, or None. key: of its random numbers."""
+    is computed here: the whole on one device, a rank's part on one of many. dtypes: of the results. constants: per
+    operand the static number it is, or None. key: of its random numbers."""
 
     operator: str
     attrs: Mapping[str, Any]
@@ -86,7 +86,7 @@ def call_of(graph: Graph, op: Op, run: Run) -> Call:
 
 
 def settled(result: Tensor, operands: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
-    """The result in its declared element type, and never one of the operands itself: each value has its own gradient."""
+    """The result in its declared type, and never one of the operands itself: each value has its own gradient."""
     result = result if result.dtype == dtype else result.to(dtype)
     return result.view_as(result) if any(result is x for x in operands) else result
 

@@ -1,7 +1,7 @@
 """Simulated ranks against one device: each form of each value, each gradient, each parameter after a step.
 
-`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then backward, then what ranks
-store. What a difference says is meant for a person: value, layout, source line, rank, index.
+`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then backward, then what
+ranks store. What a difference says is meant for a person: value, layout, source line, rank, index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Difference:
     """The first value that is not what one device has.
 
     kind: "value", "gradient", "stored gradient", "state", "parameter" or "step" (one that cannot run: `message`).
-    layout: as written in types. rank: the (first) rank that shows it; summed: the axes over which ranks were summed for
+    layout: as written in types. rank: the one that shows it most; summed: the axes over which ranks were summed for
     it. index: in the whole value. place: `file:line`.
     """
 
@@ -51,7 +51,8 @@ class Difference:
         what = f"the {self.kind} of " if self.kind not in ("value", "step") else ""
         head = f"step {self.step}: {what}`{self.path}` {self.layout} ({self.place})"
         if self.message:
-            return f"{head} cannot be computed: {self.message}"
+            verb = "cannot be computed:" if self.kind == "step" else f"on rank {self.rank} is"
+            return f"{head} {verb} {self.message}"
         summed = f", summed over {', '.join(self.summed)}," if self.summed else ""
         where = f" at {list(self.index)}" if self.index else ""
         return f"{head} on rank {self.rank}{summed} is {self.found!r}{where}, and {self.expected!r} on one device"
@@ -59,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """ok, or the first difference. values, gradients: how many forms were compared; largest: the greatest relative error."""
+    """ok, or the first difference. values, gradients: forms compared; largest: the greatest relative error."""
 
     ok: bool
     difference: Difference | None
@@ -180,15 +181,19 @@ class Comparison:
         return next((d for d in self._all(mine, theirs) if d is not None), None)
 
     def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
-        for form, local in mine.forms.items():
-            self.values += 1
-            layout = layout_of(self.plan, form)
-            yield self.differs("value", form[0], layout, judged(local, layout, theirs.values[form[0]], self.plan))
+        yield from self._values(mine.forms, theirs)
         yield from self._gradients(mine, form_gradients(self.plan, theirs))
         for value, local in mine.stored.items():
             yield self.stored("stored gradient", value, local, theirs.gradients[value])
         for value, local in mine.states.items():
             yield self.stored("state", value, local, theirs.states[value])
+
+    def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
+        for form, local in forms.items():
+            self.values += 1
+            layout = layout_of(self.plan, form)
+            local = [x.detach() for x in local]
+            yield self.differs("value", form[0], layout, judged(local, layout, theirs.values[form[0]], self.plan))
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
         """Backward runs against the order of the forms. A form without gradient here must not need one there."""
@@ -215,7 +220,11 @@ class Comparison:
         ok = difference is None
         return Report(ok, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps)
 
-    def cannot(self, failure: CannotRun) -> Difference:
+    def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
+        """A value that was wrong before the step that cannot run, else that step."""
+        wrong = next((d for d in self._values(failure.made, theirs) if d is not None), None)
+        if wrong is not None:
+            return wrong
         value = self.plan.graph.values[failure.form[0]]
         layout = layout_of(self.plan, failure.form)
         text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
@@ -241,7 +250,7 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
         try:
             mine = ranks.run(plan, fields, kept, dtype=dtype, step=step, seed=seed)
         except CannotRun as failure:
-            return comparison.report(comparison.cannot(failure), step)
+            return comparison.report(comparison.cannot(failure, theirs), step)
         found = comparison.first(mine, theirs)
         if found is not None:
             return comparison.report(found, step)

@@ -1,7 +1,7 @@
-"""Optimizers from their formulas: a step of the parameters, whole, or as ranks store them, with clipping by the global norm.
+"""Optimizers from their formulas: a step of the parameters, whole or as ranks store them, clipped by the global norm.
 
-Kinds without a formula here take a plain step of their learning rate: what is compared is what ranks do, and an optimizer
-works on each element alone.
+Kinds without a formula here take a plain step of their learning rate: what is compared is what ranks do, and an
+optimizer works on each element alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Memory = dict[str, Tensor]
 
 
 def sgd(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
-    """Momentum m <- momentum m + (1 - dampening) g, which begins as g; with Nesterov g + momentum m is the direction."""
+    """Momentum m <- momentum m + (1 - dampening) g, which begins as g; with Nesterov the step is g + momentum m."""
     momentum = arguments.get("momentum", 0.0)
     gradient = gradient + arguments.get("weight_decay", 0.0) * x
     direction = gradient
@@ -76,12 +76,15 @@ class Descent:
 
     def whole(self, params: Mapping[int, Tensor], gradients: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """The parameters after a step on one device."""
-        factor = self._factor(math.sqrt(sum(float(g.double().square().sum()) for v, g in gradients.items() if v in params)))
+        squares = sum(float(g.double().square().sum()) for v, g in gradients.items() if v in params)
+        factor = self._factor(math.sqrt(squares))
         stepped = self._stepped({v: [params[v]] for v in self.plan.graph.params if v in gradients}, gradients, factor)
         return {v: xs[0] for v, xs in stepped.items()}
 
-    def stored(self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]]) -> dict[int, list[Tensor]]:
-        """What each rank stores after a step. The norm sums a parameter's squares over what cuts it, and nothing else."""
+    def stored(
+        self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]]
+    ) -> dict[int, list[Tensor]]:
+        """What each rank stores after a step. The norm sums squares over what cuts a parameter, and nothing else."""
         squares = sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items())
         return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)))
 
@@ -105,7 +108,7 @@ class Descent:
 
 
 def _norm_square(kept: Storage, parts: Sequence[Tensor]) -> float:
-    """The square of a parameter's gradient's norm, each element counted once: from the ranks that are first where it is whole."""
+    """The squared norm of a parameter's gradient, each element once: of the ranks that are first where it is whole."""
     cut = {*kept.plan.stored.split_axes(), *(kept.plan.zero_axes if kept.plan.zero else ())}
     rest = [axis for axis in kept.places.rest(()) if axis not in cut]
     first = (rank for rank, at in enumerate(kept.places.at) if all(at[axis] == 0 for axis in rest))

@@ -1,6 +1,6 @@
 """The conversion table, forward and backward, on the tensors of all ranks at once.
 
-A value is a list of local tensors by rank. Each row is a pair of functions from the tensors of one group to its tensors;
+A value is a list of local tensors by rank. Each row is a pair of functions from the tensors of a group to its tensors;
 one node of torch's graph holds the tensors of the whole group, and its backward is the row's dual and nothing else.
 Written from specs/redistribution.md, independent of runtime/collectives.py.
 """
@@ -94,7 +94,7 @@ def row(move: Move) -> tuple[Change, Change]:
 
 
 class _Exchange(Function):
-    """A change of a group's tensors with its dual: the gradients of all members in, the gradients of all members out."""
+    """A change of a group's tensors with its dual: from the gradients of all members to the gradients of all."""
 
     @staticmethod
     def forward(ctx: Any, forth: Change, back: Change, *xs: Tensor) -> tuple[Tensor, ...]:

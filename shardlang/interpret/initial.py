@@ -13,13 +13,13 @@ from shardlang.graph.graph import Graph, Init, Value
 from shardlang.interpret import draws
 from shardlang.interpret.call import element_type
 
-# Operators that take whole numbers as indices: operand -> (operand with the dim they point into, attribute of its place).
+# Operators with whole numbers for indices -> (operand that is the index, operand with the dim it points into).
 _POINTED = {"embedding": (0, 1), "gather": (1, 0), "cross_entropy": (1, 0), "nll_loss": (1, 0)}
 _KEEP_ELEMENTS = ("rearrange", "relabel", "flatten", "slice", "concat", "cast")
 
 
 def initial(graph: Graph, seed: int, dtype: torch.dtype) -> dict[int, Tensor]:
-    """Parameters and states as `init` says, by value id: drawn in float32 whatever the run's type, as the runtime draws."""
+    """Parameters and states as `init` says, by value id: drawn in float32 in every run, as the runtime draws."""
     return {v: _begin(graph.values[v], seed).to(dtype) for v in (*graph.params, *graph.states)}
 
 

@@ -1,7 +1,7 @@
 """What each operator means on whole tensors, from its definition: a table name -> function(call, operands).
 
-Written for clarity, a second time beside ops/ and runtime/functions/, which they are held to. Sums, norms and losses are in
-operators_statistics.py, lookups and random ones in operators_lookups.py.
+Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums, norms and losses are
+in operators_statistics.py, lookups and random ones in operators_lookups.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What lookups by index and random operators mean: embedding, gather, one_hot, arange, dropout.
 
-Each is written for the part that is here (`call.sizes`, `call.starts`): on one device that is the whole. An index that lies
-elsewhere gives 0, so that the sum over all parts is the lookup in the whole.
+Each is written for the part that is here (`call.sizes`, `call.starts`): on one device that is the whole. An index that
+lies elsewhere gives 0, so that the sum over all parts is the lookup in the whole.
 """
 
 from __future__ import annotations

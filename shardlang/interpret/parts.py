@@ -1,8 +1,8 @@
-"""What operators do with parts: their meaning on ranks that hold shards, where it differs from the whole operator on each shard.
+"""What operators do with parts: their meaning on ranks that hold shards, where it is not the operator on each shard.
 
 Means divide by the count of the whole, lookups know where their part begins, and what reduces a split dim within the
-operator exchanges its statistics, each by a row of the conversion table: what unsplit work reads is P -> I, what split work
-reads P -> R. Backward follows from the exchanges' duals.
+operator exchanges its statistics, each by a row of the conversion table: what unsplit work reads is P -> I, what split
+work reads P -> R. Backward follows from the exchanges' duals.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ Function = Callable[..., list[Tensor]]
 def on_ranks(split: Split, operands: Sequence[Tensors]) -> list[Tensor]:
     """The operator's result on every rank; `operands[i][rank]` are the local operands."""
     special = PARTS.get(split.call.operator)
-    if special is None:
-        return [computed(OPERATORS, call, local) for call, local in zip(split.calls, _by_rank(split, operands), strict=True)]
-    made = special(split, *operands)
     given = _by_rank(split, operands)
+    if special is None:
+        return [computed(OPERATORS, call, local) for call, local in zip(split.calls, given, strict=True)]
+    made = special(split, *operands)
     return [settled(x, local, split.call.dtypes[0]) for x, local in zip(made, given, strict=True)]
 
 
@@ -200,7 +200,8 @@ def moved_statistics(split: Split, xs: Tensors, mean: Tensors, variance: Tensors
     xs = [x.detach() for x in xs]
     count = split.count(split.call.rule.operands[0][d] for d in dims)
     fresh = [m.flatten() for m in _means(split, xs, dims)]
-    spread = [v.flatten() * (count / max(count - 1, 1)) for v in _means(split, [x.square() for x in _centred(split, xs, dims)], dims)]
+    squares = [x.square() for x in _centred(split, xs, dims)]
+    spread = [v.flatten() * (count / max(count - 1, 1)) for v in _means(split, squares, dims)]
     return (
         [(1 - momentum) * old + momentum * new for old, new in zip(mean, fresh, strict=True)],
         [(1 - momentum) * old + momentum * new for old, new in zip(variance, spread, strict=True)],

@@ -1,7 +1,7 @@
-"""A plan executed on simulated ranks in one process: every operator on every rank's part, every conversion, forward and backward.
+"""A plan executed on simulated ranks in one process: operators on every rank's part, conversions, forward and backward.
 
-One graph of torch's holds the tensors of all ranks; what passes between ranks are the nodes of exchanges.py, each with the
-dual of its row. Nothing of the emitter or the runtime is used. What the numbers should be is whole.py's.
+One graph of torch's holds the tensors of all ranks; what passes between ranks are the nodes of exchanges.py, each with
+the dual of its row. Nothing of the emitter or the runtime is used. What the numbers should be is whole.py's.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ Locals = list[Tensor]    # by rank
 
 
 class CannotRun(Exception):
-    """A step of the plan that its ranks cannot take: shapes that do not fit, a form that is not there."""
+    """A step of the plan that its ranks cannot take: shapes that do not fit, a form that is not there.
 
-    def __init__(self, form: Form, message: str) -> None:
+    form: what the step would have made. made: the forms that were there before it.
+    """
+
+    def __init__(self, form: Form, message: str, made: Mapping[Form, Locals]) -> None:
         super().__init__(message)
-        self.form, self.message = form, message
+        self.form, self.message, self.made = form, message, made
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ class _Pass:
             try:
                 self.forms[form] = work(planned)
             except (RuntimeError, ValueError, IndexError, KeyError) as failure:
-                raise CannotRun(form, f"{type(failure).__name__}: {str(failure).splitlines()[0]}") from failure
+                message = f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
+                raise CannotRun(form, message, self.forms) from failure
 
     def operate(self, planned: PlannedOp) -> Locals:
         op = self.plan.graph.ops[planned.op]
@@ -149,7 +153,11 @@ class _Pass:
             return {}
         wanted = [x for xs in flowing.values() for x in xs]
         seeds = [torch.ones_like(x) for x in losses]
-        found = iter(torch.autograd.grad(losses, wanted, seeds, allow_unused=True, materialize_grads=True))
+        try:
+            found = iter(torch.autograd.grad(losses, wanted, seeds, allow_unused=True, materialize_grads=True))
+        except RuntimeError as failure:
+            message = f"backward: {str(failure).splitlines()[0]}"
+            raise CannotRun((self.plan.graph.loss, -1), message, self.forms) from failure
         return {form: [next(found) for _ in xs] for form, xs in flowing.items()}
 
 

@@ -1,7 +1,7 @@
 """How ranks keep parameters and states, and what becomes of a parameter's gradients once a step.
 
-Turns whole tensors into what each rank stores (a block, or with ZeRO some rows of it), that into the form that operators
-start from, and local gradients into the gradient of what is stored.
+Turns whole tensors into what each rank stores (a block, or with ZeRO some rows of it), that into the form that
+operators start from, and local gradients into the gradient of what is stored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Storage:
 
     def reduce(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of what each rank stores: summed over the axes on which it is pending, its rows kept."""
-        sums = exchanges.exchange(gradients, self.places.groups(self.plan.reduce_axes), exchanges.total, exchanges.nothing)
+        groups = self.places.groups(self.plan.reduce_axes)
+        sums = exchanges.exchange(gradients, groups, exchanges.total, exchanges.nothing)
         if not self.plan.zero:
             return sums
         return [self._rows(rank, x) for rank, x in enumerate(sums)]

@@ -20,7 +20,7 @@ from shardlang.interpret.operators_statistics import moved_statistics
 
 @dataclass(frozen=True)
 class Results:
-    """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where the loss does not depend).
+    """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where it does not depend).
 
     uses: the part of a value's gradient that comes back along one use, by (op, operand position). states: after the
     step, by value id.
@@ -70,7 +70,7 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
         training: bool = True, step: int = 1, seed: int = 0) -> Results:
     """One step's forward and (when training) backward pass.
 
-    fields: a whole batch, by value id. params: parameters and states, by value id. step counts from 1, as random keys do.
+    fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as in random keys.
     """
     state = _Pass(graph, Run(dtype, training, step, seed))
     for value in graph.values:
@@ -86,7 +86,7 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
 
 def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping[int, Tensor],
          dtype: torch.dtype) -> Tensor:
-    """A value that no operator makes, whole and on its own memory; InternalError where its shape is not the declared."""
+    """A value that no operator makes, whole, on its own memory; InternalError where it has not the declared shape."""
     declared = graph.values[value]
     wanted = element_type(declared.type.dtype, dtype)
     if declared.kind is Kind.CONSTANT:

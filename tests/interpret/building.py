@@ -46,7 +46,8 @@ class Builder:
     def data(self, path: str, dims: str, dtype: str = "f32", bound: int | None = None) -> int:
         return self.value(Kind.DATA, path, TensorType(dtype, self.terms(dims)), bound=bound)
 
-    def param(self, path: str, dims: str, init: Init = Init("normal", (0.5,))) -> int:
+    def param(self, path: str, dims: str) -> int:
+        init = Init("normal", (0.5,))
         return self.value(Kind.PARAM, path, TensorType("f32", self.terms(dims)), init=init)
 
     def state(self, path: str, dims: str, init: Init) -> int:
@@ -71,7 +72,8 @@ class Builder:
         assert found is not None, [d.message for d in sink.found]
         result = self.value(Kind.RESULT, path, found.results[0])
         present = tuple(v for v in operands if v is not None)
-        self.ops.append(Op(len(self.ops), operator, present, (result,), found.attrs, found.rule, SPAN, path, 0, section))
+        op = Op(len(self.ops), operator, present, (result,), found.attrs, found.rule, SPAN, path, 0, section)
+        self.ops.append(op)
         return result
 
     def _static(self, value: Any, kind: str, given: bool) -> Any:

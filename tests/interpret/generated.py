@@ -1,4 +1,4 @@
-"""Random models and random strategies for them: all families of operators, shared parameters and values, every kind of rule.
+"""Random models and random strategies for them: all families of operators, shared parameters and values, all rules.
 
 What is made is legal as a model; a strategy may be refused by the planner (with a diagnostic).
 """
@@ -87,7 +87,8 @@ class Maker:
     def affine(self) -> int:
         x = self.rng.choice(self.live[-3:])
         dims = self.dims(x)
-        return self.op(self.rng.choice(["mul", "add"]), x, self.b.param(self.name("p"), " ".join(dims[-self.rng.randint(1, 2):])))
+        last = " ".join(dims[-self.rng.randint(1, 2):])
+        return self.op(self.rng.choice(["mul", "add"]), x, self.b.param(self.name("p"), last))
 
     def shares(self) -> int:
         x = self.rng.choice(self.live[-3:])
@@ -294,8 +295,9 @@ def _pins(rng: random.Random, graph: Graph, axes: str) -> list[str]:
     for value in rng.sample(results, min(len(results), rng.randint(0, 2))):
         if any(len(t) != 1 or t[0].literal for t in value.type.dims):
             continue
-        places = dict(zip(rng.sample(range(len(value.type.dims)), min(len(axes), len(value.type.dims))), axes, strict=False))
-        dims = [t[0].name + (f"@{places[i]}" if i in places and rng.random() < 0.6 else "") for i, t in enumerate(value.type.dims)]
+        names = [t[0].name for t in value.type.dims]
+        at = dict(zip(rng.sample(range(len(names)), min(len(axes), len(names))), axes, strict=False))
+        dims = [n + (f"@{at[i]}" if i in at and rng.random() < 0.6 else "") for i, n in enumerate(names)]
         lines.append(f"at {value.path}: [{', '.join(dims)}]")
     return lines
 
@@ -305,7 +307,8 @@ def _positional(rng: random.Random, graph: Graph, ranks: int) -> list[str]:
     lines = []
     for value in rng.sample(results, min(len(results), rng.randint(1, 3))):
         op = graph.ops[graph.producers[value.id]]
-        operands = [d for v, d in zip(op.operands, op.rule.operands, strict=True) if graph.values[v].kind is not Kind.CONSTANT]
+        given = zip(op.operands, op.rule.operands, strict=True)
+        operands = [d for v, d in given if graph.values[v].kind is not Kind.CONSTANT]
         if not operands or any(len(t) > 1 for d in operands for t in d):
             continue
         cuts: dict[int, int] = {}
@@ -313,9 +316,13 @@ def _positional(rng: random.Random, graph: Graph, ranks: int) -> list[str]:
             room = ranks // _product(cuts.values())
             choices = [c for c in (1, 1, 2, 4, 8) if c <= room and factor.size % c == 0]
             cuts[f] = rng.choice(choices) if factor.split is not Split.WHOLE else 1
-        tuples = ["(" + ", ".join(str(cuts[t[0]] if t else 1) for t in dims) + ("," if len(dims) == 1 else "") + ")" for dims in operands]
-        lines.append(f"at {value.path}: shard ({', '.join(tuples)}{',' if len(tuples) == 1 else ''})")
+        tuples = [_tuple([str(cuts[t[0]] if t else 1) for t in dims]) for dims in operands]
+        lines.append(f"at {value.path}: shard {_tuple(tuples)}")
     return lines
+
+
+def _tuple(items: list[str]) -> str:
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
 def _product(numbers: object) -> int:

@@ -25,4 +25,5 @@ def test_an_uneven_dim_within_a_product_stays_whole() -> None:
     x, w = b.data("x", "batch seq width"), b.param("w", "width")
     y = b.op("mul", x, w, path="y")
     merged = b.op("rearrange", y, path="merged", arrow="batch seq*width")
-    agrees(b.graph(b.op("mean", b.op("square", merged, path="z"), path="train.loss")), "mesh b = 3\n  split seq over b uneven", 3)
+    loss = b.op("mean", b.op("square", merged, path="z"), path="train.loss")
+    agrees(b.graph(loss), "mesh b = 3\n  split seq over b uneven", 3)

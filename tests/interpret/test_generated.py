@@ -1,6 +1,6 @@
 """Generated models under generated strategies: simulated ranks agree with one device on every value and gradient.
 
-`GENERATED` in the environment is the number of examples: 60, the same ones in each run, unless a longer run asks for more.
+`GENERATED` in the environment is the number of examples: 60, the same in each run, unless a longer run asks for more.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def test_operator_equals_its_emitted_text(example: Example) -> None:
     expected, wanted, seed = whole(case)
     inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in case.inputs]
     found = computed(OPERATORS, call_of(case), tuple(inputs))
-    narrow = example.name == "cast"
-    tolerance = {"atol": 1e-6, "rtol": 1e-6} if narrow or expected.dtype == torch.float32 else {"atol": 1e-12, "rtol": 1e-10}
+    narrow = example.name == "cast" or expected.dtype == torch.float32
+    tolerance = {"atol": 1e-6, "rtol": 1e-6} if narrow else {"atol": 1e-12, "rtol": 1e-10}
     torch.testing.assert_close(found.detach(), expected.to(found.dtype), **tolerance)
     if not found.is_floating_point():
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from simulate import Case, Local, _pending_parts, joined, labelled, splits
 from group import Ranks
+from simulate import Case, Local, _pending_parts, joined, labelled, splits
 from test_factor_rules import EXAMPLES, Example, case_of, named
 from test_operators import call_of
 from torch import Tensor
