@@ -18,7 +18,7 @@ from shardlang.plan.candidates import statistics_bytes
 from shardlang.plan.conversions import Placed, Placing
 from shardlang.plan.improve import improve
 from shardlang.plan.labels import label
-from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.plan import Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.problem import Problem, build
 from shardlang.plan.propagate import propagate
 from shardlang.plan.storage import Stored
@@ -176,19 +176,28 @@ def report_redistributions(problem: Problem, placed: Placed, sink: Sink) -> None
     graph, seen = problem.graph, set()
     for (op, _), use in placed.uses.items():
         value = graph.values[use.value]
-        demand = problem.strategy.demands.get(op)
-        if use.conversion < 0 or demand is not None or value.id in seen:
-            continue
-        move = placed.conversions[use.conversion].move
-        if not move.forward_bytes:
+        move = _inserted(problem, placed, use)
+        if move is None or op in problem.strategy.demands or value.id in seen:
             continue
         seen.add(value.id)
         sink.report(
             "SH350",
-            f"`{value.name}` is redistributed ({move.kind.value} over {', '.join(move.axes)}), and the "
-            f"strategy is strict",
+            f"`{value.name}` is redistributed ({move.kind.value} over {', '.join(move.axes)}), "
+            "and the strategy is strict",
             graph.ops[op].span,
             "needs it in another layout",
             labels=[(value.span, f"`{value.name}` is made here")],
-            help=f"ask for it: `at {value.name}: [...]`, or drop `strict`",
+            help=f"ask for it with a rule for `{graph.ops[op].path}`, or drop `strict`",
         )
+
+
+def _inserted(problem: Problem, placed: Placed, use: OperandUse) -> Move | None:
+    """The last move on the way to a use that sends data and that no rule for the value itself (`-> (..)`) asks for."""
+    producer = problem.graph.producers.get(use.value)
+    demand = problem.strategy.demands.get(producer) if producer is not None else None
+    at = use.conversion
+    while at >= 0 and not (demand is not None and placed.conversions[at].to == demand.result):
+        if placed.conversions[at].move.forward_bytes:
+            return placed.conversions[at].move
+        at = placed.conversions[at].parent
+    return None

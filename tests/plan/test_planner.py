@@ -162,3 +162,9 @@ def test_a_plan_does_not_grow_with_ranks() -> None:
     rules = "mesh dp = auto, mp = 2; split batch over dp; split hidden over mp"
     few, many = planned(mlp(), rules, 4), planned(mlp(), rules, 128)
     assert (len(few.conversions), len(few.steps)) == (len(many.conversions), len(many.steps))
+
+
+def test_strict_allows_what_a_rule_asks_for() -> None:
+    text = "strategy s {\n  at h: shard ((2, 4), (4, 1)) -> ((8, 1))\n  at y: shard ((8, 1), (1, 1))\n  strict\n}\n"
+    sink = Sink()
+    assert plan(program(quickstart(), text), None, 8, sink) is not None, [d.message for d in sink.found]
