@@ -188,7 +188,7 @@ class Claims:
             factors[f] = self.axes.refined(given[f])
 
     def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...]) -> bool:
-        """Whether blocks would differ within a dim of several factors, where they are not torch.chunk's of the product."""
+        """Whether blocks would differ within a dim of several factors: they are not torch.chunk's of the product."""
         degree = self.axes.degree(axes)
         if degree is None or rule.factors[factor].size % degree == 0:
             return False
