@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax.automaton import DEEPEST, Automaton
 from shardlang.syntax.mistakes import MISTAKES
@@ -18,6 +19,8 @@ from shardlang.syntax.tables import END, Tables
 from shardlang.syntax.tokens import NEWLINE, Token, Tokens, begins_item
 
 MOST_MISTAKES = 100
+# What a misspelt keyword looks like: a word that cannot stand there, or a name that something else should follow.
+_MAYBE_MISSPELT = ("SH101", "SH109", "SH111", "SH119")
 # What to call groups of terminals in "X may stand here", the first that all of the group are allowed.
 _GROUPS = (
     ("an expression", {"NAME", "NUMBER", "STRING", "LPAR"}),
@@ -43,6 +46,8 @@ class Recovery:
 
     def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
         self.mistakes += 1
+        if self.mistakes > 1 and automaton.end_state == automaton.tables.ends["expression_only"]:
+            return None  # a lone expression has no next statement to go on with
         if self.mistakes > MOST_MISTAKES:
             self._report(
                 "SH120", f"more than {MOST_MISTAKES} mistakes: the rest is not read", token, "mend the first ones"
@@ -80,10 +85,29 @@ class Recovery:
             return
         row = automaton.tables.actions[automaton.states[-1]]
         mistake = next(m for m in MISTAKES if m.fits(found, before, row))
+        if mistake.code in _MAYBE_MISSPELT and (wrong := self._misspelt(automaton, token)):
+            word, place = wrong
+            shown = self.text[place[1] : place[2]]
+            self._report("SH101", f"`{shown}` is no word of the language", place, f"did you mean `{word}`?")
+            return
+        if not self.text.strip():
+            self._report("SH109", "there is nothing here, where an expression should be", token, "write a value")
+            return
         if token[0] == NEWLINE:
             token = (NEWLINE, automaton.previous[2], automaton.previous[2])
         words = {"found": found, "before": before.strip(), "expected": _expected(row, automaton.tables)}
         self._report(mistake.code, _fill(mistake.message, words), token, _fill(mistake.help, words))
+
+    def _misspelt(self, automaton: Automaton, token: Token) -> tuple[str, Token] | None:
+        """The keyword that was meant, and the word that stands for it: `token`, or the name before it."""
+        tables, depth = automaton.tables, len(automaton.states) - 1
+        if word := _near(self.text[token[1] : token[2]], tables.actions[automaton.states[-1]], tables):
+            return word, token
+        if depth == 0:
+            return None
+        start, end = automaton.starts[depth], automaton.ends[depth]
+        word = _near(self.text[start:end], tables.actions[automaton.states[depth - 1]], tables)
+        return (word, ("NAME", start, end)) if word else None
 
     # --- brackets and braces --------------------------------------------------
 
@@ -202,6 +226,13 @@ def _unreadable(found: str) -> str | None:
     name = unicodedata.name(found[0], "a control character").lower()
     shown = f"`{found[0]}`, " if found[0].isprintable() else ""
     return f"{shown}U+{ord(found[0]):04X} ({name}) is no letter or sign of the language"
+
+
+def _near(found: str, row: dict[str, int], tables: Tables) -> str | None:
+    """The keyword of those that `row` allows which `found` nearly is."""
+    if not found.isidentifier() or found in tables.keywords:
+        return None
+    return nearest(found, [text for text, kind in tables.keywords.items() if kind in row])
 
 
 def _expected(row: dict[str, int], tables: Tables) -> str:
