@@ -52,8 +52,12 @@ class Bound:
 
 
 def bind_operator(
-    operator: Operator, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], arrow: ast.TensorType | None,
-    span: Span, frame: Frame,
+    operator: Operator,
+    positional: Sequence[Argument],
+    keywords: Sequence[ast.Keyword],
+    arrow: ast.TensorType | None,
+    span: Span,
+    frame: Frame,
 ) -> Bound:
     """Line arguments up with parameters and evaluate them."""
     given, rest, slices = _line_up(operator, positional, keywords, span, frame)
@@ -86,51 +90,69 @@ def _line_up(
     operator: Operator, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> tuple[dict[str, Argument] | None, list[Argument], list[ast.Keyword]]:
     """Arguments by parameter; what `tensors` takes; what `slices` takes. The first is None after a report."""
-    sink = frame.context.sink
-    params = [p for p in operator.params if p.kind != "slices"]
-    any_keyword = len(params) < len(operator.params)
     given: dict[str, Argument] = {}
     rest: list[Argument] = []
-    sound = True
-    slots = iter(params)
-    slot = next(slots, None)
-    for argument in positional:
-        if slot is None:
-            most = len(params)
-            sink.report("SH218", f"`{operator.name}` takes at most {most} argument{'s' * (most != 1)}", argument.span, "one too many")
-            return None, rest, []
-        if slot.kind == "tensors":
-            rest.append(argument)
-            continue
-        given[slot.name] = argument
-        slot = next(slots, None)
-    named = {p.name for p in params if p.kind != "tensors"}
     slices: list[ast.Keyword] = []
+    params = [p for p in operator.params if p.kind != "slices"]
+    last = next((at for at, p in enumerate(params) if p.kind == "tensors"), len(params) - 1)
+    for at, argument in enumerate(positional):
+        param = params[min(at, last)] if params else None
+        if param is not None and param.kind == "tensors":
+            rest.append(argument)
+        elif param is None or param.name in given:
+            many = f"{len(params)} argument{'s' * (len(params) != 1)}"
+            frame.context.sink.report(
+                "SH218", f"`{operator.name}` takes at most {many}", argument.span, "one too many"
+            )  # fmt: skip
+            return None, rest, slices
+        else:
+            given[param.name] = argument
+    if not _by_name(operator, keywords, given, slices, frame):
+        return None, rest, slices
+    missing = [p for p in params if p.required and p.kind != "tensors" and p.name not in given]
+    if missing:
+        missing_argument(operator.name, missing[0].name, span, frame)
+        return None, rest, slices
+    return given, rest, slices
+
+
+def _by_name(
+    operator: Operator, keywords: Sequence[ast.Keyword], given: dict[str, Argument], slices: list[ast.Keyword],
+    frame: Frame,
+) -> bool:  # fmt: skip
+    """Add arguments by name to `given`, or to `slices` where the operator takes any. False after a report."""
+    named = {p.name for p in operator.params if p.kind not in ("tensors", "slices")}
+    any_name = any(p.kind == "slices" for p in operator.params)
+    sound = True
     for keyword in keywords:
         name = keyword.name.text
         if name in given:
-            sink.report("SH219", f"`{operator.name}` gets `{name}` twice", keyword.name.span, "again here",
-                        labels=[(given[name].span, "first here")])
+            argument_twice(operator.name, keyword.name, given[name].span, frame)
             sound = False
         elif name in named:
             given[name] = Argument(keyword.value.span, keyword.value)
-        elif any_keyword:
+        elif any_name:
             slices.append(keyword)
         else:
             unknown_argument(operator.name, keyword.name, named, frame)
             sound = False
-    missing = [p for p in params if p.required and p.kind != "tensors" and p.name not in given]
-    if missing and sound:
-        missing_argument(operator.name, missing[0].name, span, frame)
-        sound = False
-    return (given if sound else None), rest, slices
+    return sound
+
+
+def argument_twice(callee: str, name: ast.Name, first: Span, frame: Frame) -> None:
+    frame.context.sink.report(
+        "SH219", f"`{callee}` gets `{name.text}` twice", name.span, "again here", labels=[(first, "first here")]
+    )
 
 
 def unknown_argument(callee: str, name: ast.Name, known: set[str], frame: Frame) -> None:
     close = nearest(name.text, known)
     listed = ", ".join(f"`{n}`" for n in sorted(known)) or "no arguments by name"
     frame.context.sink.report(
-        "SH220", f"`{callee}` has no argument `{name.text}`", name.span, "unknown argument",
+        "SH220",
+        f"`{callee}` has no argument `{name.text}`",
+        name.span,
+        "unknown argument",
         help=f"did you mean `{close}`?" if close else f"it takes {listed}",
     )
 
@@ -226,7 +248,9 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
     wanted = {"bool": bool, "str": str}.get(param.kind)
     if wanted is not None and isinstance(value, wanted):
         return value
-    kind = {"bool": "true or false", "str": "a text", "dtype": f"one of {', '.join(DTYPES)}"}.get(param.kind, "a dim, by name")
+    kind = {"bool": "true or false", "str": "a text", "dtype": f"one of {', '.join(DTYPES)}"}.get(
+        param.kind, "a dim, by name"
+    )
     sink.report("SH210", f"{what} must be {kind}, and this is {describe(value)}", span, describe(value))
     return UNKNOWN
 
@@ -236,6 +260,8 @@ def number(value: Any, span: Span, frame: Frame, what: str, floating: bool) -> A
     if value is UNKNOWN:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
-        frame.context.sink.report("SH210", f"{what} must be a number, and `{show(value)}` is {describe(value)}", span, describe(value))
+        frame.context.sink.report(
+            "SH210", f"{what} must be a number, and `{show(value)}` is {describe(value)}", span, describe(value)
+        )
         return UNKNOWN
     return float(value) if floating or isinstance(value, Fraction) else value

@@ -51,8 +51,14 @@ def _element(written: ast.TensorType, type: TensorType, who: str, span: Span, in
         wanted, fits = known, type.dtype == known
     if not fits:
         target = inner.context.dtype if wanted == "floating" else wanted
-        inner.context.sink.report("SH258", f"{who} must be {wanted}, and this is {type.dtype}", span, f"{type}",
-                                  labels=[(written.span, "declared here")], help=f"`cast(x, {target})` changes the element type")
+        inner.context.sink.report(
+            "SH258",
+            f"{who} must be {wanted}, and this is {type.dtype}",
+            span,
+            f"{type}",
+            labels=[(written.span, "declared here")],
+            help=f"`cast(x, {target})` changes the element type",
+        )
     return fits
 
 
@@ -62,9 +68,12 @@ def _line_up(
     """Each written dim with its part of the type; `...` takes what is left over."""
     nodes, dims = written.dims, type.dims
     extra = len(dims) - (len(nodes) - sum(n.ellipsis for n in nodes))
-    if extra < 0 or extra > 0 and not any(n.ellipsis for n in nodes):
+    if extra < 0 or (extra > 0 and not any(n.ellipsis for n in nodes)):
         inner.context.sink.report(
-            "SH252", f"{who} has {len(nodes)} dims, and this has {len(dims)}", span, f"{type}",
+            "SH252",
+            f"{who} has {len(nodes)} dims, and this has {len(dims)}",
+            span,
+            f"{type}",
             labels=[(written.span, "declared here")],
         )
         return None
@@ -88,7 +97,9 @@ def _leading(given: tuple[Term, ...], who: str, span: Span, inner: Frame) -> tup
         return bound
     left = ", ".join(term_text(t) for t in bound)
     right = ", ".join(term_text(t) for t in given)
-    inner.context.sink.report("SH256", f"`...` is [{left}] in the first argument, and [{right}] in {who}", span, f"[{right}]")
+    inner.context.sink.report(
+        "SH256", f"`...` is [{left}] in the first argument, and [{right}] in {who}", span, f"[{right}]"
+    )
     return None
 
 
@@ -140,10 +151,17 @@ def report_different(
     help: tuple[str, ...] = ()
     if term_size(wanted) == term_size(given) and term_size(given) is not None:
         new = ", ".join(shown or term_text(wanted) if t == given else term_text(t) for t in type.dims)
-        help = (f"both are {term_size(given)}, but they are different dims; "
-                f"if they are meant to be one: `relabel(x -> [{new}])`",)
+        help = (
+            f"both are {term_size(given)}, but they are different dims; "
+            f"if they are meant to be one: `relabel(x -> [{new}])`",
+        )
     inner.context.sink.report(
-        "SH256", f"{who} needs {a}{alias}, and this has {b}", span, f"{type}", labels=[(place, "declared here")], help=help,
+        "SH256",
+        f"{who} needs {a}{alias}, and this has {b}",
+        span,
+        f"{type}",
+        labels=[(place, "declared here")],
+        help=help,
     )
 
 
@@ -165,7 +183,9 @@ def check_result(result: Tensor, written: ast.TensorType, inner: Frame) -> bool:
     if terms is None:
         return False
     if len(terms) != len(type.dims):
-        context.sink.report("SH252", f"the result is declared with {len(terms)} dims, and has {len(type.dims)}", span, f"it is {type}")
+        context.sink.report(
+            "SH252", f"the result is declared with {len(terms)} dims, and has {len(type.dims)}", span, f"it is {type}"
+        )
         return False
     for wanted, found in zip(terms, type.dims, strict=True):
         if not context.dims.same(wanted, found):

@@ -87,8 +87,13 @@ class Builder:
         return self.constants[key]
 
     def operate(
-        self, operator: Operator, operands: tuple[int, ...], types: tuple[TensorType, ...],
-        attrs: Mapping[str, Any], rule: FactorRule, span: Span,
+        self,
+        operator: Operator,
+        operands: tuple[int, ...],
+        types: tuple[TensorType, ...],
+        attrs: Mapping[str, Any],
+        rule: FactorRule,
+        span: Span,
     ) -> int:
         """Add an operator; gives the id of its op draft."""
         first = len(self.values)

@@ -29,8 +29,13 @@ def call(node: ast.Call, frame: Frame, piped: tuple[Any, Span] | None = None) ->
     positional = [Argument(piped[1], None, piped[0])] if piped else []
     positional.extend(Argument(a.span, a) for a in node.args)
     if node.fields:
-        frame.context.sink.report("SH214", "a field is declared outside of a data source", node.fields[0].span, "here",
-                                  help="fields belong in `data = random(x: [batch, d])`")
+        frame.context.sink.report(
+            "SH214",
+            "a field is declared outside of a data source",
+            node.fields[0].span,
+            "here",
+            help="fields belong in `data = random(x: [batch, d])`",
+        )
         return UNKNOWN
     if isinstance(node.callee, ast.Name):
         return _call_name(node.callee, positional, node, span, frame)
@@ -58,8 +63,13 @@ def unknown_callee(callee: ast.Name, frame: Frame) -> None:
     if not frame.first_unknown(callee.text):
         return
     close = nearest(callee.text, [*operator_names(), *frame.visible()])
-    sink.report("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name",
-                help=f"did you mean `{close}`?" if close else ())
+    sink.report(
+        "SH200",
+        f"there is no `{callee.text}` here",
+        callee.span,
+        "unknown name",
+        help=f"did you mean `{close}`?" if close else (),
+    )
 
 
 def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
@@ -68,7 +78,11 @@ def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
 
 
 def _operator(
-    name: str, positional: list[Argument], keywords: Sequence[ast.Keyword], arrow: ast.TensorType | None, span: Span,
+    name: str,
+    positional: list[Argument],
+    keywords: Sequence[ast.Keyword],
+    arrow: ast.TensorType | None,
+    span: Span,
     frame: Frame,
 ) -> Any:
     bound = bind_operator(REGISTRY[name], positional, keywords, arrow, span, frame)
@@ -78,7 +92,12 @@ def _operator(
 
 
 def apply_arguments(
-    target: Any, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], callee: ast.Expr, span: Span, frame: Frame
+    target: Any,
+    positional: Sequence[Argument],
+    keywords: Sequence[ast.Keyword],
+    callee: ast.Expr,
+    span: Span,
+    frame: Frame,
 ) -> Any:
     """Call a layer, an array of layers (each in turn) or a function."""
     if target is UNKNOWN:
@@ -96,8 +115,13 @@ def apply_arguments(
     sink = frame.context.sink
     if isinstance(target, ModelDecl):
         name = target.node.name.text
-        sink.report("SH214", f"`{name}` is a model, and this calls it like a layer", callee.span, "a model",
-                    help=f"declare a layer of the model, `layer name = {name}(...)`, and call that")
+        sink.report(
+            "SH214",
+            f"`{name}` is a model, and this calls it like a layer",
+            callee.span,
+            "a model",
+            help=f"declare a layer of the model, `layer name = {name}(...)`, and call that",
+        )
     else:
         what = describe(target)
         fix = "write `*` to multiply" if isinstance(target, (Tensor, DimValue)) else ()
@@ -109,7 +133,9 @@ def _each(
     array: LayerArray, values: list[tuple[Any, Span]], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
     if not values:
-        frame.context.sink.report("SH221", f"`{array.path}` needs a value to pass through its layers", span, "none is given")
+        frame.context.sink.report(
+            "SH221", f"`{array.path}` needs a value to pass through its layers", span, "none is given"
+        )
         return UNKNOWN
     for layer in array.items:
         value = call_layer(layer, values, keywords, span, frame)

@@ -54,8 +54,14 @@ def _file_dims(scope: FileScope, context: Context) -> None:
 def _single(file: ast.File, kind: type, noun: str, context: Context) -> Any:
     items = [i for i in file.items if isinstance(i, kind)]
     if len(items) > 1:
-        context.sink.report("SH201", f"`{noun}` is declared twice", items[1].span, "again here",
-                            labels=[(items[0].span, "first here")], help="a file trains one model")
+        context.sink.report(
+            "SH201",
+            f"`{noun}` is declared twice",
+            items[1].span,
+            "again here",
+            labels=[(items[0].span, "first here")],
+            help="a file trains one model",
+        )
     return items[0] if items else None
 
 
@@ -65,8 +71,14 @@ def _strategy_names(file: ast.File, context: Context) -> None:
         if isinstance(item, ast.Strategy):
             before = seen.setdefault(item.name.text, item)
             if before is not item:
-                context.sink.report("SH201", f"strategy `{item.name.text}` is declared twice", item.name.span, "again here",
-                                    labels=[(before.name.span, "first here")], help="give one of them another name")
+                context.sink.report(
+                    "SH201",
+                    f"strategy `{item.name.text}` is declared twice",
+                    item.name.span,
+                    "again here",
+                    labels=[(before.name.span, "first here")],
+                    help="give one of them another name",
+                )
 
 
 def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:

@@ -5,7 +5,7 @@ Also the frame an expression is evaluated in. Looks names up; evaluating and rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,10 @@ Loader = Callable[[str, str, bool], Source | None]
 class Context:
     """`dtype`: the floating type of `[d1, d2]`. `used`: identities of the declarations that something uses.
 
-    `stack`: the functions being called; `models`: the models being instantiated; both for recursion. `memo`: what operators inferred before.
-    `parameters`: (value id, instance path) of all params. `generic`: checking a model without values for its formals.
+    `candidates`: declarations that something has to use: identity -> (what, name, place). `instantiated`: models that
+    are in use. `stack`: the functions being called; `models`: the models being instantiated; both for recursion.
+    `memo`: what operators inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
+    reported as unknown. `overrides`: dims of the root model that are set from outside.
     """
 
     sink: Sink
@@ -43,7 +45,7 @@ class Context:
     memo: dict[object, Any] = field(default_factory=dict)
     layers: int = 0
     headless: set[int] = field(default_factory=set)
-    overrides: Mapping[str, ast.Expr] = field(default_factory=dict)
+    overrides: dict[str, ast.Expr] = field(default_factory=dict)
     unknown: set[tuple[int, str]] = field(default_factory=set)
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
 
@@ -93,7 +95,7 @@ class Frame:
         return self.file.find(name)
 
     def first_unknown(self, name: str) -> bool:
-        """Whether an unknown name is met for the first time in this model (or file): one mistake, however often used."""
+        """Whether an unknown name is met for the first time in this model (or file): one mistake, used often or not."""
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)
@@ -109,7 +111,11 @@ class Frame:
         before = self.places.get(name) or (self.instance.places.get(name) if self.instance else None)
         if before is not None:
             self.context.sink.report(
-                "SH201", f"`{name}` is bound twice", span, "again here", labels=[(before, "first here")],
+                "SH201",
+                f"`{name}` is bound twice",
+                span,
+                "again here",
+                labels=[(before, "first here")],
                 help="a name is bound once; give one of them another name",
             )
             self.names.setdefault(name, UNKNOWN)

@@ -85,7 +85,7 @@ class Unifier:
         return known
 
     def same(self, a: Term, b: Term) -> bool:
-        """Whether two terms are one. A literal unifies with a term of its size; nothing changes where the answer is no."""
+        """Whether two terms are one. A literal unifies with a term of its size; a no changes nothing."""
         a, b = self.resolve(a), self.resolve(b)
         if a == b:
             return True
@@ -95,7 +95,9 @@ class Unifier:
             return self._unify(b[0], a)
         if len(a) != len(b) or len(a) < 2:
             return False
-        if not all(x is y or self._may_become((x,), (y,)) or self._may_become((y,), (x,)) for x, y in zip(a, b, strict=True)):
+        if not all(
+            x is y or self._may_become((x,), (y,)) or self._may_become((y,), (x,)) for x, y in zip(a, b, strict=True)
+        ):
             return False
         return all(self.same((x,), (y,)) for x, y in zip(a, b, strict=True))
 

@@ -18,8 +18,18 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 
 _OPERATORS = {
-    "+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow", "@": "matmul",
-    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "**": "pow",
+    "@": "matmul",
+    "==": "eq",
+    "!=": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
 }
 
 
@@ -48,7 +58,9 @@ def evaluate(node: ast.Expr, frame: Frame) -> Any:
             items = tuple(evaluate(item, frame) for item in node.items)
             return UNKNOWN if any(item is UNKNOWN for item in items) else items
         case ast.Range():
-            frame.context.sink.report("SH214", "a range is no value", node.span, "here", help="write it in `slice(x, d = 0..4)`")
+            frame.context.sink.report(
+                "SH214", "a range is no value", node.span, "here", help="write it in `slice(x, d = 0..4)`"
+            )
             return UNKNOWN
 
 
@@ -59,20 +71,29 @@ def name(node: ast.Name, frame: Frame) -> Any:
         return value
     sink = frame.context.sink
     if is_operator(node.text):
-        sink.report("SH214", f"`{node.text}` is an operator", node.span, "not a value", help=f"call it: `{node.text}(x)`")
+        sink.report(
+            "SH214", f"`{node.text}` is an operator", node.span, "not a value", help=f"call it: `{node.text}(x)`"
+        )
         return UNKNOWN
     gone = frame.instance.missing.get(node.text) if frame.instance else None
     if gone is not None:
         sink.report(
-            "SH205", f"`{node.text}` is not there, because its condition is false", node.span, "used here",
-            labels=[(gone, "declared under an `if`")], help="use it under the same condition",
+            "SH205",
+            f"`{node.text}` is not there, because its condition is false",
+            node.span,
+            "used here",
+            labels=[(gone, "declared under an `if`")],
+            help="use it under the same condition",
         )
         return UNKNOWN
     if not frame.first_unknown(node.text):
         return UNKNOWN
     close = nearest(node.text, frame.visible())
     sink.report(
-        "SH200", f"there is no `{node.text}` here", node.span, "unknown name",
+        "SH200",
+        f"there is no `{node.text}` here",
+        node.span,
+        "unknown name",
         help=f"did you mean `{close}`?" if close else (),
     )
     return UNKNOWN
@@ -124,7 +145,9 @@ def _attribute(node: ast.Attribute, frame: Frame) -> Any:
         return UNKNOWN
     sink = frame.context.sink
     if not isinstance(owner, Instance):
-        sink.report("SH214", f"`{node.value.span.text}` is {describe(owner)} and has no parts", node.name.span, "not there")
+        sink.report(
+            "SH214", f"`{node.value.span.text}` is {describe(owner)} and has no parts", node.name.span, "not there"
+        )
         return UNKNOWN
     return member(owner, node.name, frame)
 
@@ -140,7 +163,10 @@ def member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
         close = nearest(part.text, [*owner.names, *owner.results])
         called = "" if owner.calls else " (it has not been called here)"
         frame.context.sink.report(
-            "SH200", f"`{owner.path or owner.decl.node.name.text}` has no `{part.text}`{called}", part.span, "unknown name",
+            "SH200",
+            f"`{owner.path or owner.decl.node.name.text}` has no `{part.text}`{called}",
+            part.span,
+            "unknown name",
             help=f"did you mean `{close}`?" if close else (),
         )
         return UNKNOWN
@@ -160,11 +186,18 @@ def _index(node: ast.Index, frame: Frame) -> Any:
     sink = frame.context.sink
     if not isinstance(owner, LayerArray):
         help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ()
-        sink.report("SH214", f"`{node.value.span.text}` is {describe(owner)} and has no index", node.span, "here", help=help)
+        sink.report(
+            "SH214", f"`{node.value.span.text}` is {describe(owner)} and has no index", node.span, "here", help=help
+        )
         return UNKNOWN
     count = len(owner.items)
     if not 0 <= index < count:
-        sink.report("SH215", f"`{owner.path}` has {count} layers, and this asks for {index}", node.index.span, f"0 to {count - 1} exist")
+        sink.report(
+            "SH215",
+            f"`{owner.path}` has {count} layers, and this asks for {index}",
+            node.index.span,
+            f"0 to {count - 1} exist",
+        )
         return UNKNOWN
     return owner.items[index]
 

@@ -22,12 +22,20 @@ _HINTS = {
     "argument": "use it, or delete it",
     "field": "use it in the model or the loss, or delete it",
 }
-_NOUNS = {"formal": "formal", "argument": "argument", "value": "value", "layer": "layer", "parameter": "parameter",
-          "state": "state", "dim": "dim", "field": "field"}
+_NOUNS = {
+    "formal": "formal",
+    "argument": "argument",
+    "value": "value",
+    "layer": "layer",
+    "parameter": "parameter",
+    "state": "state",
+    "dim": "dim",
+    "field": "field",
+}
 
 
 def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str, ...]]]) -> None:
-    """What is declared and never used. `settings`: values of `train` that may be meant as a setting -> nearest names."""
+    """What is declared and never used. `settings`: values of `train` that may be meant as settings, and which."""
     for key, (kind, name, span) in context.candidates.items():
         if key in context.used:
             continue
@@ -41,29 +49,37 @@ def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str,
 def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None) -> Graph:
     """The frozen graph. Values and operators keep their numbers, which are in topological order."""
     build = context.build
-    types = _Types(context)
-    gradient = _gradients(context, loss)
-    values = tuple(
-        Value(i, v.kind, v.path, v.name, types.canonical(v.type), gradient[i], v.span, v.statement, v.init, v.constant,
-              v.bound)
-        for i, v in enumerate(build.values)
-    )
-    needed = _ancestors(context, loss)
-    ops = tuple(
-        Op(i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path, o.call,
-           "loss" if loss is None or i in needed else "metric")
-        for i, o in enumerate(build.ops)
-    )
+    values, ops = _values(context, loss), _ops(context, loss)
     ids = {kind: tuple(v.id for v in values if v.kind is kind) for kind in Kind}
-    found = batch if batch is None else context.dims.canonical((batch,))
+    found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
         values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
         {path: tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
-        tuple(build.declared),
-        _dims(context),
-        found[0] if found else None,
+        tuple(build.declared), _dims(context), found[0] if found else None,
         {v: o.id for o in ops for v in o.results},
-    )
+    )  # fmt: skip
+
+
+def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
+    types, gradient = _Types(context), _gradients(context, loss)
+    return tuple(
+        Value(
+            i, v.kind, v.path, v.name, types.canonical(v.type), gradient[i], v.span, v.statement, v.init, v.constant,
+            v.bound,
+        )
+        for i, v in enumerate(context.build.values)
+    )  # fmt: skip
+
+
+def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
+    needed = _ancestors(context, loss)
+    return tuple(
+        Op(
+            i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path,
+            o.call, "loss" if loss is None or i in needed else "metric",
+        )
+        for i, o in enumerate(context.build.ops)
+    )  # fmt: skip
 
 
 class _Types:

@@ -44,9 +44,16 @@ def bind_static(formal: ast.Formal, value: Any, span: Span, frame: Frame) -> Any
         case "bool" | "str":
             if isinstance(value, bool if kind.text == "bool" else str):
                 return value
-            sink.report("SH210", f"`{name}` is of kind {kind.text}, and this is {describe(value)}", span, describe(value))
+            sink.report(
+                "SH210", f"`{name}` is of kind {kind.text}, and this is {describe(value)}", span, describe(value)
+            )
             return UNKNOWN
     close = nearest(kind.text, KINDS)
-    sink.report("SH208", f"there is no kind `{kind.text}`", kind.span, "unknown kind",
-                help=f"did you mean `{close}`?" if close else f"the kinds are {', '.join(KINDS)}, or a tensor type")
+    sink.report(
+        "SH208",
+        f"there is no kind `{kind.text}`",
+        kind.span,
+        "unknown kind",
+        help=f"did you mean `{close}`?" if close else f"the kinds are {', '.join(KINDS)}, or a tensor type",
+    )
     return UNKNOWN

@@ -21,7 +21,9 @@ Given = tuple[Any, Span]
 _DEPTH = 64
 
 
-def call_layer(layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame) -> Any:
+def call_layer(
+    layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+) -> Any:
     """What a layer's forward gives, in the caller's dims."""
     forward = layer.forward
     if forward is None:  # reported where the model is declared
@@ -45,8 +47,13 @@ def call_function(
     """What a function gives; its operators belong to the statement that calls it."""
     node, context = function.node, frame.context
     if len(context.stack) >= _DEPTH:
-        context.sink.report("SH206", f"`{node.name.text}` calls itself without end", span, "this call",
-                            help="a function has no way to stop: write the steps out")
+        context.sink.report(
+            "SH206",
+            f"`{node.name.text}` calls itself without end",
+            span,
+            "this call",
+            help="a function has no way to stop: write the steps out",
+        )
         return UNKNOWN
     inner = Frame(context, function.file, frame.prefix, frame.call, ops=frame.ops, inline=True)
     if not _bind(node.formals, values, keywords, node.name.text, span, frame, inner):
@@ -59,14 +66,24 @@ def call_function(
 
 
 def _bind(
-    formals: Sequence[ast.Formal], values: Sequence[Given], keywords: Sequence[ast.Keyword], callee: str, span: Span,
-    frame: Frame, inner: Frame,
+    formals: Sequence[ast.Formal],
+    values: Sequence[Given],
+    keywords: Sequence[ast.Keyword],
+    callee: str,
+    span: Span,
+    frame: Frame,
+    inner: Frame,
 ) -> bool:
     """Bind the formals of a call. False where the call cannot be made (reported, or unknown values)."""
     sink = frame.context.sink
     if len(values) > len(formals):
         extra = values[len(formals)][1]
-        sink.report("SH218", f"`{callee}` takes {len(formals)} argument{'s' * (len(formals) != 1)}, and this is one more", extra, "one too many")
+        sink.report(
+            "SH218",
+            f"`{callee}` takes {len(formals)} argument{'s' * (len(formals) != 1)}, and this is one more",
+            extra,
+            "one too many",
+        )
         return False
     given: dict[str, Given] = {f.name.text: v for f, v in zip(formals, values, strict=False)}
     known = {f.name.text for f in formals}
@@ -99,7 +116,9 @@ def _bind_one(formal: ast.Formal, given: Given | None, callee: str, span: Span, 
     if value is UNKNOWN:
         return False
     if not isinstance(value, Tensor):
-        frame.context.sink.report("SH210", f"`{name}` of `{callee}` must be a tensor, and this is {describe(value)}", at, describe(value))
+        frame.context.sink.report(
+            "SH210", f"`{name}` of `{callee}` must be a tensor, and this is {describe(value)}", at, describe(value)
+        )
         return False
     tensor = bind_tensor(formal, value, at, callee, inner)
     if tensor is None:
@@ -146,7 +165,9 @@ def _hand_out(result: Any, written: ast.TensorType | None, span: Span, inner: Fr
         return UNKNOWN
     if not isinstance(result, Tensor):
         if result is not UNKNOWN:
-            context.sink.report("SH210", f"a body must return a tensor, and this is {describe(result)}", span, describe(result))
+            context.sink.report(
+                "SH210", f"a body must return a tensor, and this is {describe(result)}", span, describe(result)
+            )
         return UNKNOWN
     if written is not None and not check_result(result, written, inner):
         return UNKNOWN

@@ -17,6 +17,7 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Dim, TensorType, Term
 
+
 def check_generically(library: Library, context: Context) -> None:
     """Check each model of the user's files that nothing has instantiated."""
     kept = context.build

@@ -1,6 +1,5 @@
-"""From the declaration of a layer to an instance of its model: formals given, members declared, parameters in the graph.
-
-Calling a layer is left to `forward`.
+"""From the declaration of a layer to an instance of its model: formals given, members declared, parameters in the
+graph. Calling a layer is left to `forward`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Any
 
 from shardlang.check.arguments import Argument, missing_argument, unknown_argument
 from shardlang.check.build import ValueDraft
-from shardlang.check.context import Frame
+from shardlang.check.context import Context, Frame
 from shardlang.check.formals import bind_static
 from shardlang.check.initial import initial
 from shardlang.check.removed import declare_removed
@@ -34,17 +33,7 @@ def declare_model(
     """A layer of the model. `arguments`: by formal, in the caller's dims; None checks it generically, sizes unknown."""
     context = frame.context
     name = decl.node.name.text
-    above = context.models
-    if decl in above or len(above) >= _DEPTH:
-        circle = above[above.index(decl) :] if decl in above else above[-3:]
-        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*circle, decl])
-        context.sink.report("SH206", f"a model contains itself: {chain}", span, "this layer",
-                            help="use an array for repeated layers: `layer blocks[4] = Block(d)`")
-        return None
-    context.layers += 1
-    if context.layers > LAYERS_LIMIT:
-        context.sink.report("SH217", f"the program has more than {LAYERS_LIMIT:,} layers", span, "and more from here",
-                            help="lower the counts of its layers")
+    if _too_much(decl, span, context):
         return None
     context.instantiated.add(id(decl.node))
     instance = Instance(decl, path, span)
@@ -57,9 +46,41 @@ def declare_model(
     context.models.pop()
     if instance.forward is None and id(decl.node) not in context.headless:
         context.headless.add(id(decl.node))
-        context.sink.report("SH207", f"model `{name}` has no `forward`", decl.node.name.span, "declared here",
-                            help="add `forward(x: [...]) -> [...] { ... }`")
+        context.sink.report(
+            "SH207",
+            f"model `{name}` has no `forward`",
+            decl.node.name.span,
+            "declared here",
+            help="add `forward(x: [...]) -> [...] { ... }`",
+        )
     return instance
+
+
+def _too_much(decl: ModelDecl, span: Span, context: Context) -> bool:
+    """Whether a model contains itself, or the program too many layers; reported."""
+    above = context.models
+    if decl in above or len(above) >= _DEPTH:
+        circle = above[above.index(decl) :] if decl in above else above[-3:]
+        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*circle, decl])
+        context.sink.report(
+            "SH206",
+            f"a model contains itself: {chain}",
+            span,
+            "this layer",
+            help="use an array for repeated layers: `layer blocks[4] = Block(d)`",
+        )
+        return True
+    context.layers += 1
+    if context.layers > LAYERS_LIMIT:
+        context.sink.report(
+            "SH217",
+            f"the program has more than {LAYERS_LIMIT:,} layers",
+            span,
+            "and more from here",
+            help="lower the counts of its layers",
+        )
+        return True
+    return False
 
 
 def _formal(
@@ -68,8 +89,13 @@ def _formal(
     """The value given to a formal: in the caller's dims where it is a dim."""
     name = formal.name.text
     if isinstance(formal.kind, ast.TensorType):
-        frame.context.sink.report("SH208", f"`{name}` is a tensor, and a model's arguments are static", formal.kind.span,
-                                  "a tensor", help="tensors are the arguments of `forward`")
+        frame.context.sink.report(
+            "SH208",
+            f"`{name}` is a tensor, and a model's arguments are static",
+            formal.kind.span,
+            "a tensor",
+            help="tensors are the arguments of `forward`",
+        )
         return UNKNOWN
     if arguments is not None and name in arguments:
         value, at = arguments[name]
@@ -92,7 +118,7 @@ def _given(value: Any, inner: Frame) -> Any:
 
 
 def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Frame) -> None:
-    """A dim becomes a dim of the model's own, whatever it is outside: so the model is checked for all callers at once."""
+    """A dim becomes a dim of the model's own, whatever it is outside: so a check holds for all callers."""
     name = formal.name.text
     if isinstance(value, DimValue):
         value = DimValue((inner.context.dims.local(name, value.term),))
@@ -104,8 +130,14 @@ def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Fram
 def _bind(name: ast.Name, value: Any, instance: Instance, node: object, inner: Frame) -> bool:
     before = instance.places.get(name.text)
     if before is not None and not _takes_over(name.text, node, instance):
-        inner.context.sink.report("SH201", f"`{name.text}` is declared twice", name.span, "again here",
-                                  labels=[(before, "first here")], help="give one of them another name")
+        inner.context.sink.report(
+            "SH201",
+            f"`{name.text}` is declared twice",
+            name.span,
+            "again here",
+            labels=[(before, "first here")],
+            help="give one of them another name",
+        )
         return False
     instance.names[name.text] = value
     instance.places[name.text] = name.span
@@ -155,8 +187,14 @@ def _if(member: ast.If, instance: Instance, inner: Frame) -> None:
 
 def _forward(member: ast.Forward, instance: Instance, inner: Frame) -> None:
     if instance.forward is not None:
-        inner.context.sink.report("SH201", "`forward` is declared twice", member.span, "again here",
-                                  labels=[(instance.forward.span, "first here")], help="a model has one `forward`")
+        inner.context.sink.report(
+            "SH201",
+            "`forward` is declared twice",
+            member.span,
+            "again here",
+            labels=[(instance.forward.span, "first here")],
+            help="a model has one `forward`",
+        )
         return
     instance.forward = member
 
@@ -174,8 +212,13 @@ def _layer(member: ast.Layer, instance: Instance, inner: Frame) -> None:
         count = whole(inner.evaluate(member.count), member.count.span, context.sink, f"the count of `{name}`")
         count = 1 if count is UNKNOWN else count
         if count < 1 or count > LAYERS_LIMIT:
-            context.sink.report("SH213" if count < 1 else "SH217", f"`{name}` cannot have {count:,} layers", member.count.span, f"{count:,}",
-                                help=f"a count is from 1 to {LAYERS_LIMIT:,}")
+            context.sink.report(
+                "SH213" if count < 1 else "SH217",
+                f"`{name}` cannot have {count:,} layers",
+                member.count.span,
+                f"{count:,}",
+                help=f"a count is from 1 to {LAYERS_LIMIT:,}",
+            )
             count = 1
     value = _instances(member, path, count, inner)
     _bind(member.name, value, instance, member, inner)
@@ -202,13 +245,20 @@ def model_call(node: ast.Expr, frame: Frame) -> tuple[ModelDecl | None, dict[str
     """`Model(a, b = 1)` -> the model and its arguments by formal. (None, {}) after a report."""
     sink = frame.context.sink
     if not isinstance(node, ast.Call):
-        sink.report("SH214", "a layer is made by calling a model", node.span, "no call", help=f"write `{node.span.text}(...)`")
+        sink.report(
+            "SH214", "a layer is made by calling a model", node.span, "no call", help=f"write `{node.span.text}(...)`"
+        )
         return None, {}
     target = frame.evaluate(node.callee)
     if not isinstance(target, ModelDecl):
         if target is not UNKNOWN:
-            sink.report("SH214", f"`{node.callee.span.text}` is {describe(target)}, not a model", node.callee.span, describe(target),
-                        help="a layer is made by calling a model")
+            sink.report(
+                "SH214",
+                f"`{node.callee.span.text}` is {describe(target)}, not a model",
+                node.callee.span,
+                describe(target),
+                help="a layer is made by calling a model",
+            )
         return None, {}
     return target, _arguments(target, node, frame)
 
@@ -222,7 +272,12 @@ def _arguments(target: ModelDecl, node: ast.Call, frame: Frame) -> dict[str, tup
     slips = 0
     for at, argument in enumerate(node.args):
         if at >= len(formals):
-            sink.report("SH218", f"`{name}` takes {len(formals)} argument{'s' * (len(formals) != 1)}", argument.span, "one too many")
+            sink.report(
+                "SH218",
+                f"`{name}` takes {len(formals)} argument{'s' * (len(formals) != 1)}",
+                argument.span,
+                "one too many",
+            )
             slips += 1
             break
         given[formals[at].name.text] = Argument(argument.span, argument)
@@ -230,7 +285,13 @@ def _arguments(target: ModelDecl, node: ast.Call, frame: Frame) -> dict[str, tup
     for keyword in node.keywords:
         key = keyword.name.text
         if key in given:
-            sink.report("SH219", f"`{name}` gets `{key}` twice", keyword.name.span, "again here", labels=[(given[key].span, "first here")])
+            sink.report(
+                "SH219",
+                f"`{name}` gets `{key}` twice",
+                keyword.name.span,
+                "again here",
+                labels=[(given[key].span, "first here")],
+            )
             slips += 1
         elif key not in known:
             unknown_argument(name, keyword.name, known, frame)
@@ -254,4 +315,6 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
         draft = ValueDraft(kind, path, name, type, member.name.span, init=start)
         value = Tensor(context.build.named(draft), type, name)
     _bind(member.name, value, instance, member, inner)
-    context.candidates.setdefault(id(member), ("parameter" if member.keyword == "param" else "state", name, member.name.span))
+    context.candidates.setdefault(
+        id(member), ("parameter" if member.keyword == "param" else "state", name, member.name.span)
+    )

@@ -1,4 +1,4 @@
-"""Calls of operators: arguments bound to parameters, types inferred (once per shape of call), the operator added to the graph.
+"""Calls of operators: arguments bound to parameters, types inferred (once per shape of call), the operator added.
 
 What an operator means is its declaration's; what an argument's expression means is `expressions`' and `dimension`'s.
 """
@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import shardlang.ops.families  # noqa: F401  (fills the registry)
-from shardlang.check.context import Frame
+from shardlang.check.context import Context, Frame
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator
 from shardlang.source import Span
@@ -29,10 +29,16 @@ def operator_names() -> list[str]:
 
 
 def infer(
-    name: str, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], static: Mapping[str, Any],
-    arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
+    name: str,
+    values: Sequence[Any],
+    spans: Sequence[Span],
+    names: Sequence[str],
+    static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None,
+    span: Span,
+    frame: Frame,
 ) -> Any:
-    """The tensor that operator `name` makes of `values` (tensors or static numbers; None: absent); UNKNOWN after a mistake."""
+    """The tensor that operator `name` makes of `values` (tensors, numbers; None: absent); UNKNOWN after a mistake."""
     operator = REGISTRY[name]
     operands = _operands(values, spans, names, span, frame)
     if operands is None:
@@ -50,7 +56,7 @@ def _operands(
     """Tensors for all operands: numbers become constants. None where one is unknown or no tensor."""
     first = next((v for v in values if isinstance(v, Tensor)), None)
     found: list[Tensor | None] = []
-    for value, at, name in zip(values, spans, names, strict=True):
+    for value, at in zip(values, spans, strict=True):
         if value is UNKNOWN:
             return None
         if value is None or isinstance(value, Tensor):
@@ -71,7 +77,9 @@ def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Te
         if value is None:  # a dim of a model that is checked without values
             value = 1
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
-        sink.report("SH216", f"an operand must be a tensor or a number, and this is {describe(value)}", span, describe(value))
+        sink.report(
+            "SH216", f"an operand must be a tensor or a number, and this is {describe(value)}", span, describe(value)
+        )
         return None
     if isinstance(value, Fraction):
         value = float(value)
@@ -85,32 +93,56 @@ def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Te
 
 
 def _inference(
-    operator: Operator, types: tuple[TensorType | None, ...], spans: Sequence[Span], names: Sequence[str],
-    static: Mapping[str, Any], arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
+    operator: Operator,
+    types: tuple[TensorType | None, ...],
+    spans: Sequence[Span],
+    names: Sequence[str],
+    static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None,
+    span: Span,
+    frame: Frame,
 ) -> Inference | None:
-    """What the operator infers, from the memo where an equal call of other dims has been seen."""
+    """What the operator infers, from the memo where an equal call (perhaps of other dims) has been seen."""
     context = frame.context
+    exact = (operator.name, types, tuple(static.items()), arrow)
+    known: Inference | None = context.memo.get(exact)
+    if known is not None:
+        return known
     dims: list[Dim] = []
     key = _key(operator, types, static, arrow, dims)
     if key is not None and key in context.memo:
-        return _recall(context.memo[key], dims, context.dims.fresh)
+        known = _recall(context.memo[key], dims, context.dims.fresh)
+        return _keep(exact, known, types, context)
     before = len(context.dims.become)
     site = CallSite(
         operator, types, static, arrow, context.dims, context.sink, span, tuple(spans), tuple(names)  # type: ignore[arg-type]
-    )
+    )  # fmt: skip
     found = operator.infer(site)
     if key is not None and found is not None and len(context.dims.become) == before:
         template = _template(found, dims)
         if template is not None:
             context.memo[key] = template
+    if found is not None and len(context.dims.become) == before:
+        _keep(exact, found, types, context)
+    return found
+
+
+def _keep(exact: object, found: Inference, types: tuple[TensorType | None, ...], context: Context) -> Inference:
+    """Remember what a call of these very dims gives, unless it made dims of its own, which are new each time."""
+    given = {dim for t in types if t is not None for term in t.dims for dim in term}
+    if all(dim in given for t in found.results for term in t.dims for dim in term):
+        context.memo[exact] = found
     return found
 
 
 def _key(
-    operator: Operator, types: tuple[TensorType | None, ...], static: Mapping[str, Any], arrow: tuple[Term, ...] | None,
+    operator: Operator,
+    types: tuple[TensorType | None, ...],
+    static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None,
     dims: list[Dim],
 ) -> object | None:
-    """A key that is equal for calls that differ in the identity of their dims alone; fills `dims` in order of appearance.
+    """A key that is equal for calls that differ only in which dims they have; fills `dims` in order of appearance.
 
     None where a literal dim takes part: inference may unify it, which has to happen for each call.
     """
@@ -123,9 +155,7 @@ def _key(
                 dims.append(dim)
         return tuple(numbers[dim] for dim in term)
 
-    parts: list[object] = [
-        None if t is None else (t.dtype, tuple(number(term) for term in t.dims)) for t in types
-    ]
+    parts: list[object] = [None if t is None else (t.dtype, tuple(number(term) for term in t.dims)) for t in types]
     for name, value in static.items():
         parts.append((name, _portable(value, number)))
     parts.append(None if arrow is None else tuple(number(term) for term in arrow))
@@ -163,7 +193,7 @@ def _template(found: Inference, dims: list[Dim]) -> object | None:
 
 
 def _has_dim(value: Any) -> bool:
-    return isinstance(value, Dim) or isinstance(value, tuple) and any(_has_dim(v) for v in value)
+    return isinstance(value, Dim) or (isinstance(value, tuple) and any(_has_dim(v) for v in value))
 
 
 def _recall(template: Any, dims: list[Dim], fresh: Any) -> Inference:
@@ -181,7 +211,10 @@ def _add(operator: Operator, operands: tuple[Tensor | None, ...], found: Inferen
     if len(build.ops) >= build.operators_limit:
         if not build.full:
             frame.context.sink.report(
-                "SH217", f"the program has more than {build.operators_limit:,} operators", span, "and more from here",
+                "SH217",
+                f"the program has more than {build.operators_limit:,} operators",
+                span,
+                "and more from here",
                 help="lower the counts of its layers",
             )
         build.full = True

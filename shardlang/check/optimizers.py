@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlang.check.arguments import number, unknown_argument
+from shardlang.check.arguments import argument_twice, number, unknown_argument
 from shardlang.check.context import Frame
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity
@@ -45,31 +45,50 @@ def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple
 
 def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     """Kind and the arguments that are given; None after a report."""
-    sink, call = frame.context.sink, setting.value
-    if not isinstance(call, ast.Call) or not isinstance(call.callee, ast.Name):
-        sink.report("SH236", "`optimizer` is an optimizer with its arguments", call.span, "here",
-                    help="write `optimizer = adamw(lr = 3e-4)`, say")
-        return None
-    kind = call.callee.text
-    if kind in ABSENT:
-        sink.report("SH400", f"the optimizer `{kind}` is not there yet", call.callee.span, "in no version so far")
-        return None
-    if kind not in KINDS:
-        close = nearest(kind, [*KINDS, *ABSENT])
-        sink.report("SH236", f"there is no optimizer `{kind}`", call.callee.span, "unknown optimizer",
-                    help=f"did you mean `{close}`?" if close else f"the optimizers are {', '.join(KINDS)}")
+    kind, call = _kind(setting.value, frame)
+    if call is None:
         return None
     if call.args:
-        sink.report("SH218", f"`{kind}` takes its arguments by name", call.args[0].span, "without a name",
-                    help=f"write `{kind}(lr = {call.args[0].span.text})`")
+        frame.context.sink.report(
+            "SH218", f"`{kind}` takes its arguments by name", call.args[0].span, "without a name",
+            help=f"write `{kind}(lr = {call.args[0].span.text})`",
+        )  # fmt: skip
         return None
     arguments: dict[str, Any] = {}
     for keyword in call.keywords:
+        name = keyword.name.text
+        if name in arguments:
+            first = next(k for k in call.keywords if k.name.text == name)
+            argument_twice(kind, keyword.name, first.span, frame)
+            return None
         value = _argument(kind, keyword, frame)
         if value is UNKNOWN:
             return None
-        arguments[keyword.name.text] = value
+        arguments[name] = value
     return kind, arguments
+
+
+def _kind(node: ast.Expr, frame: Frame) -> tuple[str, ast.Call | None]:
+    """The optimizer that is called; no call after a report."""
+    sink = frame.context.sink
+    if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
+        sink.report(
+            "SH236", "`optimizer` is an optimizer with its arguments", node.span, "here",
+            help="write `optimizer = adamw(lr = 3e-4)`, say",
+        )  # fmt: skip
+        return "", None
+    kind = node.callee.text
+    if kind in KINDS:
+        return kind, node
+    if kind in ABSENT:
+        sink.report("SH400", f"the optimizer `{kind}` is not there yet", node.callee.span, "in no version so far")
+        return kind, None
+    close = nearest(kind, [*KINDS, *ABSENT])
+    sink.report(
+        "SH236", f"there is no optimizer `{kind}`", node.callee.span, "unknown optimizer",
+        help=f"did you mean `{close}`?" if close else f"the optimizers are {', '.join(KINDS)}",
+    )  # fmt: skip
+    return kind, None
 
 
 def _argument(kind: str, keyword: ast.Keyword, frame: Frame) -> Any:
@@ -88,7 +107,13 @@ def _argument(kind: str, keyword: ast.Keyword, frame: Frame) -> Any:
         return UNKNOWN
     if isinstance(default, tuple):
         if not isinstance(value, tuple) or len(value) != len(default):
-            sink.report("SH210", f"`{name}` must be {len(default)} numbers", span, describe(value), help=f"write `{name} = (0.9, 0.999)`")
+            sink.report(
+                "SH210",
+                f"`{name}` must be {len(default)} numbers",
+                span,
+                describe(value),
+                help=f"write `{name} = (0.9, 0.999)`",
+            )
             return UNKNOWN
         found = tuple(_in_range(name, number(v, span, frame, f"`{name}`", True), span, frame) for v in value)
         return UNKNOWN if UNKNOWN in found else found
@@ -107,17 +132,28 @@ def _in_range(name: str, value: Any, span: Span, frame: Frame) -> Any:
     return UNKNOWN
 
 
-def _complete(setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame) -> dict[str, Any] | None:
+def _complete(
+    setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame
+) -> dict[str, Any] | None:
     kind, arguments = given
     found = {**KINDS[kind], **(general.get(kind, {}) if setting.at else {}), **arguments}
     if found["lr"] is None:
-        frame.context.sink.report("SH221", f"`{kind}` needs `lr`", setting.value.span, "`lr` is not given",
-                                  help=f"write `{kind}(lr = 0.1)`, say")
+        frame.context.sink.report(
+            "SH221",
+            f"`{kind}` needs `lr`",
+            setting.value.span,
+            "`lr` is not given",
+            help=f"write `{kind}(lr = 0.1)`, say",
+        )
         return None
     if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
-        frame.context.sink.report("SH237", "`nesterov` needs a momentum and no dampening", setting.value.span,
-                                  f"momentum {found['momentum']:g}, dampening {found['dampening']:g}",
-                                  help="add `momentum = 0.9`")
+        frame.context.sink.report(
+            "SH237",
+            "`nesterov` needs a momentum and no dampening",
+            setting.value.span,
+            f"momentum {found['momentum']:g}, dampening {found['dampening']:g}",
+            help="add `momentum = 0.9`",
+        )
         return None
     return found
 
@@ -131,8 +167,14 @@ def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: F
             before = best.get(value)
             if before is not None and before[0] == rank and setting.at:
                 other = settings[before[1]][0]
-                sink.report("SH238", f"two optimizers are given for `{graph.values[value].path}`", setting.span, "this one",
-                            labels=[(other.span, "and this one are equally specific")], help="narrow one of the selectors")
+                sink.report(
+                    "SH238",
+                    f"two optimizers are given for `{graph.values[value].path}`",
+                    setting.span,
+                    "this one",
+                    labels=[(other.span, "and this one are equally specific")],
+                    help="narrow one of the selectors",
+                )
             elif before is None or rank > before[0]:
                 best[value] = (rank, index)
     _report_without(best, settings, graph, frame)
@@ -158,10 +200,17 @@ def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Spec
     return found
 
 
-def _report_without(best: Mapping[int, Any], settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> None:
+def _report_without(
+    best: Mapping[int, Any], settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame
+) -> None:
     left = [graph.values[p] for p in graph.params if p not in best]
     if left and settings:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        frame.context.sink.report("SH238", f"no optimizer is given for `{left[0].path}`{more}", settings[0][0].span, "",
-                                  labels=[(left[0].span, "declared here")],
-                                  help="add one for all: `optimizer = adamw(lr = 3e-4)`")
+        frame.context.sink.report(
+            "SH238",
+            f"no optimizer is given for `{left[0].path}`{more}",
+            settings[0][0].span,
+            "",
+            labels=[(left[0].span, "declared here")],
+            help="add one for all: `optimizer = adamw(lr = 3e-4)`",
+        )

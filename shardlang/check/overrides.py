@@ -1,11 +1,11 @@
-"""`--set PATH=VALUE` -> what it overrides: a dim, a formal of the root model, an axis of a strategy, a setting of `train`.
+"""`--set PATH=VALUE` -> what it overrides: a dim, a formal of the root model, a mesh axis, a setting.
 
 Turns texts into expressions by place; evaluating them is left to where the place is checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -36,13 +36,21 @@ def read_overrides(file: ast.File, given: Mapping[str, str], sink: Sink) -> Over
         full = [p for p in places if path in (p, p.partition(".")[2])]
         imported = path.startswith("model.") and not full
         if len(full) > 1:
-            sink.report("SH224", f"`--set {path}` could mean {_listed(full)}", None, help=f"say which: `--set {full[0]}={text}`")
+            sink.report(
+                "SH224", f"`--set {path}` could mean {_listed(full)}", None, help=f"say which: `--set {full[0]}={text}`"
+            )
         elif imported:
             found.formals[path.partition(".")[2]] = expression
         elif not full:
             close = nearest(path, [*places, *(p.partition(".")[2] for p in places)])
-            sink.report("SH224", f"there is no `{path}` to set in {file.source.name}", None,
-                        help=f"did you mean `{_typed(close)}`?" if close else f"there are {_listed([_typed(p) for p in places])}")
+            sink.report(
+                "SH224",
+                f"there is no `{path}` to set in {file.source.name}",
+                None,
+                help=f"did you mean `{_typed(close)}`?"
+                if close
+                else f"there are {_listed([_typed(p) for p in places])}",
+            )
         else:
             _put(full[0], expression, found)
     return found
@@ -78,11 +86,22 @@ def _places(file: ast.File) -> Iterator[str]:
                 yield from (f"dim.{entry.name.text}" for entry in item.entries)
             case ast.Model() if root == item.name.text:
                 yield from (f"model.{f.name.text}" for f in item.formals if isinstance(f.kind, ast.Name))
+                yield from (f"model.{name}" for name in member_dims(item.members))
             case ast.Train():
                 yield from (f"train.{name}" for name in ("epochs", "steps", "seed", "clip", "precision"))
             case ast.Strategy():
                 meshes = [r for r in item.rules if isinstance(r, ast.Mesh)]
                 yield from (f"{item.name.text}.{a.name.text}" for m in meshes for a in m.axes)
+
+
+def member_dims(members: Sequence[ast.Member]) -> Iterator[str]:
+    """The dims that a model declares, those under a condition too."""
+    for member in members:
+        if isinstance(member, ast.DimDecl):
+            yield from (entry.name.text for entry in member.entries)
+        elif isinstance(member, ast.If):
+            yield from member_dims(member.then)
+            yield from member_dims(member.otherwise)
 
 
 def root_model(file: ast.File) -> str | None:

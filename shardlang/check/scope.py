@@ -1,6 +1,7 @@
 """Files and what their names mean: imports, dims, models and functions of a file.
 
-Turns files into scopes; parses what they import, reports unknown imports and cycles. Members of models are left to `instantiate`.
+Turns files into scopes; parses what they import, reports unknown imports and cycles. Members of models are
+left to `instantiate`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class FileScope:
         before = self.places.get(name.text)
         if before is not None:
             context.sink.report(
-                "SH201", f"`{name.text}` is declared twice", name.span, "again here", labels=[(before, "first here")],
+                "SH201",
+                f"`{name.text}` is declared twice",
+                name.span,
+                "again here",
+                labels=[(before, "first here")],
                 help="a name is declared once; give one of them another name",
             )
             return
@@ -93,7 +98,10 @@ class Library:
             if value is None and other is not None:
                 close = nearest(name.text, other.names)
                 self.context.sink.report(
-                    "SH202", f"`{use.path}` has no `{name.text}`", name.span, "not there",
+                    "SH202",
+                    f"`{use.path}` has no `{name.text}`",
+                    name.span,
+                    "not there",
                     help=f"did you mean `{close}`?" if close else f"it has {_listed(other.names)}",
                 )
                 value = UNKNOWN
@@ -108,14 +116,20 @@ class Library:
         if source is None:
             close = None if use.file else nearest(use.path, ("std.nn", "std.clusters"))
             sink.report(
-                "SH203", f"there is no file `{use.path}`" if use.file else f"there is no library `{use.path}`",
-                use.path_span, "not found", help=f"did you mean `{close}`?" if close else (),
+                "SH203",
+                f"there is no file `{use.path}`" if use.file else f"there is no library `{use.path}`",
+                use.path_span,
+                "not found",
+                help=f"did you mean `{close}`?" if close else (),
             )
             return None
         if source.name in self.chain:
-            names = [*self.chain[self.chain.index(source.name):], source.name]
+            names = [*self.chain[self.chain.index(source.name) :], source.name]
             sink.report(
-                "SH204", f"imports go round: {' -> '.join(f'`{n}`' for n in names)}", use.path_span, "closes the circle",
+                "SH204",
+                f"imports go round: {' -> '.join(f'`{n}`' for n in names)}",
+                use.path_span,
+                "closes the circle",
                 help="move what both need into a third file",
             )
             return None

@@ -18,12 +18,27 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 
 RESERVED = (
-    "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps", "seed",
-    "init", "checkpoint", "log",
+    "model",
+    "data",
+    "eval",
+    "loss",
+    "metric",
+    "optimizer",
+    "lr_schedule",
+    "precision",
+    "clip",
+    "epochs",
+    "steps",
+    "seed",
+    "init",
+    "checkpoint",
+    "log",
 )
 # Schedules, their arguments and kinds.
 SCHEDULES: Mapping[str, Mapping[str, type]] = {
-    "constant": {}, "linear": {"warmup": int, "min": float}, "warmup_cosine": {"warmup": int, "min": float},
+    "constant": {},
+    "linear": {"warmup": int, "min": float},
+    "warmup_cosine": {"warmup": int, "min": float},
 }
 _PRECISIONS = ("f32", "f64")
 _ABSENT_PRECISIONS = ("bf16", "f16")
@@ -62,7 +77,9 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
         found.init = _init(given["init"].value, frame)
     for name in ("checkpoint", "log"):
         if name in given:
-            frame.context.sink.report("SH400", f"the setting `{name}` is not there yet", given[name].span, "in no version so far")
+            frame.context.sink.report(
+                "SH400", f"the setting `{name}` is not there yet", given[name].span, "in no version so far"
+            )
     return found
 
 
@@ -71,8 +88,14 @@ def _length(given: Mapping[str, ast.Setting], span: Span, found: Settings, frame
     sink = frame.context.sink
     both = [given[n] for n in ("epochs", "steps") if n in given]
     if len(both) == 2:
-        sink.report("SH231", "`train` has both `epochs` and `steps`", both[1].span, "one too many",
-                    labels=[(both[0].span, "and this")], help="keep one of them")
+        sink.report(
+            "SH231",
+            "`train` has both `epochs` and `steps`",
+            both[1].span,
+            "one too many",
+            labels=[(both[0].span, "and this")],
+            help="keep one of them",
+        )
     if not both:
         sink.report("SH231", "`train` needs `epochs` or `steps`", span, "how long?", help="add `epochs = 10`, say")
     for setting in both:
@@ -80,7 +103,12 @@ def _length(given: Mapping[str, ast.Setting], span: Span, found: Settings, frame
         if value is UNKNOWN:
             continue
         if value < 1:
-            sink.report("SH213", f"`{setting.name.text}` must be at least 1, and this is {value}", setting.value.span, str(value))
+            sink.report(
+                "SH213",
+                f"`{setting.name.text}` must be at least 1, and this is {value}",
+                setting.value.span,
+                str(value),
+            )
             continue
         setattr(found, setting.name.text, value)
 
@@ -94,8 +122,13 @@ def _precision(node: ast.Expr, frame: Frame) -> str:
         sink.report("SH400", f"the precision `{text}` is not there yet", node.span, "in no version so far")
         return "f32"
     close = nearest(text, (*_PRECISIONS, *_ABSENT_PRECISIONS))
-    sink.report("SH237", f"there is no precision `{text}`", node.span, "unknown",
-                help=f"did you mean `{close}`?" if close else f"it is one of {', '.join(_PRECISIONS)}")
+    sink.report(
+        "SH237",
+        f"there is no precision `{text}`",
+        node.span,
+        "unknown",
+        help=f"did you mean `{close}`?" if close else f"it is one of {', '.join(_PRECISIONS)}",
+    )
     return "f32"
 
 
@@ -104,7 +137,9 @@ def _positive(setting: ast.Setting, frame: Frame) -> float | None:
     if value is UNKNOWN:
         return None
     if value <= 0:
-        frame.context.sink.report("SH237", f"`{setting.name.text}` must be above 0, and this is {value:g}", setting.value.span, f"{value:g}")
+        frame.context.sink.report(
+            "SH237", f"`{setting.name.text}` must be above 0, and this is {value:g}", setting.value.span, f"{value:g}"
+        )
         return None
     return float(value)
 
@@ -114,9 +149,15 @@ def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | N
     kind = node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else node.span.text
     if kind not in SCHEDULES or not isinstance(node, ast.Call) or node.args:
         close = nearest(kind, SCHEDULES)
-        sink.report("SH237", f"`{node.span.text}` is no schedule of the learning rate", node.span, "here",
-                    help=f"did you mean `{close}(...)`?" if close and close != kind
-                    else "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`")
+        sink.report(
+            "SH237",
+            f"`{node.span.text}` is no schedule of the learning rate",
+            node.span,
+            "here",
+            help=f"did you mean `{close}(...)`?"
+            if close and close != kind
+            else "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`",
+        )
         return None
     found: dict[str, Any] = {}
     for keyword in node.keywords:
@@ -125,7 +166,11 @@ def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | N
             unknown_argument(kind, keyword.name, set(SCHEDULES[kind]), frame)
             return None
         value, span = frame.evaluate(keyword.value), keyword.value.span
-        value = whole(value, span, sink, f"`{name}`") if SCHEDULES[kind][name] is int else number(value, span, frame, f"`{name}`", True)
+        value = (
+            whole(value, span, sink, f"`{name}`")
+            if SCHEDULES[kind][name] is int
+            else number(value, span, frame, f"`{name}`", True)
+        )
         if value is UNKNOWN:
             return None
         if value < 0:
@@ -137,13 +182,25 @@ def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | N
 
 def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
     sink = frame.context.sink
-    call = node if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "safetensors" else None
+    call = (
+        node
+        if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "safetensors"
+        else None
+    )
     if call is None or len(call.args) != 1 or call.keywords:
-        sink.report("SH237", "`init` is a file of weights", node.span, "here", help='write `init = safetensors("weights.safetensors")`')
+        sink.report(
+            "SH237",
+            "`init` is a file of weights",
+            node.span,
+            "here",
+            help='write `init = safetensors("weights.safetensors")`',
+        )
         return None
     path = frame.evaluate(call.args[0])
     if not isinstance(path, str):
         if path is not UNKNOWN:
-            sink.report("SH210", f"a path must be a text, and this is {describe(path)}", call.args[0].span, describe(path))
+            sink.report(
+                "SH210", f"a path must be a text, and this is {describe(path)}", call.args[0].span, describe(path)
+            )
         return None
     return "safetensors", {"path": path}

@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from shardlang.check.arguments import argument_twice, missing_argument, unknown_argument
 from shardlang.check.context import Frame
 from shardlang.check.program import DataField, DataSource
 from shardlang.check.statics import plain, whole
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.check.written import written_type
 from shardlang.diagnostics.nearest import nearest
-from shardlang.graph.graph import Kind
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim, TensorType, Term
 
 # Sources that programs name and that do not exist yet, with their fields.
 ABSENT: Mapping[str, tuple[str, ...]] = {
-    "criteo": ("ids", "values", "label"), "parallel_text": ("source", "target", "label"), "tokens": ("tokens", "label"),
+    "criteo": ("ids", "values", "label"),
+    "parallel_text": ("source", "target", "label"),
+    "tokens": ("tokens", "label"),
 }
 
 
@@ -39,10 +41,14 @@ class Known:
 
 SOURCES = {
     "random": Known({"batches": int, "seed": int, "shuffle": bool}, ("batches",), None),
-    "digits": Known({"split": str, "shuffle": bool, "seed": int}, (),
-                    {"image": ("", (64,), None), "label": ("i64", (), 10)}),
-    "mnist": Known({"path": str, "split": str, "shuffle": bool, "seed": int}, ("path",),
-                   {"image": ("", (1, 28, 28), None), "label": ("i64", (), 10)}),
+    "digits": Known(
+        {"split": str, "shuffle": bool, "seed": int}, (), {"image": ("", (64,), None), "label": ("i64", (), 10)}
+    ),
+    "mnist": Known(
+        {"path": str, "split": str, "shuffle": bool, "seed": int},
+        ("path",),
+        {"image": ("", (1, 28, 28), None), "label": ("i64", (), 10)},
+    ),
     "numpy": Known({"path": str, "shuffle": bool, "seed": int}, ("path",), None),
     "csv": Known({"path": str, "shuffle": bool, "seed": int, "header": bool, "delimiter": str}, ("path",), None),
 }
@@ -82,8 +88,13 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
 def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]:
     sink = frame.context.sink
     if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
-        sink.report("SH235", "`data` is a source with its arguments", node.span, "not a source",
-                    help='write `data = digits(split = "train", batch = batch)`, say')
+        sink.report(
+            "SH235",
+            "`data` is a source with its arguments",
+            node.span,
+            "not a source",
+            help='write `data = digits(split = "train", batch = batch)`, say',
+        )
         return None, None
     name = node.callee.text
     if name in SOURCES:
@@ -92,34 +103,29 @@ def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]
         sink.report("SH400", f"the data source `{name}` is not there yet", node.callee.span, "in no version so far")
         return None, None
     close = nearest(name, [*SOURCES, *ABSENT])
-    sink.report("SH235", f"there is no data source `{name}`", node.callee.span, "unknown source",
-                help=f"did you mean `{close}`?" if close else f"the sources are {', '.join(SOURCES)}")
+    sink.report(
+        "SH235",
+        f"there is no data source `{name}`",
+        node.callee.span,
+        "unknown source",
+        help=f"did you mean `{close}`?" if close else f"the sources are {', '.join(SOURCES)}",
+    )
     return None, None
 
 
 def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:
-    """Evaluated arguments; positional ones are the source's path."""
-    sink = frame.context.sink
-    given: dict[str, ast.Expr] = {k.name.text: k.value for k in call.keywords}
-    positions = ["path"] if "path" in known.arguments else []
-    if len(call.args) > len(positions):
-        sink.report("SH218", f"`{kind}` takes {len(positions)} arguments without a name", call.args[-1].span, "one too many",
-                    help="name it: `batch = batch`")
+    """Evaluated arguments; positional ones are the source's path. None after a report."""
+    own = {"batch": int} if known.fields is not None else {}
+    allowed: dict[str, type] = {**known.arguments, **own}
+    given = _given(call, kind, allowed, frame)
+    if given is None:
         return None
-    given.update(zip(positions, call.args, strict=False))
-    allowed: dict[str, type] = {**known.arguments, **({"batch": int} if known.fields is not None else {})}
-    missing = [n for n in (*known.required, *(("batch",) if known.fields is not None else ())) if n not in given]
+    missing = [n for n in (*known.required, *own) if n not in given]
     if missing:
-        sink.report("SH221", f"`{kind}` needs `{missing[0]}`", call.span, f"`{missing[0]}` is not given",
-                    help=f"add `{missing[0]} = ...`")
+        missing_argument(kind, missing[0], call.span, frame)
         return None
     found: dict[str, Any] = {}
     for name, node in given.items():
-        if name not in allowed:
-            close = nearest(name, allowed)
-            sink.report("SH220", f"`{kind}` has no argument `{name}`", node.span, "unknown argument",
-                        help=f"did you mean `{close}`?" if close else f"it takes {', '.join(sorted(allowed))}")
-            return None
         value = frame.evaluate(node)
         if value is UNKNOWN:
             return None
@@ -129,6 +135,29 @@ def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[st
     return found
 
 
+def _given(call: ast.Call, kind: str, allowed: Mapping[str, type], frame: Frame) -> dict[str, ast.Expr] | None:
+    """Arguments by name; None after a report."""
+    positions = ["path"] if "path" in allowed else []
+    if len(call.args) > len(positions):
+        many = f"{len(positions)} argument{'s' * (len(positions) != 1)}"
+        frame.context.sink.report(
+            "SH218", f"`{kind}` takes {many} without a name", call.args[-1].span, "one too many",
+            help="name it: `batch = batch`",
+        )  # fmt: skip
+        return None
+    given: dict[str, ast.Expr] = dict(zip(positions, call.args, strict=False))
+    for keyword in call.keywords:
+        name = keyword.name.text
+        if name in given:
+            argument_twice(kind, keyword.name, given[name].span, frame)
+            return None
+        if name not in allowed:
+            unknown_argument(kind, keyword.name, set(allowed), frame)
+            return None
+        given[name] = keyword.value
+    return given
+
+
 def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
     value = plain(value)
     if isinstance(value, Fraction) and kind is int:
@@ -136,18 +165,23 @@ def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     wanted = {int: "a whole number", str: "a text", bool: "true or false"}[kind]
-    frame.context.sink.report("SH210", f"`{name}` must be {wanted}, and this is {describe(value)}", span, describe(value))
+    frame.context.sink.report(
+        "SH210", f"`{name}` must be {wanted}, and this is {describe(value)}", span, describe(value)
+    )
     return UNKNOWN
 
 
-def _fields(
-    call: ast.Call, kind: str, known: Known, batch: Any, frame: Frame
-) -> tuple[list[DataField], Dim | None]:
+def _fields(call: ast.Call, kind: str, known: Known, batch: Any, frame: Frame) -> tuple[list[DataField], Dim | None]:
     if known.fields is None:
         return _written_fields(call, kind, frame)
     if call.fields:
-        frame.context.sink.report("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here",
-                                  help=f"its fields are {', '.join(f'`{n}`' for n in known.fields)}")
+        frame.context.sink.report(
+            "SH235",
+            f"`{kind}` declares its fields itself",
+            call.fields[0].span,
+            "not here",
+            help=f"its fields are {', '.join(f'`{n}`' for n in known.fields)}",
+        )
         return [], None
     term = _batch_term(batch, call.span, frame)
     if term is None:
@@ -172,8 +206,13 @@ def _batch_term(batch: Any, span: Span, frame: Frame) -> Term | None:
 def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataField], Dim | None]:
     sink = frame.context.sink
     if not call.fields:
-        sink.report("SH235", f"`{kind}` needs its fields", call.span, "no field is declared",
-                    help=f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`")
+        sink.report(
+            "SH235",
+            f"`{kind}` needs its fields",
+            call.span,
+            "no field is declared",
+            help=f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`",
+        )
         return [], None
     made: list[DataField] = []
     first: Dim | None = None
@@ -182,12 +221,19 @@ def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataF
         if type is None:
             return [], None
         if not type.dims or len(type.dims[0]) != 1:
-            sink.report("SH235", f"field `{node.name.text}` needs the batch as its first dim", node.type.span, str(type))
+            sink.report(
+                "SH235", f"field `{node.name.text}` needs the batch as its first dim", node.type.span, str(type)
+            )
             return [], None
         dim = type.dims[0][0]
         if first is not None and dim is not first:
-            sink.report("SH235", f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ",
-                        node.type.span, str(type), help=f"begin it with `{first.name}`")
+            sink.report(
+                "SH235",
+                f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ",
+                node.type.span,
+                str(type),
+                help=f"begin it with `{first.name}`",
+            )
             return [], None
         first = dim
         made.append(_add(node.name.text, type, _bound(node, type, frame), node.span, node, frame))
@@ -198,8 +244,13 @@ def _bound(node: ast.Field, type: TensorType, frame: Frame) -> int | None:
     if node.bound is None:
         return None
     if type.floating:
-        frame.context.sink.report("SH235", f"`{node.name.text}` is {type.dtype}, and a bound is for whole numbers",
-                                  node.bound.span, "here", help=f"give it an element type: `{node.name.text}: i64[...]`")
+        frame.context.sink.report(
+            "SH235",
+            f"`{node.name.text}` is {type.dtype}, and a bound is for whole numbers",
+            node.bound.span,
+            "here",
+            help=f"give it an element type: `{node.name.text}: i64[...]`",
+        )
         return None
     value = whole(frame.evaluate(node.bound), node.bound.span, frame.context.sink, "a bound")
     return None if value is UNKNOWN else int(value)

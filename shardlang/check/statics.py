@@ -19,7 +19,10 @@ from shardlang.syntax import ast
 LARGEST = 2**63
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge,
+    "<": python.lt,
+    "<=": python.le,
+    ">": python.gt,
+    ">=": python.ge,
 }
 
 
@@ -45,7 +48,7 @@ def _number(value: Any) -> bool:
 def _power(a: Any, b: Any) -> Any:
     if isinstance(b, int) and abs(b) <= 64 and abs(a) <= LARGEST and isinstance(a, (int, Fraction)):
         return Fraction(a) ** b if a or b >= 0 else None
-    if a < 0 and not isinstance(b, int) or a == 0 and b < 0:
+    if (a < 0 and not isinstance(b, int)) or (a == 0 and b < 0):
         return None
     return float(a) ** float(b)
 
@@ -94,7 +97,7 @@ def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
         result = _arithmetic(op, a, b)
     except OverflowError:
         result = None
-    if result is None or isinstance(result, int) and abs(result) > LARGEST:
+    if result is None or (isinstance(result, int) and abs(result) > LARGEST):
         why = "divides by zero" if op == "/" and b == 0 else "is not a number that can be used"
         sink.report("SH211", f"`{node.span.text}` {why}", node.span, f"{show(a)} {op} {show(b)}")
         return UNKNOWN
@@ -116,8 +119,13 @@ def truth(value: Any, span: Span, sink: Sink) -> Any:
     if value is UNKNOWN or isinstance(value, bool):
         return value
     sink.report(
-        "SH210", f"a condition needs a static truth value, and this is {describe(value)}", span, describe(value),
-        help="compare it: `a == b`" if not describe(value).startswith("a tensor") else "use `where(c, a, b)` for tensors",
+        "SH210",
+        f"a condition needs a static truth value, and this is {describe(value)}",
+        span,
+        describe(value),
+        help="compare it: `a == b`"
+        if not describe(value).startswith("a tensor")
+        else "use `where(c, a, b)` for tensors",
     )
     return UNKNOWN
 
@@ -137,12 +145,15 @@ def show(value: Any) -> str:
 def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
     """An int (of a dim: its size) or UNKNOWN; a fraction is reported with its numbers."""
     value = plain(value)
-    if value is UNKNOWN or isinstance(value, int) and not isinstance(value, bool):
+    if value is UNKNOWN or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     if isinstance(value, Fraction):
         sink.report(
-            "SH212", f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}",
-            span, f"{float(value):g}", help="choose numbers that divide exactly",
+            "SH212",
+            f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}",
+            span,
+            f"{float(value):g}",
+            help="choose numbers that divide exactly",
         )
         return UNKNOWN
     sink.report("SH210", f"{what} must be a whole number, and this is {describe(value)}", span, describe(value))

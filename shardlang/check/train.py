@@ -13,7 +13,7 @@ from shardlang.check.context import Frame
 from shardlang.check.finish import finish, report_unused
 from shardlang.check.instantiate import declare_model, model_call
 from shardlang.check.optimizers import assign, read_optimizers
-from shardlang.check.overrides import Overrides
+from shardlang.check.overrides import Overrides, member_dims
 from shardlang.check.program import DataSource, Training
 from shardlang.check.settings import RESERVED, Settings, read_settings
 from shardlang.check.sources import read_source
@@ -67,8 +67,18 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
 def _training(reading: _Reading, settings: Settings, optimizers: tuple[Any, ...]) -> Training:
     assert reading.source is not None
     return Training(
-        reading.source, reading.eval, optimizers, settings.epochs, settings.steps, settings.seed, settings.precision,
-        settings.clip, settings.lr_schedule, settings.checkpoint, settings.init, settings.log,
+        reading.source,
+        reading.eval,
+        optimizers,
+        settings.epochs,
+        settings.steps,
+        settings.seed,
+        settings.precision,
+        settings.clip,
+        settings.lr_schedule,
+        settings.checkpoint,
+        settings.init,
+        settings.log,
     )
 
 
@@ -94,8 +104,14 @@ def _note(setting: ast.Setting, reading: _Reading) -> None:
 
 
 def _twice(setting: ast.Setting, first: ast.Setting, frame: Frame) -> None:
-    frame.context.sink.report("SH201", f"`{setting.name.text}` is set twice", setting.span, "again here",
-                              labels=[(first.span, "first here")], help="keep one of them")
+    frame.context.sink.report(
+        "SH201",
+        f"`{setting.name.text}` is set twice",
+        setting.span,
+        "again here",
+        labels=[(first.span, "first here")],
+        help="keep one of them",
+    )
 
 
 def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
@@ -110,8 +126,10 @@ def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading
 def _require(node: ast.Train, reading: _Reading) -> None:
     sink = reading.frame.context.sink
     helps = {
-        "model": "add `model = Net()`", "data": 'add `data = digits(split = "train", batch = batch)`, say',
-        "loss": "add `loss = mse_loss(model(x), label)`, say", "optimizer": "add `optimizer = adamw(lr = 3e-4)`, say",
+        "model": "add `model = Net()`",
+        "data": 'add `data = digits(split = "train", batch = batch)`, say',
+        "loss": "add `loss = mse_loss(model(x), label)`, say",
+        "optimizer": "add `optimizer = adamw(lr = 3e-4)`, say",
     }
     names = {s.name.text for s in node.settings}
     for name, help in helps.items():
@@ -136,20 +154,29 @@ def _statement(setting: ast.Setting, reading: _Reading, overrides: Overrides) ->
 
 
 def _model(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
-    frame, sink = reading.frame, reading.frame.context.sink
+    frame = reading.frame
     decl, arguments = model_call(setting.value, frame)
     value: Any = UNKNOWN
     if decl is not None:
-        known = {f.name.text for f in decl.node.formals}
-        for name, node in overrides.formals.items():
-            if name in known:
-                arguments[name] = (frame.evaluate(node), node.span)
-            else:
-                sink.report("SH224", f"model `{decl.node.name.text}` has no formal `{name}` to set", None,
-                            help=f"it has {', '.join(sorted(known)) or 'none'}")
+        _override(decl.node, arguments, overrides, frame)
         value = declare_model(decl, arguments, "", setting.value.span, frame) or UNKNOWN
     reading.root = value if isinstance(value, Instance) else None
     frame.bind("model", value, setting.name.span)
+
+
+def _override(model: ast.Model, arguments: dict[str, Any], overrides: Overrides, frame: Frame) -> None:
+    """Formals and dims of the root model that are set from outside."""
+    formals, dims = [f.name.text for f in model.formals], list(member_dims(model.members))
+    for name, node in overrides.formals.items():
+        if name in formals:
+            arguments[name] = (frame.evaluate(node), node.span)
+        elif name in dims:
+            frame.context.overrides[name] = node
+        else:
+            frame.context.sink.report(
+                "SH224", f"model `{model.name.text}` has no `{name}` to set", None,
+                help=f"it has {', '.join(f'`{n}`' for n in (*formals, *dims)) or 'nothing to set'}",
+            )  # fmt: skip
 
 
 def _eval(setting: ast.Setting, reading: _Reading) -> None:
@@ -167,11 +194,21 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
     fields = [f.name for f in source.fields]
     wanted = [f.name for f in reading.source.fields]
     if fields != wanted:
-        frame.context.sink.report("SH235", f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}",
-                                  setting.value.span, "other fields", help="both need the same fields")
+        frame.context.sink.report(
+            "SH235",
+            f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}",
+            setting.value.span,
+            "other fields",
+            help="both need the same fields",
+        )
     elif source.batch != reading.source.batch:
-        frame.context.sink.report("SH235", f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}",
-                                  setting.value.span, "another batch", help="give both the same `batch`")
+        frame.context.sink.report(
+            "SH235",
+            f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}",
+            setting.value.span,
+            "another batch",
+            help="give both the same `batch`",
+        )
     else:
         reading.eval = DataSource(source.kind, source.arguments, reading.source.fields, source.batch, source.span)
 
@@ -206,8 +243,13 @@ def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
 def _metric(setting: ast.Setting, reading: _Reading) -> None:
     name, sink = setting.name.text, reading.frame.context.sink
     if name in reading.metrics or name == "loss":
-        sink.report("SH201", f"metric `{name}` is there already", setting.name.span, "again here",
-                    help="a metric is named once, and `loss` is always reported")
+        sink.report(
+            "SH201",
+            f"metric `{name}` is there already",
+            setting.name.span,
+            "again here",
+            help="a metric is named once, and `loss` is always reported",
+        )
         return
     value = _scalar(setting, reading, f"metric:{name}")
     if value is not None:
@@ -221,11 +263,20 @@ def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | N
     if value is UNKNOWN:
         return None
     if not isinstance(value, Tensor):
-        sink.report("SH232", f"{what} must be computed from the data, and this is {describe(value)}", name, describe(value))
+        sink.report(
+            "SH232", f"{what} must be computed from the data, and this is {describe(value)}", name, describe(value)
+        )
         return None
     if value.type.dims:
-        sink.report("SH232", f"{what} must be one number, and this is {value.type}", name, "has dims",
-                    help=f"take the mean: `mean({setting.value.span.text})`" if len(setting.value.span.text) < 60 else "take the `mean`")
+        sink.report(
+            "SH232",
+            f"{what} must be one number, and this is {value.type}",
+            name,
+            "has dims",
+            help=f"take the mean: `mean({setting.value.span.text})`"
+            if len(setting.value.span.text) < 60
+            else "take the `mean`",
+        )
         return None
     return value
 
@@ -236,14 +287,25 @@ def _check_loss(graph: Graph, reading: _Reading) -> None:
     assert graph.loss is not None
     span: Span | None = given.value.span if given else None
     if not graph.values[graph.loss].gradient:
-        sink.report("SH233", "the loss does not depend on any parameter, so nothing can be trained", span, "no gradient",
-                    help="compute it from `model(...)`; `detach`, comparisons and `argmax` stop gradients")
+        sink.report(
+            "SH233",
+            "the loss does not depend on any parameter, so nothing can be trained",
+            span,
+            "no gradient",
+            help="compute it from `model(...)`; `detach`, comparisons and `argmax` stop gradients",
+        )
         return
     for param in graph.params:
         value = graph.values[param]
         if not value.gradient:
-            sink.report("SH233", f"the loss does not depend on parameter `{value.path}`", value.span, "never trained",
-                        labels=[(span, "the loss")] if span else [], help="use it, or declare it as a `state`")
+            sink.report(
+                "SH233",
+                f"the loss does not depend on parameter `{value.path}`",
+                value.span,
+                "never trained",
+                labels=[(span, "the loss")] if span else [],
+                help="use it, or declare it as a `state`",
+            )
 
 
 __all__: Sequence[str] = ("check_train",)

@@ -68,7 +68,8 @@ class HardwareDecl:
 
 @dataclass(eq=False)
 class Instance:
-    """One layer: a model with its formals given. `names`: formals, dims, layers, parameters. `calls` counts calls so far.
+    """One layer: a model with its formals given. `names`: formals, dims, layers, parameters. `calls` counts calls
+    so far. `sound`: False after a mistake in what it was given, so that its results are unknown.
 
     `results`: the names its last call bound. `missing`: names of members that a static `if` removed.
     """

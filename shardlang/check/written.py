@@ -1,6 +1,7 @@
 """Types and dims as written in a program -> terms in the dims of the model they stand in.
 
-Also terms named in an operator's arguments, which look among the operand's dims first. Comparing types is left to `boundary`.
+Also terms named in an operator's arguments, which look among the operand's dims first. Comparing types is left to
+`boundary`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def element_type(written: ast.TensorType, frame: Frame) -> str | None:
         return name
     close = nearest(name, DTYPES)
     frame.context.sink.report(
-        "SH257", f"there is no element type `{name}`", written.dtype.span, "unknown",
+        "SH257",
+        f"there is no element type `{name}`",
+        written.dtype.span,
+        "unknown",
         help=f"did you mean `{close}`?" if close else f"the element types are {', '.join(DTYPES)}",
     )
     return None
@@ -49,7 +53,10 @@ def check_plain(written: ast.TensorType, frame: Frame) -> None:
     """A model's types say what, not where: layouts belong in strategies."""
     for at in [*written.pending, *written.replicated, *(a for t in written.dims for f in t.factors for a in f.axes)]:
         frame.context.sink.report(
-            "SH254", "a layout stands in a type of a model", at.span, f"axis `{at.text}`",
+            "SH254",
+            "a layout stands in a type of a model",
+            at.span,
+            f"axis `{at.text}`",
             help="take it out here, and pin it in a strategy: `at NAME: [batch@dp, d]`",
         )
         return
@@ -62,7 +69,11 @@ def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
         for dim in term:
             if dim in seen:
                 frame.context.sink.report(
-                    "SH253", f"dim `{dim.name}` stands twice in one type", node, "again here", labels=[(seen[dim], "first here")],
+                    "SH253",
+                    f"dim `{dim.name}` stands twice in one type",
+                    node,
+                    "again here",
+                    labels=[(seen[dim], "first here")],
                     help=f"declare `dim other = {dim.name}` and give one of them that name; "
                     f"`relabel(x -> [..., other])` renames a dim of a tensor without moving data",
                 )
@@ -80,9 +91,7 @@ def _spans(written: ast.TensorType, count: int) -> list[Span]:
     return spans
 
 
-def written_terms(
-    written: ast.TensorType, frame: Frame, first: Mapping[str, Term], path: str
-) -> Terms | None:
+def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Term], path: str) -> Terms | None:
     """The terms of a type; names are looked up in `first`, then in the frame. None after reporting."""
     found: list[Term] = []
     sound = True
@@ -101,7 +110,10 @@ def written_terms(
 
 def _no_ellipsis(node: ast.DimTerm, frame: Frame) -> None:
     frame.context.sink.report(
-        "SH255", "`...` stands for nothing here", node.span, "not bound",
+        "SH255",
+        "`...` stands for nothing here",
+        node.span,
+        "not bound",
         help="write `...` in a type of the arguments first: `forward(x: [..., d])`",
     )
 
@@ -137,14 +149,19 @@ def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term |
     if value is UNKNOWN:
         return None
     if value is not None:
-        help = f"declare `dim {node.text}_size = {node.text}` to use its number as a dim" if isinstance(value, int) else ()
+        help = (
+            f"declare `dim {node.text}_size = {node.text}` to use its number as a dim" if isinstance(value, int) else ()
+        )
         sink.report("SH251", f"`{node.text}` is {describe(value)}, not a dim", node.span, "a dim is needed", help=help)
         return None
     if not frame.first_unknown(node.text):
         return None
     close = nearest(node.text, [*first, *dim_names(frame)])
     sink.report(
-        "SH250", f"there is no dim `{node.text}` here", node.span, "unknown dim",
+        "SH250",
+        f"there is no dim `{node.text}` here",
+        node.span,
+        "unknown dim",
         help=f"did you mean `{close}`?" if close else f"declare it: `dim {node.text} = ...`",
     )
     return None
