@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from building import Builder, planned
 
 from shardlang.graph.graph import Graph
 from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.ties import following, undecided
 from shardlang.plan.plan import Plan
 
 
@@ -27,3 +29,19 @@ def test_an_uneven_dim_within_a_product_stays_whole() -> None:
     merged = b.op("rearrange", y, path="merged", arrow="batch seq*width")
     loss = b.op("mean", b.op("square", merged, path="z"), path="train.loss")
     agrees(b.graph(loss), "mesh b = 3\n  split seq over b uneven", 3)
+
+
+def test_what_rounding_decides_is_no_difference() -> None:
+    """An argmax or a comparison of equal sums, which ranks add in another order."""
+    b = Builder()
+    for name, size in (("batch", 3), ("more", 4)):
+        b.dim(name, size)
+    x = b.data("x", "batch more")
+    best, over = b.op("argmax", x, path="best", over="more"), b.op("gt", x, b.number(0.5), path="over")
+    graph = b.graph(best)
+    rows = [[1.0, 1.0 + 1e-15, 0.0, 0.0], [1.0, 1.1, 0.0, 0.0], [0.5, 0.5, 0.5 - 1e-14, 0.4]]
+    values = {x: torch.tensor(rows, dtype=torch.float64), 2: torch.tensor(0.5, dtype=torch.float64)}
+    first, second = (undecided(op, values, 1e-9) for op in graph.ops)
+    assert first is not None and first.tolist() == [True, False, True]
+    assert second is not None and second.sum() == 3
+    assert following(graph, x) == {x, best, over}
