@@ -1,4 +1,5 @@
-"""The logical graph: values and operators with whole shapes, before any layout. Frozen; made by check/, read by plan/ and emit/.
+"""The logical graph: values and operators with whole shapes, before any layout. Frozen; made by check/, read by plan/
+and emit/.
 
 Values and operators are numbered in a topological order. Types hold canonical dims (unified, formals replaced by what
 they were given), while each operator's factor rule still knows dims apart as its own model did.
@@ -17,17 +18,18 @@ from shardlang.types.dim import Dim, TensorType
 
 
 class Kind(Enum):
-    DATA = "data"        # a field of a batch
-    PARAM = "param"      # trained
-    STATE = "state"      # saved, not trained
-    RESULT = "result"    # of an operator
+    DATA = "data"  # a field of a batch
+    PARAM = "param"  # trained
+    STATE = "state"  # saved, not trained
+    RESULT = "result"  # of an operator
     CONSTANT = "constant"  # a static number used as a tensor of no dims; `Value.constant` holds it
 
 
 @dataclass(frozen=True, slots=True)
 class Init:
     """How a parameter or state starts: `normal(0.02)` is ("normal", (0.02,)). Kinds: zeros, ones, constant(v),
-    normal(std), uniform(low, high), and kaiming_uniform(fan_in) / xavier_uniform(fan_in, fan_out) with sizes resolved."""
+    normal(std), uniform(low, high), and kaiming_uniform(fan_in) / xavier_uniform(fan_in, fan_out) with sizes resolved.
+    """
 
     kind: str
     args: tuple[float, ...] = ()
@@ -38,7 +40,8 @@ class Value:
     """`path` is its address (`encoder.blocks[3].attention.scores`, `conv1.weight`, `train.loss`): unique; a value
     within a statement of several operators gets a path that no user can write (`h:1`). `name` is the last part.
 
-    gradient: the loss's gradient flows to it. statement: how many operators its statement holds (1: `shard` may name it).
+    gradient: the loss's gradient flows to it. statement: how many operators its statement holds (1: `shard` may name
+    it).
     """
 
     id: int
@@ -51,13 +54,14 @@ class Value:
     statement: int = 1
     init: Init | None = None
     constant: float | int | None = None
-    bound: int | None = None   # DATA of integers: exclusive upper bound, where known
+    bound: int | None = None  # DATA of integers: exclusive upper bound, where known
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operator. `path` is the address of what it computes (its random key), `call` the number of the call of the
-    layer it stands in. `section`: "loss" (the loss needs it) or "metric" (only metrics do; computed without gradient)."""
+    layer it stands in. `section`: "loss" (the loss needs it) or "metric" (only metrics do; computed without gradient).
+    """
 
     id: int
     operator: str
@@ -90,5 +94,5 @@ class Graph:
     addresses: Mapping[str, tuple[int, ...]]
     declared: tuple[str, ...]
     dims: Mapping[str, tuple[Dim, ...]]
-    batch: Dim | None = None   # the dim that the data source batches over
-    producers: Mapping[int, int] = field(default_factory=dict)   # value id -> op id
+    batch: Dim | None = None  # the dim that the data source batches over
+    producers: Mapping[int, int] = field(default_factory=dict)  # value id -> op id
