@@ -257,15 +257,16 @@ def model(rng: random.Random, operators: int = 8) -> Graph:
 
 
 MESHES = (
-    (2,), (3,), (4,), (2, 2), (2, 4), (4, 2), (2, 3), (2, 2, 2), (8,),
+    (2,), (3,), (4,), (2, 2), (2, 4), (4, 2), (2, 3), (2, 2, 2), (8,), (4, 4), (2, 4, 2), (4, 8), (2, 8, 4),
 )  # fmt: skip
 
 
 def strategy(rng: random.Random, graph: Graph) -> tuple[str, int]:
     """Rules in Shard text and a number of ranks: named axes with splits, pins and ZeRO, or device matrices."""
-    lines = _positional(rng, graph, 8) if rng.random() < 0.3 else None
+    ranks = rng.choice((4, 6, 8, 8, 12, 16))
+    lines = _positional(rng, graph, ranks) if rng.random() < 0.3 else None
     if lines:
-        return "strategy s {\n  " + "\n  ".join(lines) + "\n}\n", 8
+        return "strategy s {\n  " + "\n  ".join(lines) + "\n}\n", ranks
     sizes = rng.choice(MESHES)
     axes = "abc"[: len(sizes)]
     lines = ["mesh " + ", ".join(f"{a} = {n}" for a, n in zip(axes, sizes, strict=True))]
@@ -314,7 +315,7 @@ def _positional(rng: random.Random, graph: Graph, ranks: int) -> list[str]:
         cuts: dict[int, int] = {}
         for f, factor in enumerate(op.rule.factors):
             room = ranks // _product(cuts.values())
-            choices = [c for c in (1, 1, 2, 4, 8) if c <= room and factor.size % c == 0]
+            choices = [c for c in (1, 1, 2, 3, 4, 6, 8) if room % c == 0 and factor.size % c == 0]
             cuts[f] = rng.choice(choices) if factor.split is not Split.WHOLE else 1
         tuples = [_tuple([str(cuts[t[0]] if t else 1) for t in dims]) for dims in operands]
         lines.append(f"at {value.path}: shard {_tuple(tuples)}")
