@@ -6,7 +6,7 @@ A path covers what stands below it. What rules then do with values is rules.py's
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,10 +41,11 @@ def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope
     scope = Scope({}, {})
     for selector in selectors:
         pattern = re.compile(_pattern(selector))
+        ranges = {f"i{n}": s.index for n, s in enumerate(selector.segments) if isinstance(s.index, tuple)}
         rank, matched = specificity(selector), False
         for path, values in graph.addresses.items():
             found = pattern.match(path)
-            if found is None:
+            if found is None or not _within(found, ranges):
                 continue
             matched = True
             whole = found.end("own") == len(path)
@@ -52,9 +53,15 @@ def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope
                 scope.values[value] = max(rank, scope.values.get(value, rank))
                 if whole:
                     scope.named[value] = max(rank, scope.named.get(value, rank))
-        if not matched and not any(pattern.match(path) for path in graph.declared):
+        others = (pattern.match(path) for path in graph.declared) if not matched else ()
+        if not matched and not any(found and _within(found, ranges) for found in others):
             _report_nothing(graph, selector, sink)
     return scope
+
+
+def _within(found: re.Match[str], ranges: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the indexes that a match found lie in the ranges that the selector writes."""
+    return all(start <= int(found[name]) < end for name, (start, end) in ranges.items())
 
 
 def _pattern(selector: ast.Selector) -> str:
@@ -63,12 +70,12 @@ def _pattern(selector: ast.Selector) -> str:
         if segment.name == "**":
             text += r"(?:[^.]+\.)*" if i < len(selector.segments) - 1 else r".+"
             continue
-        text += re.escape(segment.name).replace(r"\*", r"[^.\[]*") + _index(segment.index)
+        text += re.escape(segment.name).replace(r"\*", r"[^.\[]*") + _index(segment.index, i)
         text += r"\." if i < len(selector.segments) - 1 else ""
     return rf"(?P<own>{text})(?:$|[.\[:])"
 
 
-def _index(index: str | int | tuple[int, int] | None) -> str:
+def _index(index: str | int | tuple[int, int] | None, place: int) -> str:
     match index:
         case None:
             return ""
@@ -77,14 +84,16 @@ def _index(index: str | int | tuple[int, int] | None) -> str:
         case int():
             return rf"\[{index}\]"
         case (int(), int()):
-            return rf"\[(?:{'|'.join(map(str, range(*index)))})\]"
+            return rf"\[(?P<i{place}>\d+)\]"
         case _:
             return re.escape(str(index))
 
 
 def _report_nothing(graph: Graph, selector: ast.Selector, sink: Sink) -> None:
     text = selector.span.text
-    near = nearest(text, _names(graph))
+    names = _names(graph)
+    below = text.partition(".")[2]
+    near = below if below in names else nearest(text, names)
     rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
     sink.report(
         "SH308", f"`{text}` matches nothing of the model", selector.span, "",

@@ -119,8 +119,8 @@ class Claims:
                 best = Claim(rule, dim, rank)
             elif rank == best.rank and (rule.axes, rule.yields) != (best.rule.axes, best.rule.yields):
                 self.sink.report(
-                    "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "this rule",
-                    labels=[(best.span, "and this one are equally specific")],
+                    "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "one rule",
+                    labels=[(best.span, "as specific as the other")],
                     help="keep one of them, or narrow one with `at`",
                 )  # fmt: skip
         if best is not None:

@@ -32,7 +32,7 @@ def check_parameters(graph: Graph, demands: Mapping[int, Demand], places: Mappin
 def _report(graph: Graph, value: int, one: Span, two: Span, sink: Sink) -> None:
     name = graph.values[value].path
     sink.report(
-        "SH318", f"parameter `{name}` would have two layouts", two, "this rule cuts it one way",
-        labels=[(one, "this one another"), (graph.values[value].span, "declared here")],
+        "SH318", f"parameter `{name}` would have two layouts", two, "cut one way by this rule",
+        labels=[(one, "cut another way by this rule"), (graph.values[value].span, "declared here")],
         help=f"cut `{name}` the same in both rules; a copy with its own layout is a parameter of its own",
     )  # fmt: skip

@@ -78,7 +78,7 @@ def declared(
     for extra in autos[1:]:
         sink.report(
             "SH319", f"axis `{extra.name}` is `auto`, and so is `{autos[0].name}`", extra.span, "",
-            labels=[(autos[0].span, "one axis may be")], help=f"give one of them a size: {extra.name} = 2",
+            labels=[(autos[0].span, "one axis may be")], help=f"give one of them a size: `{extra.name} = 2`",
         )  # fmt: skip
     return axes
 
@@ -90,7 +90,7 @@ def _size(axis: ast.MeshAxis, expr: ast.Expr, names: Mapping[str, int | float], 
     shown = "no number" if value is None else str(value)
     sink.report(
         "SH319", f"the size of axis `{axis.name.text}` is {shown}", axis.span, "a whole number from 1 is needed",
-        help=f"{axis.name.text} = auto",
+        help=f"write a number, a dim or an axis before it, or `{axis.name.text} = auto`",
     )  # fmt: skip
     return 1
 

@@ -68,6 +68,12 @@ class Pins:
         return Layout(tuple(self.axes.refined(d.axes) for d in dims))
 
     def _dims(self, value: Value, pin: ast.Pin) -> list[PinnedDim] | None:
+        if pin.type.dtype is not None and pin.type.dtype.text != value.type.dtype:
+            self.sink.report(
+                "SH317", f"`{value.path}` is {value.type.dtype}, and the rule is for {pin.type.dtype.text}",
+                pin.type.dtype.span, help=f"leave it out, or write `{value.type.dtype}`: a layout changes no value",
+            )  # fmt: skip
+            return None
         terms, wrong = list(pin.type.dims), None
         types = value.type.dims
         rest = [t for t in terms if not t.ellipsis]

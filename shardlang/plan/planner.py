@@ -70,7 +70,7 @@ def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) 
             return True, None if ranks == 1 else program.strategies[0]
         sink.report(
             "SH302", f"a program without a strategy runs on 1 rank, and {ranks} are given", None,
-            help=f"add a strategy: strategy ddp {{ mesh dp = auto; split {_batch(program)} over dp }}",
+            help=f"add `strategy ddp {{`, `mesh dp = auto`, `split {_batch(program)} over dp` and `}}`, each on a line",
         )  # fmt: skip
         return False, None
     for strategy in program.strategies:

@@ -58,6 +58,7 @@ class _Reading:
     cuts: dict[int, int] = field(default_factory=dict)
     named: dict[int, tuple[str, ...]] = field(default_factory=dict)
     first: dict[int, ast.ShardEntry] = field(default_factory=dict)
+    undivided: set[tuple[DimFactors, int]] = field(default_factory=set)
 
 
 @dataclass
@@ -82,8 +83,8 @@ class PositionalRules:
             return None
         reading = _Reading(op.rule)
         good = True
-        for i, entries in zip(inputs, shard.inputs, strict=True):
-            good = self._input(op, i, entries, reading) and good
+        for i, entries, offer in zip(inputs, shard.inputs, _offers(op, inputs, shard), strict=True):
+            good = self._input(op, i, entries, offer, reading) and good
         if good and reading.named and any(c > 1 for c in reading.cuts.values()):
             self.sink.report(
                 "SH316",
@@ -123,23 +124,23 @@ class PositionalRules:
     def _wrong_count(self, op: Op, inputs: list[int], shard: ast.Shard) -> None:
         values = [self.graph.values[op.operands[i]] for i in inputs]
         names = " and ".join(f"`{v.name}`" for v in values)
-        inner = ", ".join(_ones(v.type) for v in values)
+        inner = ", ".join(_offers(op, inputs, shard))
         self.sink.report(
             "SH313", f"`{op.operator}` has {_count(len(inputs), 'input')}, {names}, and the rule has "
             f"{_count(len(shard.inputs), 'tuple')}",
-            shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: shard ({inner})",
+            shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: `shard ({inner})`",
         )  # fmt: skip
 
-    def _input(self, op: Op, i: int, entries: ast.ShardTuple, reading: _Reading) -> bool:
+    def _input(self, op: Op, i: int, entries: ast.ShardTuple, offer: str, reading: _Reading) -> bool:
         value = self.graph.values[op.operands[i]]
-        if not self._entry_count(value, entries):
+        if not self._entry_count(value, entries, offer):
             return False
         good = True
         for d, entry in enumerate(entries.entries):
             good = self._entry(value, d, op.rule.operands[i][d], entry, reading) and good
         return good
 
-    def _entry_count(self, value: Value, entries: ast.ShardTuple) -> bool:
+    def _entry_count(self, value: Value, entries: ast.ShardTuple, offer: str) -> bool:
         dims = value.type.dims
         if len(entries.entries) == len(dims):
             return True
@@ -147,7 +148,7 @@ class PositionalRules:
         self.sink.report(
             "SH314", f"`{value.name}` is {shown}: {_count(len(dims), 'dim')}, and its tuple has "
             f"{_count(len(entries.entries), 'entry')}",
-            entries.span, "", help=f"one number for each dim, 1 for a whole one: {_ones(value.type)}",
+            entries.span, "", help=f"one entry for each dim, 1 for a whole one: `{offer}`",
         )  # fmt: skip
         return False
 
@@ -168,6 +169,9 @@ class PositionalRules:
             )
             return False
         if size % degree:
+            if (factors, degree) in reading.undivided:  # the same dim of another input
+                return False
+            reading.undivided.add((factors, degree))
             self.sink.report(
                 "SH304", f"dim `{name}` does not divide in {degree}", entry.span, f"`{name}` is {size}",
                 help=f"it can be cut in {either(divisors(size))}",
@@ -251,11 +255,11 @@ class PositionalRules:
                 "SH313",
                 f"the operator has 1 result, and the rule has {len(shard.outputs)} tuples for it",
                 shard.outputs[1].span if shard.outputs[1:] else shard.span,
-                help=f"-> ({_ones(value.type)})",
+                help=f"write one: `-> ({_ones(value.type)})`",
             )
             return None
         entries = shard.outputs[0]
-        if not self._entry_count(value, entries):
+        if not self._entry_count(value, entries, _ones(value.type)):
             return None
         found: list[int | tuple[str, ...]] = []
         for size, term, entry in zip(value.type.shape, value.type.dims, entries.entries, strict=True):
@@ -275,6 +279,22 @@ class PositionalRules:
             found.append(axes if entry.cuts is None else degree)
         numbers = [c for c in found if isinstance(c, int)]
         return tuple(found) if self._product(numbers, entries.span) else None
+
+
+def _offers(op: Op, inputs: list[int], shard: ast.Shard) -> list[str]:
+    """A tuple for each input, with what is written and fits, and elsewhere what other inputs say of the same dim."""
+    rows = [op.rule.operands[i] for i in inputs]
+    texts = [[e.span.text for e in t.entries] for t in shard.inputs]
+    seen: dict[DimFactors, str] = {}
+    for row, written in zip(rows, texts, strict=False):
+        seen.update((f, t) for f, t in zip(row, written, strict=False) if len(row) == len(written))
+    whole = "_" if any(e.axes for t in shard.inputs for e in t.entries) else "1"
+    found = []
+    for n, row in enumerate(rows):
+        kept = texts[n][: len(row)] if n < len(texts) else []
+        inner = ", ".join(kept + [seen.get(f, whole) for f in row[len(kept) :]])
+        found.append(f"({inner},)" if len(row) == 1 else f"({inner})")
+    return found
 
 
 def _over_factors(rule: FactorRule, factors: DimFactors, degree: int) -> dict[int, int]:

@@ -87,13 +87,27 @@ class Rules:
             case ast.Zero():
                 self._zero(rule, scope)
             case ast.Bucket():
-                self.bucket = int(rule.size.value)
+                self._bucket(rule)
             case ast.Strict():
                 self.strict = True
             case ast.Stages() | ast.Microbatches() | ast.Schedule() | ast.Recompute() | ast.Place():
                 self._later(rule)
             case ast.Mesh() | ast.At():
-                self.sink.report("SH321", "a mesh and further selectors cannot stand inside of `at`", rule.span)
+                self.sink.report(
+                    "SH321", "a mesh and further selectors cannot stand inside of `at`", rule.span,
+                    help="write it as a line of the strategy itself",
+                )  # fmt: skip
+
+    def _bucket(self, rule: ast.Bucket) -> None:
+        if self.bucket is not None:
+            self.sink.report("SH321", "the size of the buckets is given twice", rule.span, help="keep one of them")
+        elif rule.size.unit[-1:] != "B" or rule.size.value < 1:
+            self.sink.report(
+                "SH321", f"`{rule.size.text}` is no size of a bucket", rule.size.span, "bytes are needed",
+                help="write it with a unit: `bucket gradients 25MB`",
+            )  # fmt: skip
+        else:
+            self.bucket = int(rule.size.value)
 
     # --- features to come ---
 
@@ -107,6 +121,12 @@ class Rules:
                 what = "`recompute`"
             case ast.Place():
                 if rule.where.text == "device":
+                    return
+                if rule.where.text != "host":
+                    self.sink.report(
+                        "SH321", f"there is no place `{rule.where.text}`", rule.where.span,
+                        help="the places are `host` and `device`",
+                    )  # fmt: skip
                     return
                 what = f"`place on {rule.where.text}`"
             case ast.Microbatches():
@@ -123,7 +143,7 @@ class Rules:
         if name.text in self.axes:
             return True
         near = nearest(name.text, self.axes)
-        known = f"the axes are {', '.join(self.axes)}" if self.axes else f"declare it: mesh {name.text} = auto"
+        known = f"the axes are {', '.join(self.axes)}" if self.axes else f"declare it: `mesh {name.text} = auto`"
         self.sink.report(
             "SH306", f"the mesh has no axis `{name.text}`", name.span,
             help=f"did you mean `{near}`?" if near else known,
@@ -184,7 +204,8 @@ class Rules:
     def _place(self, rule: ast.Pin | ast.Shard, scope: Scope | None) -> None:
         what = "`shard`" if isinstance(rule, ast.Shard) else "a layout"
         if scope is None:
-            self.sink.report("SH321", f"{what} needs a place", rule.span, help="at h: ...")
+            written = " ".join(rule.span.text.split())
+            self.sink.report("SH321", f"{what} needs a place", rule.span, help=f"say of what: `at h: {written}`")
             return
         if scope.values and not scope.named:
             self.sink.report(
@@ -201,8 +222,8 @@ class Rules:
         elif new.rank == old.rank and _differ(old.rule, new.rule) and self._once(old.rule.span, new.rule.span):
             self.sink.report(
                 "SH309", f"two rules give `{self.graph.values[value].name}` different layouts",
-                new.rule.span, "this one",
-                labels=[(old.rule.span, "and this one are equally specific")], help="keep one of them",
+                new.rule.span, "one rule",
+                labels=[(old.rule.span, "as specific as the other")], help="keep one of them",
             )  # fmt: skip
 
     def _once(self, one: Span, two: Span) -> bool:
@@ -238,7 +259,7 @@ class Rules:
         elif rank == old[0] and not _same_zero(old[1], zero) and self._once(old[1].span, zero.span):
             self.sink.report(
                 "SH309", f"two rules give `{self.graph.values[value].path}` different zero levels or axes", zero.span,
-                "this one", labels=[(old[1].span, "and this one are equally specific")], help="keep one of them",
+                "one rule", labels=[(old[1].span, "as specific as the other")], help="keep one of them",
             )  # fmt: skip
 
 

@@ -94,19 +94,23 @@ class Resolving:
         if not meshes:
             return []
         overrides = self.program.axis_overrides.get(self.strategy.name.text, {})
+        mistakes = len(self.sink.found)
         axes = declared(meshes[0], self.program.statics, overrides, self.sink)
-        if self.ranks is None:
+        if self.ranks is None or len(self.sink.found) > mistakes:
             return axes
         return fit(axes, self.ranks, meshes[0].span, self.sink) or axes
 
     def _positional(self, rules: Rules, axes: Axes) -> list[Positional]:
         reader = PositionalRules(self.program.graph, rules, axes, self.sink)
         found = []
+        wrong: set[Span] = set()  # a rule that covers several values is wrong once
         for value, placed in rules.placed.items():
-            if isinstance(placed.rule, ast.Shard):
+            if isinstance(placed.rule, ast.Shard) and placed.rule.span not in wrong:
                 read = reader.read(self.program.graph.values[value], placed.rule)
                 if read is not None:
                     found.append(read)
+                else:
+                    wrong.add(placed.rule.span)
         return found
 
     def _meshes(self, sized: list[SizedAxis], positional: list[Positional]) -> Grouping | None:
@@ -121,7 +125,8 @@ class Resolving:
                 self.sink.report(
                     "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and "
                     f"{self.ranks} ranks are given",
-                    self.strategy.name.span, "", help="mesh dp = auto",
+                    self.strategy.name.span, "",
+                    help="add `mesh dp = auto`, and rules that split over it, such as `split batch over dp`",
                 )  # fmt: skip
             return Grouping((Mesh(()),), (), ())
         return group(named, matrices)
@@ -151,9 +156,11 @@ class Resolving:
     def _pins(self, rules: Rules, axes: Axes) -> None:
         graph = self.program.graph
         pins = Pins(graph, rules, axes, self.sink)
+        wrong: set[Span] = set()
         for value, placed in rules.placed.items():
-            if not isinstance(placed.rule, ast.Pin):
+            if not isinstance(placed.rule, ast.Pin) or placed.rule.span in wrong:
                 continue
+            mistakes = len(self.sink.found)
             if value in graph.producers:
                 demand = pins.demand(graph.values[value], placed.rule)
                 if demand is not None:
@@ -163,6 +170,8 @@ class Resolving:
                 layout = pins.stored(graph.values[value], placed.rule)
                 if layout is not None:
                     self.stored[value] = layout
+            if len(self.sink.found) > mistakes:
+                wrong.add(placed.rule.span)
 
     def _splits(self, rules: Rules, axes: Axes) -> None:
         if not rules.splits:

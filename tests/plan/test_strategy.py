@@ -28,10 +28,10 @@ def resolved(graph: Graph, rules: str, ranks: int | None) -> ResolvedStrategy:
 # graph, ranks, rules, code, part of the message, part of the help
 # fmt: off
 MISTAKES = [
-    ("quickstart", 8, "at h: shard ((2, 4), (4, 1), (1, 1))", "SH313", "2 inputs, `x` and `w`", "shard ((1, 1), (1, 1"),
-    ("quickstart", 8, "at h: shard ((2, 4))", "SH313", "the rule has 1 tuple", "shard ((1, 1), (1, 1))"),
-    ("quickstart", 8, "at h: shard ((2, 4, 1), (4, 1))", "SH314", "2 dims, and its tuple has 3 entries", "(1, 1)"),
-    ("quickstart", 8, "at h: shard ((2), (4, 1))", "SH314", "its tuple has 1 entry", "(1, 1)"),
+    ("quickstart", 8, "at h: shard ((2, 4), (4, 1), (1, 1))", "SH313", "2 inputs, `x` and `w`", "shard ((2, 4), (4, 1"),
+    ("quickstart", 8, "at h: shard ((2, 4))", "SH313", "the rule has 1 tuple", "shard ((2, 4), (4, 1))"),
+    ("quickstart", 8, "at h: shard ((2, 4, 1), (4, 1))", "SH314", "2 dims, and its tuple has 3 entries", "(2, 4)"),
+    ("quickstart", 8, "at h: shard ((2), (4, 1))", "SH314", "its tuple has 1 entry", "(2, 4)"),
     ("quickstart", 8, "at h: shard ((2, 4), (2, 1))", "SH315", "cut in 4 in one input and in 2", "write 4 in both"),
     ("quickstart", 8, "at h: shard ((2, 1), (1, 3))", "SH304", "`hidden` does not divide in 3", "1, 2, 4, 8 or 16"),
     ("quickstart", 8, "at h: shard ((4, 4), (4, 1))", "SH316", "more than there are ranks (8)", "2, 4 or 8"),
