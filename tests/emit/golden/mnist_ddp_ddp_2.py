@@ -140,14 +140,14 @@ program = rt.Program(
     mesh=mesh, groups=(("dp",),), seed=0,
     parameters=parameters, states=states,
     data=rt.Source(
-        "mnist", batch=128, split="train", path="data/mnist",
+        "mnist", batch=128, path="data/mnist", split="train",
         fields=[
             rt.Field("image", "f32", (128, 1, 28, 28), cut=(("dp",), (), (), ())),
             rt.Field("label", "i64", (128,), cut=(("dp",),), bound=10),
         ],
     ),
     eval=rt.Source(
-        "mnist", batch=128, split="test", path="data/mnist",
+        "mnist", batch=128, path="data/mnist", split="test",
         fields=[
             rt.Field("image", "f32", (128, 1, 28, 28), cut=(("dp",), (), (), ())),
             rt.Field("label", "i64", (128,), cut=(("dp",),), bound=10),
