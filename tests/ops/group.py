@@ -1,6 +1,6 @@
 """Ranks as threads of one process: a mesh whose groups' sums and maxima meet at barriers.
 
-Gives the part of `runtime.mesh` that collectives without data movement use (`size`, `index`, `handle.allreduce`).
+Gives the part of `runtime.mesh` that collectives without data movement use (`size`, `index`, and of `handle` what wire.py asks for).
 """
 
 from __future__ import annotations
@@ -44,6 +44,22 @@ class Handle:
             result = stack.amax(0) if options.reduceOp == dist.ReduceOp.MAX else stack.amin(0)
         self.meeting.barrier.wait(TIMEOUT)
         tensor.copy_(result)
+        return Done()
+
+    def rank(self) -> int:
+        return self.index
+
+    def alltoall_base(self, result: torch.Tensor, sent: torch.Tensor, taken: list[int], given: list[int]) -> Done:
+        """Part i of what a member sends goes to member i; `given` and `taken` are the parts' lengths, else all alike."""
+        self.meeting.places[self.index] = sent.clone()
+        self.meeting.barrier.wait(TIMEOUT)
+        parts = [
+            place.split(given)[self.index] if given else place.chunk(len(self.meeting.places))[self.index]
+            for place in self.meeting.places
+            if place is not None
+        ]
+        self.meeting.barrier.wait(TIMEOUT)
+        result.copy_(torch.cat(parts))
         return Done()
 
 
