@@ -6,6 +6,7 @@ Knows nothing of plans or operators.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -67,7 +68,7 @@ def _shortened(text: str, room: int) -> str:
 
 
 def _wrapped(code: str, room: int) -> list[str]:
-    """`code` as one line, or with the contents of its last outermost bracket broken over lines."""
+    """`code` as one line, or with the arguments of its last outermost call broken over lines."""
     if len(code) <= room:
         return [code]
     span = _outermost(code)
@@ -79,13 +80,16 @@ def _wrapped(code: str, room: int) -> list[str]:
 
 
 def _broken(items: Sequence[str], room: int) -> list[str]:
-    """Items indented by four: on one line where they fit, else one a line, a comma after each."""
-    flat = f"    {', '.join(items)},"
-    return [flat] if len(flat) <= room else [f"    {item}," for item in items]
+    """Items indented by four: on one line where they fit, else one a line; a comma after each, if there are several."""
+    comma = "," if len(items) > 1 else ""
+    flat = f"    {', '.join(items)}{comma}"
+    if len(flat) <= room:
+        return [flat]
+    return [f"    {line}" for item in items for line in _wrapped(f"{item}{comma}", room - 4)]
 
 
 def _outermost(code: str) -> tuple[int, int] | None:
-    """Positions of the last bracket pair at depth 0 that holds something."""
+    """The brackets of the last call at depth 0 that has arguments. Other brackets group or index: they stay."""
     depth, start, found = 0, -1, None
     for at, char in _outside_strings(code):
         if char in _OPEN:
@@ -93,7 +97,8 @@ def _outermost(code: str) -> tuple[int, int] | None:
             depth += 1
         elif char in _CLOSE:
             depth -= 1
-            found = (start, at) if depth == 0 and at > start + 1 else found
+            call = code[start] == "(" and re.search(r"[\w\])]$", code[:start])
+            found = (start, at) if depth == 0 and call and at > start + 1 else found
     return found
 
 

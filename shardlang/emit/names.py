@@ -147,12 +147,12 @@ def _value_forms(plan: Plan, value: Value, name: str, tree: list[Conversion], ta
         forms[value.id, -1] = taken.claim(name)
     else:
         forms[value.id, main] = taken.claim(name)
-        forms[value.id, -1] = taken.first([f"{name}_{reason}" for reason in _reasons(plan, value, produced)])
+        forms[value.id, -1] = taken.first(_reasoned(name, _reasons(plan, value, produced)))
     for conversion in tree:
         if conversion.move.kind is MoveKind.VIEW:
             forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
         elif (value.id, conversion.id) not in forms:
-            wanted = [f"{name}_{reason}" for reason in _reasons(plan, value, conversion.to)]
+            wanted = _reasoned(name, _reasons(plan, value, conversion.to))
             forms[value.id, conversion.id] = taken.first(wanted)
     return forms
 
@@ -169,13 +169,19 @@ def _base_text(plan: Plan, value: Value, name: str) -> str | None:
 
 
 def _main_form(plan: Plan, value: Value, tree: list[Conversion]) -> int:
-    """The form that bears the user's name: where all readers of a pending result use one converted form, that one."""
+    """The form that bears the user's name: where a pending result is read in one form that is not, that one."""
     produced = plan.produced.get(value.id)
     if value.kind is not Kind.RESULT or produced is None or not produced.pending:
         return -1
-    read = {u.conversion for op in plan.ops for u in op.operands if u.value == value.id}
+    read = {u.conversion for op in plan.ops for u in op.operands if u.value == value.id and u.conversion >= 0}
     ends = read or {c.id for c in tree} - {c.parent for c in tree}
-    return ends.pop() if len(ends) == 1 else -1
+    whole = [at for at in ends if not plan.conversions[at].to.pending]
+    chosen = whole if whole else sorted(ends)
+    return chosen[0] if len(chosen) == 1 else -1
+
+
+def _reasoned(name: str, reasons: Sequence[str]) -> list[str]:
+    return [f"{name.rstrip('_')}_{reason}" for reason in reasons]
 
 
 def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:

@@ -126,6 +126,14 @@ def test_lines_are_wrapped_and_comments_aligned() -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_only_the_arguments_of_a_call_are_broken() -> None:
+    inner = " + ".join(f"some_long_name_{i}" for i in range(9))
+    assert block_text(Block("", [Line(f"y = ({inner}).sum()")])) == f"    y = ({inner}).sum()"
+    text = block_text(Block("", [Line(f"y = f(g({inner}, {inner}), 3) / 4")])).splitlines()
+    assert [line.strip() for line in text] == ["y = f(", "g(", f"{inner},", f"{inner},", "),", "3,", ") / 4"]
+    assert block_text(Block("", [Line(f"y = all({inner} for x in {inner})")])).splitlines()[1].strip()[-1] != ","
+
+
 def test_literals() -> None:
     assert literal(("normal", 0.01)) == '("normal", 0.01)'
     assert literal((("b",), ())) == '(("b",), ())'
