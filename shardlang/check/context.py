@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.check.build import Builder
 from shardlang.check.dims import Unifier
-from shardlang.check.values import UNKNOWN, Instance, ModelDecl
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, ModelDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -20,6 +20,8 @@ from shardlang.types.dim import Term
 if TYPE_CHECKING:
     from shardlang.check.scope import FileScope
 
+# How deep layers stand in one another, and functions call each other. Neither can recur.
+DEPTH = 64
 Loader = Callable[[str, str, bool], Source | None]
 
 
@@ -30,7 +32,8 @@ class Context:
     `candidates`: declarations that something has to use: identity -> (what, name, place). `instantiated`: models that
     are in use. `stack`: the functions being called; `models`: the models being instantiated; both for recursion.
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
-    reported as unknown. `overrides`: dims of the root model that are set from outside.
+    reported as unknown. `uncalled`: models of layers that nothing has
+    called. `overrides`: dims of the root model that are set from outside.
     """
 
     sink: Sink
@@ -39,7 +42,7 @@ class Context:
     build: Builder = field(default_factory=Builder)
     used: set[int] = field(default_factory=set)
     candidates: dict[int, tuple[str, str, Span]] = field(default_factory=dict)
-    stack: list[tuple[str, Span]] = field(default_factory=list)
+    stack: list[FunctionDecl] = field(default_factory=list)
     models: list[ModelDecl] = field(default_factory=list)
     instantiated: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class Context:
     headless: set[int] = field(default_factory=set)
     overrides: dict[str, ast.Expr] = field(default_factory=dict)
     unknown: set[tuple[int, str]] = field(default_factory=set)
+    uncalled: dict[int, Span] = field(default_factory=dict)
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
 
 
@@ -56,7 +60,8 @@ class Frame:
 
     `prefix`: the path of the layer (values are named below it); `call`: the number of its call. `ops`: operators of the
     statement being evaluated. `ellipsis`: what `...` stands for in this call, None where it stands for nothing.
-    `inline`: a function's frame, whose operators belong to the caller's statement.
+    `inline`: a function's frame, whose operators belong to the caller's statement. `sightless`: a mistake that
+    is reported took names away, so an unknown one is no further mistake.
     """
 
     context: Context
@@ -70,6 +75,7 @@ class Frame:
     ops: list[int] = field(default_factory=list)
     ellipsis: tuple[Term, ...] | None = None
     inline: bool = False
+    sightless: bool = False
 
     def evaluate(self, node: ast.Expr) -> Any:
         """The value of an expression here."""
@@ -99,7 +105,7 @@ class Frame:
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)
-        return new
+        return new and not self.sightless
 
     def visible(self) -> list[str]:
         """All names that `find` would find."""

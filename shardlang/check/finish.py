@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from shardlang.check.context import Context
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term
 
 _HINTS = {
@@ -37,13 +38,18 @@ _NOUNS = {
 def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str, ...]]]) -> None:
     """What is declared and never used. `settings`: values of `train` that may be meant as settings, and which."""
     for key, (kind, name, span) in context.candidates.items():
-        if key in context.used:
+        if key in context.used or any(_within(span, model) for model in context.uncalled.values()):
             continue
         help = _HINTS[kind]
         if key in settings:
             close = nearest(name, settings[key][1])
             help = f"did you mean the setting `{close}`?" if close else help
         context.sink.report("SH223", f"{_NOUNS[kind]} `{name}` is never used", span, "declared here", help=help)
+
+
+def _within(span: Span, model: Span) -> bool:
+    """Whether a place is in a model: nothing in one that is never called is used, and its layer is what is reported."""
+    return span.source is model.source and model.start <= span.start < model.end
 
 
 def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None) -> Graph:

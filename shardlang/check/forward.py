@@ -10,15 +10,13 @@ from typing import Any
 
 from shardlang.check.arguments import missing_argument, unknown_argument
 from shardlang.check.boundary import bind_tensor, check_result
-from shardlang.check.context import Frame
+from shardlang.check.context import DEPTH, Frame
 from shardlang.check.formals import bind_static
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, describe
 from shardlang.source import Span
 from shardlang.syntax import ast
 
 Given = tuple[Any, Span]
-# Functions call functions so deep and no deeper: recursion has no end, because conditions are static.
-_DEPTH = 64
 
 
 def call_layer(
@@ -29,6 +27,7 @@ def call_layer(
     if forward is None:  # reported where the model is declared
         return UNKNOWN
     context = frame.context
+    context.uncalled.pop(id(layer.decl.node), None)
     inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer)
     layer.calls += 1
     name = layer.path or layer.decl.node.name.text
@@ -46,23 +45,29 @@ def call_function(
 ) -> Any:
     """What a function gives; its operators belong to the statement that calls it."""
     node, context = function.node, frame.context
-    if len(context.stack) >= _DEPTH:
-        context.sink.report(
-            "SH206",
-            f"`{node.name.text}` calls itself without end",
-            span,
-            "this call",
-            help="a function has no way to stop: write the steps out",
-        )
+    if _endless(function, span, frame):
         return UNKNOWN
     inner = Frame(context, function.file, frame.prefix, frame.call, ops=frame.ops, inline=True)
     if not _bind(node.formals, values, keywords, node.name.text, span, frame, inner):
         return UNKNOWN
-    context.stack.append((node.name.text, span))
+    context.stack.append(function)
     context.instantiated.add(id(node))
     result = _run(node.body, inner, "")
     context.stack.pop()
     return _hand_out(result, node.result, node.span, inner)
+
+
+def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
+    """Whether a function calls itself, or functions each other too deep; reported."""
+    stack, name, sink = frame.context.stack, function.node.name.text, frame.context.sink
+    if any(f.node is function.node for f in stack):
+        help = "a function has no way to stop: write the steps out"
+        sink.report("SH206", f"function `{name}` calls itself", span, "this call", help=help)
+        return True
+    if len(stack) >= DEPTH:
+        sink.report("SH217", f"functions call each other more than {DEPTH} deep", span, "and deeper from here")
+        return True
+    return False
 
 
 def _bind(
@@ -140,6 +145,7 @@ def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> An
             if not frame.inline:
                 build.close(frame.ops, made, frame.prefix, "return", leaf, frame.call)
             result = value
+            _check_last(statement, body, frame)
             break
         name = statement.name.text
         if not frame.inline and (frame.ops or made >= 0 or value is UNKNOWN):
@@ -148,6 +154,20 @@ def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> An
             candidates[id(statement)] = ("value", name, statement.name.span)
         frame.bind(name, value, statement.name.span, statement)
     return result
+
+
+def _check_last(end: ast.Return, body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
+    """Nothing stands after `return`."""
+    if body[-1] is not end:
+        after = body[body.index(end) + 1]
+        frame.context.sink.report(
+            "SH207",
+            "a body ends with its `return`, and this stands after it",
+            after.span,
+            "never reached",
+            labels=[(end.span, "the end")],
+            help="move it ahead of `return`, or delete it",
+        )
 
 
 def _skip(body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:

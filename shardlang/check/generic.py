@@ -9,10 +9,10 @@ from typing import Any
 
 from shardlang.check.build import Builder
 from shardlang.check.context import Context, Frame
-from shardlang.check.forward import call_layer
+from shardlang.check.forward import call_function, call_layer
 from shardlang.check.instantiate import declare_model
 from shardlang.check.scope import FileScope, Library
-from shardlang.check.values import UNKNOWN, DimValue, Instance, ModelDecl, Tensor
+from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Dim, TensorType, Term
@@ -28,6 +28,9 @@ def check_generically(library: Library, context: Context) -> None:
             if isinstance(value, ModelDecl) and value.file is scope and id(value.node) not in context.instantiated:
                 context.build = Builder()
                 _check(value, scope, context)
+            elif isinstance(value, FunctionDecl) and value.file is scope and id(value.node) not in context.instantiated:
+                context.build = Builder()
+                _check_function(value, scope, context)
     context.build = kept
 
 
@@ -40,6 +43,14 @@ def _check(decl: ModelDecl, scope: FileScope, context: Context) -> None:
         values = [_argument(f, inner, seen) for f in instance.forward.formals]
         if all(v is not UNKNOWN for v, _ in values):
             call_layer(instance, values, (), decl.node.name.span, frame)
+
+
+def _check_function(decl: FunctionDecl, scope: FileScope, context: Context) -> None:
+    inner = Frame(context, scope)
+    seen: dict[str, Dim] = {}
+    values = [_argument(f, inner, seen) for f in decl.node.formals]
+    if all(v is not UNKNOWN for v, _ in values):
+        call_function(decl, values, (), decl.node.name.span, inner)
 
 
 def _argument(formal: ast.Formal, inner: Frame, seen: dict[str, Dim]) -> tuple[Any, Span]:

@@ -68,14 +68,7 @@ def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
         given[wanted[at]] = argument
     for keyword in node.keywords:
         if keyword.name.text not in wanted:
-            close = nearest(keyword.name.text, wanted)
-            sink.report(
-                "SH220",
-                f"`{name}` has no argument `{keyword.name.text}`",
-                keyword.name.span,
-                "unknown argument",
-                help=f"did you mean `{close}`?" if close else (),
-            )
+            _unknown(name, keyword, wanted, frame)
             return None
         given[keyword.name.text] = keyword.value
     found: list[Any] = []
@@ -91,4 +84,32 @@ def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
             return None
         value = frame.evaluate(given[part]) if part in given else _DEFAULTS[part]
         found.append(number(value, given[part].span if part in given else node.span, frame, f"`{part}`", True))
-    return None if UNKNOWN in found else Init(name, tuple(found))
+    if UNKNOWN in found or not _in_range(name, found, node, frame):
+        return None
+    return Init(name, tuple(found))
+
+
+def _unknown(name: str, keyword: ast.Keyword, wanted: tuple[str, ...], frame: Frame) -> None:
+    close = nearest(keyword.name.text, wanted)
+    takes = f"it takes {', '.join(f'`{w}`' for w in wanted) or 'nothing'}"
+    frame.context.sink.report(
+        "SH220",
+        f"`{name}` has no argument `{keyword.name.text}`",
+        keyword.name.span,
+        "unknown argument",
+        help=f"did you mean `{close}`?" if close else takes,
+    )
+
+
+def _in_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> bool:
+    """A deviation is not negative, a range not empty, a fan at least 1."""
+    if name == "normal" and found[0] < 0:
+        fact, help = f"a deviation is not below 0, and this is {found[0]:g}", "write `normal(0.02)`, say"
+    elif name == "uniform" and found[0] > found[1]:
+        fact, help = f"the range {found[0]:g} to {found[1]:g} is empty", "write the lower bound first"
+    elif name.endswith("_uniform") and min(found) < 1:
+        fact, help = f"a fan is at least 1, and this is {min(found):g}", "give it the dims that are summed over"
+    else:
+        return True
+    frame.context.sink.report("SH293", fact, node.span, "out of range", help=help)
+    return False

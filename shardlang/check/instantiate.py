@@ -9,7 +9,7 @@ from typing import Any
 
 from shardlang.check.arguments import Argument, missing_argument, unknown_argument
 from shardlang.check.build import ValueDraft
-from shardlang.check.context import Context, Frame
+from shardlang.check.context import DEPTH, Context, Frame
 from shardlang.check.formals import bind_static
 from shardlang.check.initial import initial
 from shardlang.check.removed import declare_removed
@@ -22,7 +22,6 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 LAYERS_LIMIT = 1_000_000
-_DEPTH = 64
 # Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
 SLIP = "->"
 
@@ -35,6 +34,8 @@ def declare_model(
     name = decl.node.name.text
     if _too_much(decl, span, context):
         return None
+    if id(decl.node) not in context.instantiated:
+        context.uncalled[id(decl.node)] = decl.node.span
     context.instantiated.add(id(decl.node))
     instance = Instance(decl, path, span)
     inner = Frame(context, decl.file, path, 0, instance)
@@ -59,28 +60,29 @@ def declare_model(
 def _too_much(decl: ModelDecl, span: Span, context: Context) -> bool:
     """Whether a model contains itself, or the program too many layers; reported."""
     above = context.models
-    if decl in above or len(above) >= _DEPTH:
-        circle = above[above.index(decl) :] if decl in above else above[-3:]
-        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*circle, decl])
+    if decl in above:
+        chain = " -> ".join(f"`{d.node.name.text}`" for d in [*above[above.index(decl) :], decl])
         context.sink.report(
-            "SH206",
-            f"a model contains itself: {chain}",
-            span,
-            "this layer",
+            "SH206", f"a model contains itself: {chain}", span, "this layer",
             help="use an array for repeated layers: `layer blocks[4] = Block(d)`",
+        )  # fmt: skip
+        return True
+    if len(above) >= DEPTH:
+        context.sink.report(
+            "SH217", f"layers stand in one another more than {DEPTH} deep", span, "and deeper from here"
         )
         return True
     context.layers += 1
-    if context.layers > LAYERS_LIMIT:
+    return _too_many_layers(context.layers, span, context)
+
+
+def _too_many_layers(count: int, span: Span, context: Context) -> bool:
+    if count > LAYERS_LIMIT:
         context.sink.report(
-            "SH217",
-            f"the program has more than {LAYERS_LIMIT:,} layers",
-            span,
-            "and more from here",
+            "SH217", f"the program has more than {LAYERS_LIMIT:,} layers", span, "and more from here",
             help="lower the counts of its layers",
-        )
-        return True
-    return False
+        )  # fmt: skip
+    return count > LAYERS_LIMIT
 
 
 def _formal(
@@ -232,10 +234,16 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
     if member.count is None:
         return declare_model(target, arguments, path, member.value.span, inner) or UNKNOWN
     items = []
+    before = inner.context.layers
     for at in range(count):
         inner.context.build.declared[f"{path}[{at}]"] = None
         item = declare_model(target, arguments, f"{path}[{at}]", member.value.span, inner)
         if item is None:
+            return UNKNOWN
+        # One layer tells how many all are: a product of counts ends at once.
+        if at == 0 and _too_many_layers(
+            before + (inner.context.layers - before) * count, member.value.span, inner.context
+        ):
             return UNKNOWN
         items.append(item)
     return LayerArray(tuple(items), path)
@@ -308,6 +316,14 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
     path = instance.below(name)
     context.build.declared[path] = None
     type = written_type(member.type, inner, path)
+    if type is not None and not type.floating and member.keyword == "param":
+        context.sink.report(
+            "SH258",
+            f"parameter `{name}` is {type.dtype}, and what is trained is floating",
+            member.type.span,
+            str(type),
+            help="leave the element type out, or declare it as a `state`",
+        )
     start = initial(member.init, inner)
     value: Any = UNKNOWN
     if type is not None and (name not in instance.places or _takes_over(name, member, instance)):

@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.check.arguments import argument_twice, missing_argument, unknown_argument
 from shardlang.check.context import Frame
 from shardlang.check.program import DataField, DataSource
-from shardlang.check.statics import plain, whole
+from shardlang.check.statics import plain, show, whole
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.check.written import written_type
 from shardlang.diagnostics.nearest import nearest
@@ -69,6 +69,7 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
     written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []
     for name in (*written, *ABSENT.get(kind, ()), *((known.fields or ()) if known else ("image", "label"))):
         frame.names.setdefault(name, UNKNOWN)
+    frame.sightless = not written and (known is None or known.fields is None)
 
 
 def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
@@ -132,7 +133,23 @@ def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[st
         found[name] = value if name == "batch" else _typed(value, allowed[name], name, node.span, frame)
         if found[name] is UNKNOWN:
             return None
-    return found
+    return found if _in_range(found, given, kind, frame) else None
+
+
+def _in_range(found: Mapping[str, Any], given: Mapping[str, ast.Expr], kind: str, frame: Frame) -> bool:
+    """Whether counts are counts, and words are those that the source knows."""
+    splits = ("train", "test")
+    for name, fits, help in (
+        ("batches", lambda v: v >= 1, "an epoch has at least 1 batch"),
+        ("seed", lambda v: v >= 0, "a seed is a whole number from 0"),
+        ("delimiter", lambda v: len(v) == 1, 'one character, such as `delimiter = ";"`'),
+        ("split", lambda v: v in splits, f'`{kind}` is split in `"train"` and `"test"`'),
+    ):
+        if name in found and not fits(found[name]):
+            fact = f"`{name}` of `{kind}` cannot be {show(found[name])}"
+            frame.context.sink.report("SH237", fact, given[name].span, "out of range", help=help)
+            return False
+    return True
 
 
 def _given(call: ast.Call, kind: str, allowed: Mapping[str, type], frame: Frame) -> dict[str, ast.Expr] | None:
@@ -236,12 +253,14 @@ def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataF
             )
             return [], None
         first = dim
-        made.append(_add(node.name.text, type, _bound(node, type, frame), node.span, node, frame))
+        made.append(_add(node.name.text, type, _bound(node, type, kind, frame), node.span, node, frame))
     return made, first
 
 
-def _bound(node: ast.Field, type: TensorType, frame: Frame) -> int | None:
+def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | None:
     if node.bound is None:
+        if kind == "random" and not type.floating and type.dtype != "bool":
+            _unbounded(node, frame)
         return None
     if type.floating:
         frame.context.sink.report(
@@ -253,7 +272,20 @@ def _bound(node: ast.Field, type: TensorType, frame: Frame) -> int | None:
         )
         return None
     value = whole(frame.evaluate(node.bound), node.bound.span, frame.context.sink, "a bound")
+    if value is not UNKNOWN and value < 1:
+        help = "the numbers go from 0 to one less than the bound"
+        frame.context.sink.report("SH213", f"a bound is at least 1, and this is {value}", node.bound.span, help=help)
     return None if value is UNKNOWN else int(value)
+
+
+def _unbounded(node: ast.Field, frame: Frame) -> None:
+    frame.context.sink.report(
+        "SH235",
+        f"`{node.name.text}` holds random whole numbers, and nothing says below what",
+        node.span,
+        "no bound",
+        help=f"write `{node.name.text}: {node.type.span.text} < 10`, say",
+    )
 
 
 def _add(name: str, type: TensorType, bound: int | None, span: Span, node: object | None, frame: Frame) -> DataField:

@@ -75,6 +75,10 @@ def _arithmetic(op: str, a: Any, b: Any) -> Any:
     return None
 
 
+def _too_large(result: Any) -> bool:
+    return isinstance(result, (int, Fraction)) and not -LARGEST <= result <= LARGEST
+
+
 def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
     """The value of `left op right` on static values."""
     op = node.op
@@ -97,7 +101,7 @@ def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
         result = _arithmetic(op, a, b)
     except OverflowError:
         result = None
-    if result is None or (isinstance(result, int) and abs(result) > LARGEST):
+    if result is None or _too_large(result):
         why = "divides by zero" if op == "/" and b == 0 else "is not a number that can be used"
         sink.report("SH211", f"`{node.span.text}` {why}", node.span, f"{show(a)} {op} {show(b)}")
         return UNKNOWN

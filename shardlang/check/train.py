@@ -5,6 +5,7 @@ Sources are sources.py's, optimizers optimizers.py's; the frozen graph is made b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +19,14 @@ from shardlang.check.program import DataSource, Training
 from shardlang.check.settings import RESERVED, Settings, read_settings
 from shardlang.check.sources import read_source
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
+from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
+
+# What each line of the metrics holds besides the loss.
+_LOGGED = ("step", "epoch", "step_ms")
 
 Found = tuple[Graph, Training] | None
 
@@ -48,6 +53,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     for setting in node.settings:
         _note(setting, reading)
     _apply(overrides.settings, node, reading)
+    if not reading.given.keys() & {"epochs", "steps"}:
+        _ = _misspelt("epochs", node, reading) or _misspelt("steps", node, reading)
     settings = read_settings(reading.given, node.span, frame)
     _require(node, reading)
     for setting in node.settings:
@@ -133,8 +140,27 @@ def _require(node: ast.Train, reading: _Reading) -> None:
     }
     names = {s.name.text for s in node.settings}
     for name, help in helps.items():
-        if name not in names:
+        if name in names:
+            continue
+        if not _misspelt(name, node, reading):
             sink.report("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
+        # What uses it is no further mistake: the model by its name, the fields of the data by any.
+        if name == "model":
+            reading.frame.names["model"] = UNKNOWN
+        reading.frame.sightless = reading.frame.sightless or name == "data"
+
+
+def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
+    """Reports a value of `train` that was meant as the setting `wanted`."""
+    for setting in node.settings:
+        name = setting.name.text
+        if name not in RESERVED and setting.keyword != "metric" and nearest(name, (wanted,)):
+            help = f"did you mean `{wanted}`?"
+            reading.frame.context.sink.report("SH231", f"there is no setting `{name}`", setting.name.span, help=help)
+            if wanted in ("epochs", "steps"):
+                reading.given[wanted] = setting
+            return True
+    return False
 
 
 def _statement(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
@@ -242,6 +268,15 @@ def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
 
 def _metric(setting: ast.Setting, reading: _Reading) -> None:
     name, sink = setting.name.text, reading.frame.context.sink
+    if name in _LOGGED:
+        sink.report(
+            "SH201",
+            f"`{name}` is a column of the log already",
+            setting.name.span,
+            "a metric of this name",
+            help=f"give the metric another name, such as `{name}_`",
+        )
+        return
     if name in reading.metrics or name == "loss":
         sink.report(
             "SH201",
@@ -295,17 +330,30 @@ def _check_loss(graph: Graph, reading: _Reading) -> None:
             help="compute it from `model(...)`; `detach`, comparisons and `argmax` stop gradients",
         )
         return
-    for param in graph.params:
-        value = graph.values[param]
-        if not value.gradient:
-            sink.report(
-                "SH233",
-                f"the loss does not depend on parameter `{value.path}`",
-                value.span,
-                "never trained",
-                labels=[(span, "the loss")] if span else [],
-                help="use it, or declare it as a `state`",
-            )
+    unused = [graph.values[p] for p in graph.params if not graph.values[p].gradient]
+    used = [graph.values[p].path for p in graph.params if graph.values[p].gradient]
+    told: set[str] = set()
+    for value in unused:
+        layer = _unused_layer(value.path, used)
+        stem = re.sub(r"\[\d+\]", "", layer or value.path)
+        if stem in told:
+            continue
+        told.add(stem)
+        sink.report(
+            "SH233",
+            f"the loss does not depend on {f'layer `{layer}`' if layer else f'parameter `{value.path}`'}",
+            value.span,
+            "never trained",
+            labels=[(span, "the loss")] if span else [],
+            help="call it, or leave it out" if layer else "use it, or declare it as a `state`",
+        )
+
+
+def _unused_layer(path: str, used: Sequence[str]) -> str | None:
+    """The outermost layer around a parameter of which nothing is used; None where there is none."""
+    parts = path.split(".")
+    layers = (".".join(parts[:n]) for n in range(1, len(parts)))
+    return next((la for la in layers if not any(u.startswith(f"{la}.") for u in used)), None)
 
 
 __all__: Sequence[str] = ("check_train",)
