@@ -129,7 +129,8 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
 
 
 def _run(task: Task, rank: int, terminal: int) -> None:
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // task.ranks))
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.ranks))
     device = torch.device("cuda", rank) if task.cuda else torch.device("cpu")
     store = dist.FileStore(str(task.store), task.ranks) if task.ranks > 1 else None
     mesh.connect(rank, task.ranks, device, store)
