@@ -11,7 +11,7 @@ from typing import Any
 from shardlang.check.arguments import Argument, bind_operator
 from shardlang.check.context import Frame
 from shardlang.check.forward import call_function, call_layer
-from shardlang.check.operators import infer, is_operator, operator_names
+from shardlang.check.operators import infer, is_operator, operator_names, too_many_operators
 from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.ops.declaration import REGISTRY
@@ -137,9 +137,13 @@ def _each(
             "SH221", f"`{array.path}` needs a value to pass through its layers", span, "none is given"
         )
         return UNKNOWN
-    for layer in array.items:
+    build = frame.context.build
+    before = len(build.ops)
+    for at, layer in enumerate(array.items):
         value = call_layer(layer, values, keywords, span, frame)
-        if value is UNKNOWN:
+        if value is UNKNOWN or (
+            at == 0 and too_many_operators(before + (len(build.ops) - before) * len(array.items), span, frame)
+        ):
             return UNKNOWN
         values = [(value, span), *values[1:]]
     return values[0][0]

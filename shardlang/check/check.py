@@ -5,7 +5,9 @@ The order of checking on one page. No torch, no files: imports come through the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from shardlang.check.context import Context, Frame, Loader
@@ -24,8 +26,28 @@ from shardlang.syntax import ast
 
 def check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None) -> Program | None:
     """The checked program; None after errors. `overrides`: path -> text, as given to `--set`."""
+    with _deep_stack():
+        try:
+            return _check(file, sink, load, overrides or {})
+        except RecursionError:
+            sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
+            return None
+
+
+@contextmanager
+def _deep_stack() -> Iterator[None]:
+    """Room for what programs nest: layers and functions up to 64 deep, expressions up to 150, mostly not at once."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 20_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str]) -> Program | None:
     context = Context(sink, evaluator=evaluate)
-    given = read_overrides(file, overrides or {}, sink)
+    given = read_overrides(file, overrides, sink)
     library = Library(context, load, given.dims)
     scope = library.open(file)
     _file_dims(scope, context)

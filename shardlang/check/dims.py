@@ -41,8 +41,17 @@ class Unifier:
         return term
 
     def _settled(self, dim: Dim) -> Term:
-        into = self.become.get(dim)
-        return (dim,) if into is None else self.resolve(into)
+        """What a dim has become in the end. Chains are shortened on the way, as thousands of literals may meet."""
+        passed: list[Dim] = []
+        term: Term = (dim,)
+        while len(term) == 1 and term[0] in self.become:
+            passed.append(term[0])
+            term = self.become[term[0]]
+        if len(term) > 1:
+            term = self.resolve(term)
+        for each in passed:
+            self.become[each] = term
+        return term
 
     def outward(self, term: Term) -> Term:
         """The term in the caller's dims.
@@ -77,9 +86,8 @@ class Unifier:
     def _root(self, dim: Dim) -> Term:
         known = self._canonical.get(dim)
         if known is None:
-            further = self.become.get(dim)
-            if further is None:
-                further = self.outer.get(dim)
+            settled = self._settled(dim)
+            further = self.outer.get(dim) if settled == (dim,) else settled
             known = (dim,) if further is None else self.canonical(further)
             self._canonical[dim] = known
         return known

@@ -208,18 +208,21 @@ def _recall(template: Any, dims: list[Dim], fresh: Any) -> Inference:
 
 def _add(operator: Operator, operands: tuple[Tensor | None, ...], found: Inference, span: Span, frame: Frame) -> Any:
     build = frame.context.build
-    if len(build.ops) >= build.operators_limit:
-        if not build.full:
-            frame.context.sink.report(
-                "SH217",
-                f"the program has more than {build.operators_limit:,} operators",
-                span,
-                "and more from here",
-                help="lower the counts of its layers",
-            )
-        build.full = True
+    if too_many_operators(len(build.ops) + 1, span, frame):
         return UNKNOWN
     ids = tuple(-1 if o is None else o.id for o in operands)
     at = build.operate(operator, ids, found.results, found.attrs, found.rule, span)
     frame.ops.append(at)
     return Tensor(build.ops[at].results[0], found.results[0], operator.name)
+
+
+def too_many_operators(count: int, span: Span, frame: Frame) -> bool:
+    """Whether a program of `count` operators is too large, which is reported once."""
+    build = frame.context.build
+    if count > build.operators_limit and not build.full:
+        build.full = True
+        frame.context.sink.report(
+            "SH217", f"the program has more than {build.operators_limit:,} operators", span, "and more from here",
+            help="lower the counts of its layers",
+        )  # fmt: skip
+    return build.full
