@@ -1,6 +1,7 @@
 """Ranks as threads of one process: a mesh whose groups' sums and maxima meet at barriers.
 
-Gives the part of `runtime.mesh` that collectives without data movement use (`size`, `index`, and of `handle` what wire.py asks for).
+Gives the part of `runtime.mesh` that collectives without data movement use: `size`, `index`, and of `handle` what
+wire.py asks for.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Handle:
         return self.index
 
     def alltoall_base(self, result: torch.Tensor, sent: torch.Tensor, taken: list[int], given: list[int]) -> Done:
-        """Part i of what a member sends goes to member i; `given` and `taken` are the parts' lengths, else all alike."""
+        """Part i of what a member sends goes to member i; `given` and `taken`: the parts' lengths, else all alike."""
         self.meeting.places[self.index] = sent.clone()
         self.meeting.barrier.wait(TIMEOUT)
         parts = [
