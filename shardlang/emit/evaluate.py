@@ -12,7 +12,7 @@ from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
 from shardlang.emit.forward import data_names, dict_text, function_text, signature
 from shardlang.emit.fuse import fusions
 from shardlang.emit.lines import Block, Line, literal
-from shardlang.emit.names import Form, short_names
+from shardlang.emit.names import Form, made_form, short_names
 from shardlang.emit.needs import form, layout_of, steps_for
 from shardlang.emit.places import place
 from shardlang.emit.sites import Sites
@@ -55,20 +55,17 @@ def _ordered(evaluation: Evaluation) -> list[Accumulator]:
 
 def _without_dropout(plan: Plan, names: dict[Form, str]) -> dict[Form, str]:
     """The names of forms where the result of an operator that only training has is its operand."""
-    changed = dict(names)
+    changed, dropped = dict(names), False
     for planned in plan.ops:
         if operator(plan, planned).train_only:
-            value, first = plan.graph.ops[planned.op].results[0], planned.operands[0]
-            changed[value, -1] = changed[form(first)]
-        for value in plan.graph.ops[planned.op].results:
-            _rename_views(plan, value, changed)
+            first = planned.operands[0]
+            made = first.value, made_form(plan, first.conversion)
+            changed[plan.graph.ops[planned.op].results[0], -1] = changed[made]
+            dropped = True
+    for conversion in plan.conversions if dropped else ():
+        if conversion.move.kind is MoveKind.VIEW:
+            changed[conversion.value, conversion.id] = changed[conversion.value, conversion.parent]
     return changed
-
-
-def _rename_views(plan: Plan, value: int, names: dict[Form, str]) -> None:
-    for conversion in plan.conversions:
-        if conversion.value == value and conversion.move.kind is MoveKind.VIEW:
-            names[value, conversion.id] = names[value, conversion.parent]
 
 
 def _steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:

@@ -50,7 +50,7 @@ Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
 def identifier(text: str) -> str:
     """The nearest Python identifier: `blocks[3].h:1` -> `blocks_3_h_1`; a keyword gets an underscore."""
-    name = re.sub(r"\W+", "_", text).strip("_") or "value"
+    name = re.sub(r"\W+", "_", text.replace("]", "")).strip("_") or "value"
     name = f"_{name}" if name[0].isdigit() else name
     return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
 
@@ -88,10 +88,29 @@ def form_names(plan: Plan) -> dict[Form, str]:
     names: dict[Form, str] = {}
     taken = Taken(set(_mesh_names(plan)))
     short = short_names(plan.graph)
-    trees = _trees(plan.conversions)
+    trees, read = _trees(plan.conversions), _read_forms(plan)
     for value in _by_claim(plan.graph):
-        names.update(_value_forms(plan, value, short[value.id], trees.get(value.id, []), taken))
+        tree = trees.get(value.id, [])
+        main = _main_form(plan, value, tree, read.get(value.id, set()))
+        names.update(_value_forms(plan, value, short[value.id], tree, main, taken))
     return names
+
+
+def _read_forms(plan: Plan) -> dict[int, set[int]]:
+    """Value id -> the conversions that operators read it through."""
+    read: dict[int, set[int]] = {}
+    for op in plan.ops:
+        for use in op.operands:
+            if use.conversion >= 0:
+                read.setdefault(use.value, set()).add(made_form(plan, use.conversion))
+    return read
+
+
+def made_form(plan: Plan, conversion: int) -> int:
+    """The form that a line makes: what a VIEW is a view of."""
+    while conversion >= 0 and plan.conversions[conversion].move.kind is MoveKind.VIEW:
+        conversion = plan.conversions[conversion].parent
+    return conversion
 
 
 def _mesh_names(plan: Plan) -> Iterable[str]:
@@ -134,12 +153,13 @@ def _trees(conversions: Iterable[Conversion]) -> dict[int, list[Conversion]]:
     return trees
 
 
-def _value_forms(plan: Plan, value: Value, name: str, tree: list[Conversion], taken: Taken) -> Mapping[Form, str]:
+def _value_forms(
+    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken
+) -> Mapping[Form, str]:
     """Names of the forms of one value. A form that no line of its own makes (a VIEW) reads as its parent does."""
     forms: dict[Form, str] = {}
-    base = _base_text(plan, value, name)
+    base = _base_text(value)
     produced = plan.produced.get(value.id)
-    main = _main_form(plan, value, tree)
     if base is not None:
         forms[value.id, -1] = base
         name = identifier(value.path)
@@ -157,7 +177,7 @@ def _value_forms(plan: Plan, value: Value, name: str, tree: list[Conversion], ta
     return forms
 
 
-def _base_text(plan: Plan, value: Value, name: str) -> str | None:
+def _base_text(value: Value) -> str | None:
     """The text of a value that no line makes: a parameter, a state or a number; None for all others."""
     match value.kind:
         case Kind.PARAM | Kind.STATE:
@@ -168,15 +188,15 @@ def _base_text(plan: Plan, value: Value, name: str) -> str | None:
             return None
 
 
-def _main_form(plan: Plan, value: Value, tree: list[Conversion]) -> int:
+def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:
     """The form that bears the user's name: where a pending result is read in one form that is not, that one."""
     produced = plan.produced.get(value.id)
     if value.kind is not Kind.RESULT or produced is None or not produced.pending:
         return -1
-    read = {u.conversion for op in plan.ops for u in op.operands if u.value == value.id and u.conversion >= 0}
-    ends = read or {c.id for c in tree} - {c.parent for c in tree}
-    whole = [at for at in ends if not plan.conversions[at].to.pending]
-    chosen = whole if whole else sorted(ends)
+    lines = [c for c in tree if c.move.kind is not MoveKind.VIEW]
+    ends = read or {c.id for c in lines} - {made_form(plan, c.parent) for c in lines}
+    found = sorted(ends - {-1})
+    chosen = [at for at in found if not plan.conversions[at].to.pending] or found
     return chosen[0] if len(chosen) == 1 else -1
 
 

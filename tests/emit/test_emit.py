@@ -12,6 +12,7 @@ from shardlang.emit.lines import Block, Line, block_text, call_text, literal, sp
 from shardlang.emit.moves import moved_axes, permute_sources
 from shardlang.emit.names import attribute, form_names, identifier
 from shardlang.emit.sizes import Groups
+from shardlang.plan.plan import MoveKind
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.emit.handmade import quickstart_plan
@@ -140,3 +141,20 @@ def test_literals() -> None:
     assert literal({"path": 'a"b'}) == '{"path": "a\\"b"}'
     assert split_items('a, f(b, c), "d, e"') == ["a", "f(b, c)", '"d, e"']
     assert call_text("f", ["a", "b"]) == "f(a, b)"
+
+
+def test_what_is_read_is_bound_also_where_a_view_is_read() -> None:
+    plan = quickstart_plan()
+    mesh2 = Mesh((Axis("c", 8),), "mesh2")
+    viewed = Layout((("c",), ()), mesh=1)
+    batch_first = replace(
+        plan.conversions[0], move=replace(plan.conversions[0].move, dim=0), to=Layout((("a", "b"), ()))
+    )
+    view = replace(batch_first, id=1, parent=0, move=replace(batch_first.move, kind=MoveKind.VIEW), to=viewed)
+    relu = replace(plan.ops[1], operands=(replace(plan.ops[1].operands[0], conversion=1, layout=viewed),), mesh=1)
+    names = form_names(
+        replace(
+            plan, meshes=(*plan.meshes, mesh2), conversions=(batch_first, view), ops=(plan.ops[0], relu, plan.ops[2])
+        )
+    )
+    assert (names[2, -1], names[2, 0], names[2, 1]) == ("h_pending", "h", "h")
