@@ -78,7 +78,8 @@ def same_evaluations(found: dict[RunOf, Figures], tolerance: float) -> None:
 
 
 def test_factorings_orders_and_uneven_sizes(tmp_path: Path) -> None:
-    runs = [RunOf("factored", 6), RunOf("crossed", 6), RunOf("reordered", 6), RunOf("exchanged", 4), RunOf("chunks", 10)]
+    counts = {"factored": 6, "crossed": 6, "reordered": 6, "exchanged": 4, "chunks": 10}
+    runs = [RunOf(strategy, ranks) for strategy, ranks in counts.items()]
     found = figures(CHAIN, [ALONE, *runs], tmp_path)
     compare(found, 1e-6)
     same_evaluations(found, 1e-5)
