@@ -47,6 +47,7 @@ class Context:
     instantiated: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)
     layers: int = 0
+    full: bool = False
     headless: set[int] = field(default_factory=set)
     overrides: dict[str, ast.Expr] = field(default_factory=dict)
     unknown: set[tuple[int, str]] = field(default_factory=set)

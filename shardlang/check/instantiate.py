@@ -77,12 +77,14 @@ def _too_much(decl: ModelDecl, span: Span, context: Context) -> bool:
 
 
 def _too_many_layers(count: int, span: Span, context: Context) -> bool:
-    if count > LAYERS_LIMIT:
+    """Whether a program of `count` layers is too large, which is reported once."""
+    if count > LAYERS_LIMIT and not context.full:
+        context.full = True
         context.sink.report(
             "SH217", f"the program has more than {LAYERS_LIMIT:,} layers", span, "and more from here",
             help="lower the counts of its layers",
         )  # fmt: skip
-    return count > LAYERS_LIMIT
+    return context.full
 
 
 def _formal(
