@@ -138,6 +138,14 @@ def _infer_relabel(site: CallSite) -> Inference | None:
             labels=[(site.spans[0], str(type))], help="`rearrange` permutes, splits and merges dims",
         )  # fmt: skip
         return None
+    names = [d for term in site.arrow for d in term]
+    twice = next((d for i, d in enumerate(names) if d in names[:i]), None)
+    if twice is not None:
+        site.sink.report(
+            "SH253", f"dim `{twice.name}` stands twice in one type", site.span, labels=[(site.spans[0], str(type))],
+            help=f"declare `dim other = {twice.name}` and give one of them that name",
+        )  # fmt: skip
+        return None
     factors = Factors()
     lines = [_relabelled(factors, a, b) for a, b in pairs]
     rule = factors.rule((tuple(a for a, _ in lines),), (tuple(b for _, b in lines),), _THROUGH)

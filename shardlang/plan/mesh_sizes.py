@@ -129,8 +129,8 @@ def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | Non
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors, ascending."""
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    """Divisors, ascending: all of a number below 10^10, of a larger one those up to 10^5 and their counterparts."""
+    small = [d for d in range(1, min(math.isqrt(number), 100_000) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
