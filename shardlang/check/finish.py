@@ -116,7 +116,7 @@ def _gradients(context: Context, loss: int | None) -> list[bool]:
     if loss is not None:
         wanted[loss] = True
     for op in reversed(ops):
-        if op.operator.differentiable and any(wanted[r] for r in op.results):
+        if op.operator.differentiable and any(wanted[r] and trained[r] for r in op.results):
             for o in op.operands:
                 if o >= 0:
                     wanted[o] = True

@@ -160,29 +160,43 @@ def _complete(
 
 def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
     """Each parameter goes to the most specific setting that covers it."""
-    sink = frame.context.sink
+    reported = len(frame.context.sink.found)
     best: dict[int, tuple[Specificity, int]] = {}
+    rivals: dict[int, int] = {}
     for index, (setting, _) in enumerate(settings):
         for value, rank in _covered(setting, graph, frame).items():
             before = best.get(value)
-            if before is not None and before[0] == rank and setting.at:
-                other = settings[before[1]][0]
-                sink.report(
-                    "SH238",
-                    f"two optimizers are given for `{graph.values[value].path}`",
-                    setting.span,
-                    "this one",
-                    labels=[(other.span, "and this one are equally specific")],
-                    help="narrow one of the selectors",
-                )
-            elif before is None or rank > before[0]:
+            if before is None or rank > before[0]:
                 best[value] = (rank, index)
-    _report_without(best, settings, graph, frame)
+                rivals.pop(value, None)
+            elif rank == before[0] and setting.at:
+                rivals[value] = index
+    _report_rivals(rivals, best, settings, graph, frame)
+    if len(frame.context.sink.found) == reported:  # a selector that is wrong leaves out what it was meant for
+        _report_without(best, settings, graph, frame)
     return tuple(
         OptimizerSetting(kind, arguments, params, setting.span)
         for index, (setting, (kind, arguments)) in enumerate(settings)
         if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
     )
+
+
+def _report_rivals(
+    rivals: Mapping[int, int], best: Mapping[int, tuple[Specificity, int]],
+    settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame,
+) -> None:  # fmt: skip
+    """Two settings that are equally specific and differ: once for each two."""
+    seen: set[tuple[int, int]] = set()
+    for value, second in rivals.items():
+        first = best[value][1]
+        if (first, second) in seen or settings[first][1] == settings[second][1]:
+            continue
+        seen.add((first, second))
+        frame.context.sink.report(
+            "SH238", f"two optimizers are given for `{graph.values[value].path}`", settings[second][0].span, "this one",
+            labels=[(settings[first][0].span, "and this one are equally specific")],
+            help="narrow one of the selectors",
+        )  # fmt: skip
 
 
 def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Specificity]:
@@ -194,9 +208,12 @@ def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Spec
     for selector in setting.at:
         rank = specificity(selector)
         scope = select(graph, [selector], frame.context.sink)
-        for value in scope.values:
-            if value in params:
-                found[value] = max(rank, found.get(value, rank))
+        covered = params & scope.values.keys()
+        if scope.values and not covered:
+            help = "an optimizer trains parameters: name one, or a layer that has some"
+            frame.context.sink.report("SH238", f"`{selector.span.text}` covers no parameter", selector.span, help=help)
+        for value in covered:
+            found[value] = max(rank, found.get(value, rank))
     return found
 
 

@@ -64,8 +64,7 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     found = Settings()
     _length(given, span, found, frame)
     if "seed" in given:
-        value = whole(frame.evaluate(given["seed"].value), given["seed"].value.span, frame.context.sink, "`seed`")
-        found.seed = 0 if value is UNKNOWN else value
+        found.seed = _seed(given["seed"].value, frame)
     if "precision" in given:
         found.precision = _precision(given["precision"].value, frame)
         frame.context.dtype = found.precision
@@ -81,6 +80,16 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
                 "SH400", f"the setting `{name}` is not there yet", given[name].span, "in no version so far"
             )
     return found
+
+
+def _seed(node: ast.Expr, frame: Frame) -> int:
+    value = whole(frame.evaluate(node), node.span, frame.context.sink, "`seed`")
+    if value is UNKNOWN:
+        return 0
+    if value < 0:
+        help = "a seed is a whole number from 0"
+        frame.context.sink.report("SH237", f"`seed` must be at least 0, and this is {value}", node.span, help=help)
+    return int(value)
 
 
 def _length(given: Mapping[str, ast.Setting], span: Span, found: Settings, frame: Frame) -> None:

@@ -160,7 +160,8 @@ def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
             help="choose numbers that divide exactly",
         )
         return UNKNOWN
-    sink.report("SH210", f"{what} must be a whole number, and this is {describe(value)}", span, describe(value))
+    given = f"{value:g}" if isinstance(value, float) else describe(value)
+    sink.report("SH210", f"{what} must be a whole number, and this is {given}", span, given)
     return UNKNOWN
 
 

@@ -122,6 +122,21 @@ def nested(depth: int, body: str) -> str:
     return "".join(models) + f"model M{depth}(n: dim) {{\n  param v: [n] = ones()\n" + forward % body
 
 
+@pytest.mark.parametrize(
+    ("settings", "messages"),
+    [
+        ("at w = sgd(lr = 1)\n  optimizer at w = sgd(lr = 2)", ["SH238: two optimizers are given for `w`"]),
+        ("at w = sgd(lr = 1)\n  optimizer at w = sgd(lr = 1)", []),
+        ("at * = sgd(lr = 1)\n  optimizer at * = sgd(lr = 2)\n  optimizer at w = sgd(lr = 3)", []),
+        ("at ww = sgd(lr = 1)", ["SH308: `ww` matches nothing of the model"]),
+        ("at h = sgd(lr = 1)\n  optimizer = sgd(lr = 1)", ["SH238: `h` covers no parameter"]),
+    ],
+)
+def test_selectors_of_optimizers(settings: str, messages: list[str]) -> None:
+    rest = TRAIN.replace("= sgd(lr = 0.1)", settings)
+    assert checked(net("h = x * w\nreturn h", rest=rest)).messages == messages
+
+
 def test_nesting_and_counts_end() -> None:
     found = checked(net("return one(x)", "layer one = M0(d)") + nested(4, "x * v")).messages
     assert found == ["SH217: the program has more than 1,000,000 layers"]
