@@ -326,6 +326,7 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
             str(type),
             help="leave the element type out, or declare it as a `state`",
         )
+        type = None
     start = initial(member.init, inner)
     value: Any = UNKNOWN
     if type is not None and (name not in instance.places or _takes_over(name, member, instance)):

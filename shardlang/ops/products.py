@@ -38,7 +38,25 @@ def _infer_matmul(site: CallSite) -> Inference | None:
     factors = Factors()
     operands = [factors.dims([resolve(t) for t in type.dims]) for type in site.operands]
     rule = factors.rule(operands, (factors.dims(dims),), ((0,), (1,)))
-    return Inference((TensorType(promote(site.operands), dims),), rule)
+    return Inference((TensorType(promote(site.operands), dims),), rule) if _one_dtype(site, "@") else None
+
+
+def _one_dtype(site: CallSite, name: str) -> bool:
+    """Whether all operands have one element type: a product, unlike `*`, converts none, as in torch."""
+    first = site.operands[0]
+    other = next((i for i, t in enumerate(site.operands) if t.dtype != first.dtype), None)
+    if other is None:
+        return True
+    narrow, wide = (0, site.operands[other].dtype) if not first.floating else (other, first.dtype)
+    site.sink.report(
+        "SH281",
+        f"`{name}` multiplies values of one element type: {quoted(site.names[0])} is {first.dtype}, "
+        f"and {quoted(site.names[other])} {site.operands[other].dtype}",
+        site.span,
+        labels=[(site.spans[0], str(first)), (site.spans[other], str(site.operands[other]))],
+        help=f"convert one: `cast({site.names[narrow] or 'x'}, {wide})`",
+    )
+    return False
 
 
 def _no_dims(site: CallSite) -> None:
@@ -122,7 +140,7 @@ def _infer_einsum(site: CallSite) -> Inference | None:
     rule = factors.rule(
         [factors.dims(t) for t in operands], (factors.dims(arrow),), tuple((i,) for i in range(len(operands)))
     )
-    return Inference((TensorType(promote(site.operands), arrow),), rule)
+    return Inference((TensorType(promote(site.operands), arrow),), rule) if _one_dtype(site, "einsum") else None
 
 
 def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[Term, ...] | None:

@@ -124,6 +124,7 @@ PROGRAMS = [
     (("relu(h, inplace = true)", "relu(h)"), "SH220", "inplace", "no argument `inplace`", "`x`"),
     (("normal(-1)", "normal(0.01)"), "SH293", "normal(-1)", "not below 0", "normal(0.02)"),
     (("i64[input, hidden]", "[input, hidden]"), "SH258", "i64[input, hidden]", "is floating", "`state`"),
+    (("cast(h, i64)", "relu(h)"), "SH281", "a @ w2", "`a` is i64, and `w2` f32", "cast(a, f32)"),
     (("10 ** 30", "16"), "SH211", "10 ** 30", "not a number that can be used", ""),
     (("return a @ w2\n    b = h", "return a @ w2"), "SH207", "b = h", "stands after it", "ahead of `return`"),
     (("if deep { a = h }", "a = relu(h)"), "SH101", "if", "a body has no `if`", "a if c else b"),
@@ -176,6 +177,11 @@ def test_an_operator_that_cannot_be_split_there() -> None:
     expect(mistakes(program("at a: shard ((1, 8))", whole)), "SH320", "8", "needs `hidden` of `h` whole", "write 1")
     pin = "mesh dp = 8\n  at a: [batch, hidden@dp]"
     expect(mistakes(program(pin, whole)), "SH320", "hidden@dp", "needs `hidden` whole", "leave the axis out")
+
+
+def test_an_index_past_the_end() -> None:
+    labels = ("label: [batch, output]", "label: i64[batch] < 400"), ("mse_loss", "cross_entropy")
+    expect(mistakes(program(DATA, *labels)), "SH289", None, "`label` goes up to 399", "at most 16")
 
 
 def test_an_import_cycle(tmp_path: Path) -> None:
