@@ -1,4 +1,4 @@
-"""Claim: a model of 10,000 operators checks and plans in 2 s, and planning it for 4,096 ranks takes at most 1.2 times 8.
+"""Claim: a model of 10,000 operators checks and plans in 2 s; planning it for 4,096 ranks takes at most 1.2 times 8.
 
 Two models: one of 1,000 equal blocks, and one whose 10,000 statements are all written out.
 

@@ -1,4 +1,4 @@
-"""Claim: from start to end, quickstart on 8 ranks takes at most half of `torchrun --nproc-per-node 8` on one all-reduce.
+"""Claim: start to end, quickstart on 8 ranks takes at most half of `torchrun --nproc-per-node 8` on one all-reduce.
 
     python benchmarks/quickstart_process.py [turns]
 """

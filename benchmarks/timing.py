@@ -28,7 +28,7 @@ class Timing:
 
 
 def interleave(runs: Mapping[str, Callable[[], float]], turns: int, warmup: int = 1) -> dict[str, Timing]:
-    """Call each function in turn, `turns` times after `warmup` uncounted turns; each returns the seconds it measured."""
+    """Call each function in turn, `turns` times after `warmup` uncounted turns; each returns seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(warmup + turns):
         for name, run in runs.items():

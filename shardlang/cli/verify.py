@@ -1,4 +1,4 @@
-"""`shardc verify`: a plan, executed on simulated ranks in this process, against one device. Comparing is interpret's."""
+"""`shardc verify`: a plan, executed on simulated ranks, against one device. Comparing is interpret's."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from typing import TypeVar, dataclass_transform
 
 from shardlang.source import Source, Span
 
-
 T = TypeVar("T")
 
 

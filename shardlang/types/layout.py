@@ -1,4 +1,4 @@
-"""A layout: how one value lies on a mesh. Along each axis it is split, pending, replicated for split work, or identical.
+"""A layout: how one value lies on a mesh. Along each axis it is split, pending, replicated, or identical.
 
 Pure values; the moves between layouts are in plan/.
 """
@@ -15,7 +15,7 @@ DimAxes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`dims[i]`: the axes that cut tensor dim i, major first. `pending`: P axes; `replicated`: R axes (`^`); the rest is I.
+    """`dims[i]`: the axes that cut tensor dim i, major first. `pending`: P axes; `replicated`: R axes (`^`); else I.
 
     `pending` and `replicated` are in mesh order. `mesh` indexes the plan's meshes (0 but for unrelated factorings).
     """

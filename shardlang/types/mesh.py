@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A named factor of the ranks; `name` is the user's, or made from it (`dp0`), or `a`, `b`, ... for positional rules."""
+    """A named factor of the ranks: the user's name, one made from it (`dp0`), or `a`, `b`, ... for positional rules."""
 
     name: str
     size: int
