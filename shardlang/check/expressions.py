@@ -94,9 +94,25 @@ def name(node: ast.Name, frame: Frame) -> Any:
         f"there is no `{node.text}` here",
         node.span,
         "unknown name",
-        help=f"did you mean `{close}`?" if close else (),
+        help=_FROM_TORCH.get(node.text) or (f"did you mean `{close}`?" if close else _declare(node.text)),
     )
     return UNKNOWN
+
+
+# What users of torch type, and what it is here.
+_FROM_TORCH = {
+    **dict.fromkeys(("reshape", "view", "permute", "transpose"), "write `rearrange(x -> [batch, heads, d])`"),
+    **dict.fromkeys(("torch", "F", "nn"), "operators go by their names alone: `relu(x)`"),
+    "cat": "write `concat(a, b, over = d)`",
+    "unsqueeze": "write `rearrange(x -> [batch, 1, d])`",
+}
+
+
+def _declare(name: str) -> str:
+    """What to do about a name that resembles none."""
+    if name[:1].isupper():
+        return f"declare `model {name}`, or import it: `use std.nn: {name}`"
+    return f"declare `{name}` first: a name is known from its declaration on"
 
 
 def _binary(node: ast.Binary, frame: Frame) -> Any:

@@ -5,6 +5,7 @@ Reports names and selectors that match nothing, and features that are not there 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
+_INDEX = re.compile(r"\[\d+\]")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SplitRule:
@@ -154,7 +156,12 @@ class Rules:
         """The dims of a name; reports it where there are none."""
         found = self.graph.dims.get(path.text, ())
         if not found:
-            near = nearest(path.text, self.graph.dims)
+            # A path without indexes names the dims of all layers of an array: `blocks.inner`.
+            plain = [(_INDEX.sub("", name), dims) for name, dims in self.graph.dims.items()]
+            found = tuple(dict.fromkeys(d for name, dims in plain if name == path.text for d in dims))
+        if not found:
+            names = {name for name, _ in plain}
+            near = nearest(path.text, names) or next((n for n in names if n.endswith(f".{path.text}")), None)
             known = sorted(n for n in self.graph.dims if "." not in n)[:12]
             self.sink.report(
                 "SH307", f"the model has no dim `{path.text}`", path.span,
