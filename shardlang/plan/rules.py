@@ -52,7 +52,7 @@ class Placed:
 
 @dataclass
 class Rules:
-    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there."""
+    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there; `used_axes`: rules' axes."""
 
     graph: Graph
     sink: Sink
@@ -63,6 +63,7 @@ class Rules:
     zero: dict[int, tuple[Specificity, ZeroRule]] = field(default_factory=dict)
     bucket: int | None = None
     strict: bool = False
+    used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
     def read(self, strategy: ast.Strategy) -> None:
@@ -143,6 +144,7 @@ class Rules:
     def axis(self, name: ast.Name) -> bool:
         """Whether an axis is declared; reports it where not."""
         if name.text in self.axes:
+            self.used_axes.add(name.text)
             return True
         near = nearest(name.text, self.axes)
         known = f"the axes are {', '.join(self.axes)}" if self.axes else f"declare it: `mesh {name.text} = auto`"

@@ -66,6 +66,8 @@ class Resolving:
         self._pins(rules, axes)
         self._splits(rules, axes)
         check_parameters(graph, self.demands, self.places, self.sink)
+        if not self.sink.failed and not positional:
+            self._report_idle(sized, rules)
         return ResolvedStrategy(
             self.strategy.name.text,
             self.ranks,
@@ -184,6 +186,17 @@ class Resolving:
                     self.demands[op.id] = demand
                     self.places[op.id] = span
         self._report_unused(rules)
+
+    def _report_idle(self, sized: list[SizedAxis], rules: Rules) -> None:
+        """An axis that no rule names would have its ranks repeat each other's work."""
+        for axis in sized:
+            if axis.name in rules.used_axes or axis.size == 1:
+                continue
+            many = f"{axis.size} ranks" if axis.size else "ranks"
+            self.sink.report(
+                "SH322", f"no rule uses axis `{axis.name}`, so its {many} would do the same work", axis.span, "",
+                help=f"split a dim over it, `split DIM over {axis.name}`, or take it out of the mesh",
+            )  # fmt: skip
 
     def _report_unused(self, rules: Rules) -> None:
         """A dim that is declared and that no tensor has."""
