@@ -14,6 +14,7 @@ from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.expressions import evaluate
 from shardlang.check.finish import finish, report_unused
 from shardlang.check.generic import check_generically
+from shardlang.check.hardware import check_hardware
 from shardlang.check.overrides import Overrides, read_overrides
 from shardlang.check.program import Program
 from shardlang.check.scope import FileScope, Library
@@ -56,6 +57,7 @@ def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str
     check_generically(library, context)
     if train is None and not sink.failed:
         report_unused(context, {})
+    check_hardware(file, scope, context)
     _strategy_names(file, context)
     axes = _axes(given, Frame(context, scope))
     if sink.failed or (train is not None and found is None):
