@@ -1,0 +1,173 @@
+"""Nodes of names, expressions and tensor types: what statements of all kinds are made of. Read through `syntax.ast`."""
+
+from __future__ import annotations
+
+from shardlang.source import Span
+from shardlang.syntax.node import Node, node
+
+# --- names and expressions ---------------------------------------------------
+
+
+@node
+class Name(Node):
+    text: str
+    span: Span
+
+
+@node
+class Number(Node):
+    """`text` as written (`25MB`, `1_000`, `3e-4`); `value` in base units (bytes, bit/s -> bytes/s, seconds, FLOP/s)."""
+
+    text: str
+    value: int | float
+    unit: str
+    span: Span
+
+
+@node
+class String(Node):
+    value: str
+    span: Span
+
+
+@node
+class Bool(Node):
+    value: bool
+    span: Span
+
+
+@node
+class Tuple(Node):
+    items: tuple[Expr, ...]
+    span: Span
+
+
+@node
+class Range(Node):
+    """`0..4`, end exclusive."""
+
+    start: Expr
+    end: Expr
+    span: Span
+
+
+@node
+class Attribute(Node):
+    """`value.name`."""
+
+    value: Expr
+    name: Name
+    span: Span
+
+
+@node
+class Index(Node):
+    """`value[index]`."""
+
+    value: Expr
+    index: Expr
+    span: Span
+
+
+@node
+class Unary(Node):
+    """`op` is one of `-`, `not`."""
+
+    op: str
+    operand: Expr
+    span: Span
+
+
+@node
+class Binary(Node):
+    """`op` is one of `+ - * / @ ** == != < <= > >= and or`; `op_span` is its place."""
+
+    op: str
+    left: Expr
+    right: Expr
+    op_span: Span
+    span: Span
+
+
+@node
+class Conditional(Node):
+    """`then if condition else otherwise`."""
+
+    then: Expr
+    condition: Expr
+    otherwise: Expr
+    span: Span
+
+
+@node
+class Keyword(Node):
+    """`name = value` in a call."""
+
+    name: Name
+    value: Expr
+    span: Span
+
+
+@node
+class Field(Node):
+    """`name: type` or `name: type < bound` in the call of a data source."""
+
+    name: Name
+    type: TensorType
+    bound: Expr | None
+    span: Span
+
+
+@node
+class Call(Node):
+    """`callee(positional, keywords)`; `arrow` is the type after `->` in `einsum(x, w -> [..., out])`."""
+
+    callee: Expr
+    args: tuple[Expr, ...]
+    keywords: tuple[Keyword, ...]
+    fields: tuple[Field, ...]
+    arrow: TensorType | None
+    span: Span
+
+
+@node
+class Pipe(Node):
+    """`left |> right`: `right` is a Name, Attribute, Index or Call that gets `left` as its first argument."""
+
+    left: Expr
+    right: Expr
+    span: Span
+
+
+Expr = Name | Number | String | Bool | Tuple | Range | Attribute | Index | Unary | Binary | Conditional | Call | Pipe
+
+# --- types -------------------------------------------------------------------
+
+
+@node
+class DimFactor(Node):
+    """One factor of a dim: a name or an integer, with the axes after `@` (major first)."""
+
+    dim: Name | Number
+    axes: tuple[Name, ...]
+    span: Span
+
+
+@node
+class DimTerm(Node):
+    """`batch`, `heads@mp * head_dim`, `28`; or `...` where `ellipsis` (then no factors)."""
+
+    factors: tuple[DimFactor, ...]
+    ellipsis: bool
+    span: Span
+
+
+@node
+class TensorType(Node):
+    """`f32[batch@dp, d] +mp ^cp`; `dtype` is None where none is written."""
+
+    dtype: Name | None
+    dims: tuple[DimTerm, ...]
+    pending: tuple[Name, ...]
+    replicated: tuple[Name, ...]
+    span: Span

@@ -1,0 +1,184 @@
+"""Nodes of strategies: selectors, meshes and rules. Read through `syntax.ast`."""
+
+from __future__ import annotations
+
+from shardlang.source import Span
+from shardlang.syntax.expressions import Expr, Name, Number, String, TensorType
+from shardlang.syntax.node import Node, node
+
+# --- strategies --------------------------------------------------------------
+
+
+@node
+class Segment(Node):
+    """One part of a selector: `name` may hold `*`; `**` alone is any depth. `index`: None, "*", an int or a Range."""
+
+    name: str
+    index: str | int | tuple[int, int] | None
+    span: Span
+
+
+@node
+class Selector(Node):
+    segments: tuple[Segment, ...]
+    span: Span
+
+
+@node
+class MeshAxis(Node):
+    """`dp = 2`; `size` is None for `auto`."""
+
+    name: Name
+    size: Expr | None
+    span: Span
+
+
+@node
+class Mesh(Node):
+    axes: tuple[MeshAxis, ...]
+    span: Span
+
+
+@node
+class AxisUse(Node):
+    """An axis in a rule; `yields` where written `tp?`."""
+
+    name: Name
+    yields: bool
+    span: Span
+
+
+@node
+class DimPath(Node):
+    """A dim in a rule: `hidden`, or by path `fc1.out`."""
+
+    parts: tuple[Name, ...]
+    span: Span
+
+    @property
+    def text(self) -> str:
+        return ".".join(p.text for p in self.parts)
+
+
+@node
+class Split(Node):
+    """`split dims over axes [uneven | sizes (..)]`."""
+
+    dims: tuple[DimPath, ...]
+    axes: tuple[AxisUse, ...]
+    uneven: bool
+    sizes: tuple[Expr, ...] | None
+    span: Span
+
+
+@node
+class ShardEntry(Node):
+    """One dim of a positional rule: a number of cuts, or axis names (`_` is none: an empty tuple)."""
+
+    cuts: Number | None
+    axes: tuple[Name, ...]
+    span: Span
+
+
+@node
+class ShardTuple(Node):
+    entries: tuple[ShardEntry, ...]
+    span: Span
+
+
+@node
+class Shard(Node):
+    """`shard ((2, 4), (4, 1)) -> ((8, 1))`."""
+
+    inputs: tuple[ShardTuple, ...]
+    outputs: tuple[ShardTuple, ...] | None
+    span: Span
+
+
+@node
+class Pin(Node):
+    """`[batch@dp, hidden@mp] +cp`."""
+
+    type: TensorType
+    span: Span
+
+
+@node
+class StageEntry(Node):
+    stage: Expr
+    selectors: tuple[Selector, ...]
+    span: Span
+
+
+@node
+class Stages(Node):
+    """`stages over pp { .. }` or `stages over pp balanced, virtual = 2`."""
+
+    axis: Name
+    balanced: bool
+    virtual: Expr | None
+    entries: tuple[StageEntry, ...]
+    span: Span
+
+
+@node
+class Microbatches(Node):
+    count: Expr
+    span: Span
+
+
+@node
+class Schedule(Node):
+    name: String
+    span: Span
+
+
+@node
+class Zero(Node):
+    level: Number
+    axes: tuple[Name, ...]
+    span: Span
+
+
+@node
+class Bucket(Node):
+    """`bucket gradients 25MB`."""
+
+    size: Number
+    span: Span
+
+
+@node
+class Recompute(Node):
+    span: Span
+
+
+@node
+class Place(Node):
+    """`place on host` or `place on device`."""
+
+    where: Name
+    span: Span
+
+
+@node
+class Strict(Node):
+    span: Span
+
+
+@node
+class At(Node):
+    selectors: tuple[Selector, ...]
+    rules: tuple[Rule, ...]
+    span: Span
+
+
+Rule = Mesh | Split | Shard | Pin | Stages | Microbatches | Schedule | Zero | Bucket | Recompute | Place | Strict | At
+
+
+@node
+class Strategy(Node):
+    name: Name
+    rules: tuple[Rule, ...]
+    doc: str
+    span: Span
