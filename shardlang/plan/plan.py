@@ -118,6 +118,35 @@ class Step:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that a pipeline coordinate does: `kind` "F" forward, "B" backward, "I" backward to the inputs only,
+    "W" backward to the parameters only, of `stage` on `microbatch`. Sends and receives follow from it.
+    """
+
+    stage: int
+    kind: str
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages over axis `axis` of `mesh`, the mesh of all ranks in the user's order (`Plan.meshes` lack that axis).
+
+    coordinates: stage -> the coordinate along `axis` that runs it. op_stage: op id -> stage; an operator `transfer`
+    is of the stage that receives. param_stages: parameter, state or data value id -> the stages that use it, ascending
+    (a tied parameter has several). actions: per coordinate, in order. schedule: its name, or the file's.
+    """
+
+    axis: str
+    mesh: Mesh
+    coordinates: tuple[int, ...]
+    op_stage: tuple[int, ...]
+    param_stages: Mapping[int, tuple[int, ...]]
+    schedule: str
+    actions: tuple[tuple[Action, ...], ...]
+
+
 @dataclass(frozen=True)
 class Plan:
     """A program laid out on `ranks` ranks.
@@ -125,6 +154,8 @@ class Plan:
     produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the gradient is reduced).
     sizes: for dims split unevenly, (dim name -> local sizes per coordinate); empty where all divide.
     loss: the layout of the loss. steps: the training graph's order; metrics follow the loss.
+    microbatches: above 1, every mesh ends in the time axis (`Axis.time`) of that size: what is cut over it is handled
+    one part after another, and nothing is sent over it.
     """
 
     program: Program
@@ -139,3 +170,5 @@ class Plan:
     steps: tuple[Step, ...]
     bucket_bytes: int = 25_000_000
     strict: bool = False
+    microbatches: int = 1
+    pipeline: Pipeline | None = None

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A named factor of the ranks: the user's name, one made from it (`dp0`), or `a`, `b`, ... for positional rules."""
+    """A named factor of the ranks: the user's name, one made from it (`dp0`), or `a`, `b`, ... for positional rules.
+
+    time: the axis of the microbatches. It counts like ranks in layouts, but is run through one after another.
+    """
 
     name: str
     size: int
+    time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
