@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,9 +32,10 @@ SMALLEST_SCALE = 1e-4
 class Difference:
     """The first value that is not what one device has.
 
-    kind: "value", "gradient", "stored gradient", "state", "parameter" or "step" (one that cannot run: `message`).
-    layout: as written in types. rank: the one that shows it most; summed: the axes over which ranks were summed for
-    it. index: in the whole value. place: `file:line`.
+    kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state", "parameter" or
+    "step" (one that cannot run: `message`). layout: as written in types. rank: the one that shows it most; summed: the
+    axes over which ranks were summed for it. index: in the whole value. place: `file:line`. value: its id in the graph.
+    order: of two differences in one step, the one with the lesser was computed first.
     """
 
     kind: str
@@ -47,10 +49,11 @@ class Difference:
     summed: tuple[str, ...] = ()
     step: int = 1
     message: str = ""
+    value: int = -1
+    order: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        what = f"the {self.kind} of " if self.kind not in ("value", "step") else ""
-        head = f"step {self.step}: {what}`{self.path}` {self.layout} ({self.place})"
+        head = f"{self.when}: {self.what} ({self.place})"
         if self.message:
             verb = "cannot be computed:" if self.kind == "step" else f"on rank {self.rank} is"
             return f"{head} {verb} {self.message}"
@@ -58,10 +61,21 @@ class Difference:
         where = f" at {list(self.index)}" if self.index else ""
         return f"{head} on rank {self.rank}{summed} is {self.found!r}{where}, and {self.expected!r} on one device"
 
+    @property
+    def when(self) -> str:
+        return f"step {self.step}" if self.step else "before the first step"
+
+    @property
+    def what(self) -> str:
+        """``the gradient of `h` [batch@a, hidden@b]``."""
+        kind = "" if self.kind in ("value", "step") else f"the {self.kind} of "
+        return f"{'the reported ' if self.kind == 'figure' else kind}`{self.path}` {self.layout}"
+
 
 @dataclass(frozen=True)
 class Report:
-    """ok, or the first difference. values, gradients: forms compared; largest: the greatest relative error.
+    """ok, or the first difference. values, gradients: forms compared, parameters: what ranks store of them, once a
+    step. largest: the greatest relative error.
 
     ties: paths of values that rounding decides (see ties.py); what depends on them was not compared from there on.
     """
@@ -74,6 +88,7 @@ class Report:
     ranks: int
     steps: int
     ties: tuple[str, ...] = ()
+    parameters: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +178,22 @@ def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
     return found
 
 
+# The order in which things are computed in a step; values by their place in the plan, gradients the other way round.
+_PHASES = ("value", "step", "figure", "gradient", "stored gradient", "state", "parameter")
+
+
+def forms_of(plan: Plan) -> list[Form]:
+    """All forms of all values in the order in which they are there."""
+    made = {value for op in plan.ops for value in plan.graph.ops[op.op].results}
+    found = [(value, -1) for value in plan.produced if value not in made]
+    for step in plan.steps:
+        if step.kind == "op":
+            found.extend((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
+        else:
+            found.append((plan.conversions[step.index].value, step.index))
+    return found
+
+
 @dataclass
 class Comparison:
     """Counts what was compared; `first` is the first difference over the tolerance."""
@@ -172,14 +203,23 @@ class Comparison:
     step: int = 1
     values: int = 0
     gradients: int = 0
+    parameters: int = 0
     largest: float = 0.0
     ties: tuple[str, ...] = ()
     loose: set[int] = field(default_factory=set)
 
+    @cached_property
+    def forms(self) -> list[Form]:
+        return forms_of(self.plan)
+
+    @cached_property
+    def position(self) -> dict[Form, int]:
+        return {form: at for at, form in enumerate(self.forms)}
+
     def place(self, value: Value) -> str:
         return f"{value.span.source.name}:{value.span.line}"
 
-    def differs(self, kind: str, value: int, layout: Layout, finding: Finding) -> Difference | None:
+    def differs(self, kind: str, value: int, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
         self.largest = max(self.largest, finding.error)
         if finding.error <= self.tolerance:
             return None
@@ -187,7 +227,7 @@ class Comparison:
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
         return Difference(
             kind, described.path, text, self.place(described), finding.rank, finding.index, finding.found,
-            finding.expected, layout.pending, self.step, finding.message,
+            finding.expected, layout.pending, self.step, finding.message, value, (_PHASES.index(kind), at),
         )  # fmt: skip
 
     def first(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
@@ -196,6 +236,7 @@ class Comparison:
 
     def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
         yield from self._values(mine.forms, theirs)
+        yield from self._figures(mine.figures, theirs)
         if self.plan.graph.loss in self.loose:
             return
         yield from self._gradients(mine, form_gradients(self.plan, theirs))
@@ -205,15 +246,27 @@ class Comparison:
             yield self.stored("state", value, local, theirs.states[value])
 
     def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
-        for form, local in forms.items():
-            if form[0] in self.loose:
+        for at, form in enumerate(self.forms):
+            if form[0] in self.loose or form not in forms:
                 continue
             self.values += 1
             layout = layout_of(self.plan, form)
-            local = [x.detach() for x in local]
+            local = [x.detach() for x in forms[form]]
             finding = judged(local, layout, theirs.values[form[0]], self.plan)
             if finding.error <= self.tolerance or not self._tied(form, local, theirs):
-                yield self.differs("value", form[0], layout, finding)
+                yield self.differs("value", form[0], layout, finding, at)
+
+    def _figures(self, figures: Mapping[str, float], theirs: whole.Results) -> Iterator[Difference | None]:
+        """The loss and the metrics as a run reports them: one number, on all ranks."""
+        graph = self.plan.graph
+        named = {"loss": graph.loss, **graph.metrics}
+        for name, number in figures.items():
+            value = named[name]
+            if value is None or value in self.loose:
+                continue
+            found, expected = torch.tensor(number, dtype=torch.float64), theirs.values[value].double()
+            finding = measured(found, expected, scale_of(expected), 0, ())
+            yield self.differs("figure", value, Layout((), mesh=self.plan.produced[value].mesh), finding)
 
     def _tied(self, form: Form, local: Sequence[Tensor], theirs: whole.Results) -> bool:
         """Whether rounding explains a difference; then what follows from the value is left out from here on."""
@@ -229,15 +282,15 @@ class Comparison:
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
         """Backward runs against the order of the forms. A form without gradient here must not need one there."""
-        for form in reversed(mine.forms):
+        for at, form in enumerate(reversed(self.forms)):
             wanted = expected.get(form)
-            if wanted is None and form not in mine.gradients:
+            if form in mine.unseen or (form not in mine.gradients and (wanted is None or form not in mine.forms)):
                 continue
             self.gradients += 1
             layout = dual(layout_of(self.plan, form))
             local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
             whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
-            yield self.differs("gradient", form[0], layout, judged(local, layout, whole_gradient, self.plan))
+            yield self.differs("gradient", form[0], layout, judged(local, layout, whole_gradient, self.plan), at)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
         """What ranks store of a parameter or state, rows under ZeRO."""
@@ -246,11 +299,19 @@ class Comparison:
         for rank in kept.ranks:
             block = kept.block(rank)
             findings.append(measured(local[rank], cut_out(expected, block), scale, rank, block))
+        self.parameters += kind == "parameter"
         return self.differs(kind, value, kept.plan.stored, max(findings, key=lambda f: f.error))
 
+    def all_stored(self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor]) -> Difference | None:
+        """The first parameter that is not, as ranks store it, what one device has."""
+        found = (self.stored("parameter", value, kept[value], params[value]) for value in self.plan.graph.params)
+        return next((d for d in found if d is not None), None)
+
     def report(self, difference: Difference | None, steps: int) -> Report:
-        ok = difference is None
-        return Report(ok, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps, self.ties)
+        return Report(
+            difference is None, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps,
+            self.ties, self.parameters,
+        )  # fmt: skip
 
     def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
         """A value that was wrong before the step that cannot run, else that step."""
@@ -260,7 +321,10 @@ class Comparison:
         value = self.plan.graph.values[failure.form[0]]
         layout = layout_of(self.plan, failure.form)
         text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
-        return Difference("step", value.path, text, self.place(value), step=self.step, message=failure.message)
+        at = (_PHASES.index("step"), self.position[failure.form])
+        return Difference(
+            "step", value.path, text, self.place(value), step=self.step, message=failure.message, value=value.id, order=at,
+        )  # fmt: skip
 
 
 def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9,
@@ -288,7 +352,7 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
             return comparison.report(found, step)
         params = {**params, **theirs.states, **alone.whole(params, theirs.gradients)}
         kept = {**kept, **mine.states, **together.stored(kept, mine.stored)}
-        found = next((d for v in graph.params if (d := comparison.stored("parameter", v, kept[v], params[v]))), None)
+        found = comparison.all_stored(kept, params)
         if found is not None:
             return comparison.report(found, step)
     return comparison.report(None, steps)

@@ -43,12 +43,16 @@ class Results:
     """forms: the local tensors of each form of each value. gradients: likewise, of forms that have one.
 
     stored: the gradient of what each rank stores of a parameter, reduced. states: after the step, as stored.
+    Of an emitted program that was watched, too: figures: its loss and metrics as reported. unseen: forms whose gradient
+    cannot be told from another's.
     """
 
     forms: Mapping[Form, Locals]
     gradients: Mapping[Form, Locals]
     stored: Mapping[int, Locals]
     states: Mapping[int, Locals]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    unseen: frozenset[Form] = frozenset()
 
 
 def layout_of(plan: Plan, form: Form) -> Layout:

@@ -97,8 +97,8 @@ def _emit_sum(site: OpSite) -> str:
 
 
 def _floating_text(site: OpSite) -> str:
-    text = site.operands[0]
-    return text if site.operand_types[0].floating else f"{receiver(text)}.float()"
+    text, to = site.operands[0], "double" if site.result_types[0].dtype == "f64" else "float"
+    return text if site.operand_types[0].floating else f"{receiver(text)}.{to}()"
 
 
 def _emit_mean(site: OpSite) -> str:

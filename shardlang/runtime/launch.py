@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -26,10 +27,11 @@ from types import FrameType
 import torch
 
 from shardlang.runtime import rank as forked
+from shardlang.runtime.data import Dataset
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Program
-from shardlang.runtime.rank import Report, Task
-from shardlang.runtime.train import datasets, require_ranks
+from shardlang.runtime.rank import Report, Task, Work
+from shardlang.runtime.train import datasets, require_ranks, run
 
 FAILED = 3
 # After a first failure: time for the ranks to report theirs, so that the cause is told and not what followed from it.
@@ -102,13 +104,18 @@ def launch_program(
     log_dir: Path,
     metrics: Path | None,
     save_weights: Path | None,
+    work: Work = run,
+    data: Mapping[str, Dataset] | None = None,
 ) -> int:
-    """Runs a program that has been read. RunError where it cannot start."""
+    """Runs a program that has been read. RunError where it cannot start.
+
+    work: what each rank does, by default all of training. data: in the place of the program's own.
+    """
     require_ranks(program, ranks)
-    data = datasets(program)
+    data = data if data is not None else datasets(program)
     log_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="shard-"))
-    task = Task(program, main_file, data, ranks, cuda, folder / "store", metrics, save_weights)
+    task = Task(program, main_file, data, ranks, cuda, folder / "store", metrics, save_weights, work)
     watch = Watch(log_dir)
     former = {number: signal.signal(number, _interrupt) for number in ENDING}
     try:

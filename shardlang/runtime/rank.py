@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
 from shardlang.runtime.train import run
 
+Work = Callable[[Program, Mapping[str, Dataset], Log, Path | None], None]
 _PR_SET_PDEATHSIG = 1
 _CITED = re.compile(r"^\s*# (\S+\.shard:\d+.*)$")
 # What a rank sees when another one is gone: it is not the cause.
@@ -47,7 +48,7 @@ class Report:
 
 @dataclass
 class Task:
-    """What all ranks of a run share."""
+    """What all ranks of a run share. work: what each does once it is connected."""
 
     program: Program
     main_file: Path
@@ -57,6 +58,7 @@ class Task:
     store: Path
     metrics: Path | None
     save_weights: Path | None
+    work: Work = run
 
 
 def place(error: BaseException, main_file: Path) -> tuple[str, str]:
@@ -137,6 +139,6 @@ def _run(task: Task, rank: int, terminal: int) -> None:
     out = os.fdopen(terminal, "w") if rank == 0 else None
     log = Log(out, task.metrics if rank == 0 else None)
     try:
-        run(task.program, task.data, log, task.save_weights)
+        task.work(task.program, task.data, log, task.save_weights)
     finally:
         log.end()
