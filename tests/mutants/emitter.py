@@ -1,0 +1,81 @@
+"""Faults of the emitter: collectives, groups, places and sizes as text; the settings and totals it hands to a run."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+GOLDENS = ("emit/test_goldens.py",)
+FORMS = ("end_to_end/test_forms.py",)
+CURVES = ("end_to_end/test_curves.py",)
+EMIT = ("emit/test_emit.py",)
+EVALUATE = ("emit/test_evaluate.py",)
+SETTINGS = ("emit/test_settings.py",)
+
+FAULTS = (
+    Fault("an all-reduce is dropped", "sums that an operator needs whole", "emit/moves.py",
+          "        case _ if move.dim >= 0:",
+          "        case MoveKind.P_TO_I:\n            return source\n        case _ if move.dim >= 0:",
+          ("emit/test_moves.py",)),
+    Fault("an all-to-all gathers what it is to cut", "a transposed exchange", "emit/moves.py",
+          'return f"{name}({source}, {move.from_dim}, {move.dim}, {group}{gather}{split})"',
+          'return f"{name}({source}, {move.dim}, {move.from_dim}, {group}{gather}{split})"',
+          ("emit/test_moves.py", *FORMS)),
+    Fault("a permutation runs the wrong way", "blocks of a permuted value", "emit/moves.py",
+          "for before, after in parts:", "for after, before in parts:", EMIT),
+    Fault("uneven sizes are left out", "collectives over uneven dims", "emit/moves.py",
+          'return f", {keyword}={shards}"', 'return ""', ("emit/test_moves.py", *FORMS)),
+    Fault("groups name axes alphabetically", "axis order of groups over two axes", "emit/sizes.py",
+          "return f\"{name}[{', '.join(map(literal, axes))}]\"",
+          "return f\"{name}[{', '.join(map(literal, sorted(axes)))}]\"", EMIT),
+    Fault("a group of one axis too few", "groups over two axes", "emit/sizes.py",
+          "if len(axes) == 1 and not keyword", "if len(axes) >= 1 and not keyword", EMIT),
+    Fault("offsets count ranks, not elements", "the place of a local part", "emit/sizes.py",
+          'f"{group}.index" if each == 1 else f"{group}.index * {each}"', 'f"{group}.index"', GOLDENS),
+    Fault("uneven starts are one block on", "the place of an uneven part", "emit/sizes.py",
+          "(0, *itertools.accumulate(values[:-1]))", "tuple(itertools.accumulate(values))",
+          ("emit/test_moves.py", *FORMS)),
+    Fault("the batch's factor is the first of all", "rows that count in eval", "emit/sites.py",
+          "if batch in term and factors:", "if term and factors:", (*EVALUATE, *FORMS)),
+    Fault("every call is the first", "random numbers of a layer called twice", "emit/sites.py",
+          "call=op.call,", "call=0,", SETTINGS),
+    Fault("a gradient's reduction is not written", "data parallelism", "emit/header.py",
+          "if planned.reduce_axes:", "if planned.reduce_axes and planned.zero:", GOLDENS),
+    Fault("ZeRO is not written", "sharded parameters", "emit/header.py",
+          "if planned.zero:\n        arguments", "if planned.zero > 3:\n        arguments", GOLDENS),
+    Fault("the cut of a parameter is reversed", "stored blocks", "emit/header.py",
+          "cut = tuple_text([literal(axes) for axes in layout.dims])",
+          "cut = tuple_text([literal(axes) for axes in reversed(layout.dims)])", GOLDENS),
+    Fault("the loss is not summed over ranks", "the figure shown", "emit/settings.py",
+          "loss_pending = left_pending(plan, loss)", "loss_pending = ()", GOLDENS),
+    Fault("metrics are summed as the loss is", "the figures shown", "emit/settings.py",
+          "{name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}",
+          "{name: loss_pending for name, value in plan.graph.metrics.items()}", (*GOLDENS, *SETTINGS)),
+    Fault("the seed is dropped", "initial values and masks", "emit/settings.py",
+          "seed={training.seed}", "seed=0", SETTINGS),
+    Fault("clip is dropped", "the norm of gradients", "emit/settings.py",
+          '"clip": training.clip,', '"clip": None,', SETTINGS),
+    Fault("the schedule is dropped", "learning rates", "emit/settings.py",
+          '"lr_schedule": _setting(training.lr_schedule),', '"lr_schedule": None,', SETTINGS),
+    Fault("an optimizer trains the first one's parameters", "`optimizer at`", "emit/settings.py",
+          "for value in optimizer.params]", "for value in plan.program.training.optimizers[0].params]", SETTINGS),
+    Fault("steps are dropped for epochs", "how long a run is", "emit/settings.py",
+          'return f"epochs={training.epochs}" if training.epochs is not None else f"steps={training.steps}"',
+          'return f"epochs={training.epochs or 1}"', SETTINGS),
+    Fault("totals of classes are summed twice", "eval of a loss over split classes", "emit/evaluation.py",
+          "if f not in kept and factor.split is Split.FREE]", "if f not in kept]", (*GOLDENS, *CURVES)),
+    Fault("what does not depend on the batch counts by ranks", "terms of the loss in eval", "emit/evaluate.py",
+          'share = f" / {degree}" if degree > 1 else ""', 'share = ""', FORMS),
+    Fault("eval drops out", "eval of models with dropout", "emit/evaluate.py",
+          'return frozenset(s for s in steps if s.kind != "op" or not operator(plan, plan.ops[s.index]).train_only)',
+          "return steps", EVALUATE),
+    Fault("a sum over the set is a mean", "metrics that end in a sum", "emit/evaluate.py",
+          'return f"{total}[0]" if summed else f"{total}[0] / {total}[1]"', 'return f"{total}[0] / {total}[1]"',
+          (*EVALUATE, *FORMS)),
+    Fault("metrics run before what they read", "values that only metrics need", "emit/forward.py",
+          "for_metrics = steps_for(plan, metrics) - for_loss", "for_metrics = steps_for(plan, metrics) & for_loss",
+          GOLDENS),
+    Fault("a bias is added to a product that others read", "fused calls", "emit/fuse.py",
+          "F.linear({x}, {w}, {bias})", "F.linear({x}, {w})", GOLDENS),
+    Fault("a field lies as a whole", "how data is cut", "emit/settings.py",
+          "arguments.extend(cut_arguments(type.shape, layout, plan.meshes[layout.mesh]))", "pass", GOLDENS),
+)  # fmt: skip

@@ -1,0 +1,14 @@
+"""All faults, by the part of the project that they are in."""
+
+from __future__ import annotations
+
+from tests.mutants import emitter, operators, planner, runtime_collectives, runtime_functions, runtime_training
+
+FAULTS = (
+    *operators.FAULTS,
+    *planner.FAULTS,
+    *emitter.FAULTS,
+    *runtime_collectives.FAULTS,
+    *runtime_functions.FAULTS,
+    *runtime_training.FAULTS,
+)

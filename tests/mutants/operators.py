@@ -1,0 +1,70 @@
+"""Faults of operators' declarations: factor rules, and the text emitted for a part of a value."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+RULES = ("ops/test_factor_rules.py",)
+STATES = ("ops/test_random_and_states.py",)
+TEXTS = ("ops/test_texts.py",)
+GENERATED = ("interpret/test_generated.py",)
+
+FAULTS = (
+    Fault("a sum passes one pending side", "a bias is counted by every rank", "ops/arithmetic.py",
+          '_binary("add", "+", ((0, 1),)', '_binary("add", "+", ((0,), (1,))', RULES),
+    Fault("a product passes two pending sides", "products of pending values", "ops/arithmetic.py",
+          '_binary("mul", "*", ((0,), (1,))', '_binary("mul", "*", ((0, 1),)', RULES),
+    Fault("a power passes a pending side", "what is not linear in a pending value", "ops/arithmetic.py",
+          '_binary("pow", "**", ()', '_binary("pow", "**", ((0,),)', RULES),
+    Fault("activations pass pending sums", "what is not linear in a pending value", "ops/elementwise.py",
+          "    type = site.operands[0]\n    return Inference((type,), unary_rule(type, through=False))\n\n\ndef _any",
+          "    type = site.operands[0]\n    return Inference((type,), unary_rule(type, through=True))\n\n\ndef _any",
+          RULES),
+    Fault("a mean divides by the local count", "means over a dim that is cut", "ops/reductions.py",
+          "count = math.prod(site.operand_types[0].shape[d] for d in dims)",
+          "count = math.prod(int(site.operand_shapes[0][d]) for d in dims)", RULES),
+    Fault("a running sum may be cut", "cumsum along a dim that is cut", "ops/reductions.py",
+          "Factors(marked([type.dims[dim]], Split.WHOLE))", "Factors(marked([type.dims[dim]], Split.FREE))", RULES),
+    Fault("a tally takes rows for items", "evaluation over a product of the batch", "ops/reductions.py",
+          'rows = site.rows if inner == 1 else f"{site.rows} * {inner}"', "rows = site.rows", STATES),
+    Fault("a loss divides by the local count", "losses over a batch that is cut", "ops/losses.py",
+          "return str(math.prod(site.operand_types[1].shape))",
+          "return str(math.prod(map(int, site.operand_shapes[1])))", RULES),
+    Fault("unmasked labels are counted locally", "masked losses over a batch that is cut", "ops/losses.py",
+          'return f"rt.count({mask}, {group})" if group else f"rt.count({mask})"', 'return f"rt.count({mask})"', RULES),
+    Fault("a loss of two values divides locally", "mse_loss over a batch that is cut", "ops/losses.py",
+          "/ {math.prod(site.operand_types[0].shape)}", "/ {math.prod(map(int, site.operand_shapes[0]))}", RULES),
+    Fault("split classes leave a pending loss", "what cross_entropy's factor rule says of the classes", "ops/losses.py",
+          "_class_loss(site, (Split.INSIDE, statistics), ())", "_class_loss(site, (Split.FREE, statistics), ())",
+          RULES),
+    Fault("a bias of every part of a convolution", "conv2d over split input channels", "ops/convolution.py",
+          "if bias and group:", "if bias and not group:", RULES),
+    Fault("softmax may be cut freely", "what softmax's factor rule says of its dim", "ops/normalisations.py",
+          "Factors(marked([type.dims[dim]], Split.INSIDE, (2, 1)))",
+          "Factors(marked([type.dims[dim]], Split.FREE, (2, 1)))", GENERATED),
+    Fault("batch_norm counts the local items", "statistics over a batch that is cut", "ops/normalisations.py",
+          "size = math.prod(rule.factors[f].size for f in others)",
+          "size = math.prod(int(s) for d, s in enumerate(site.operand_shapes[0]) if d != dim)", RULES),
+    Fault("eval normalises by its own batch", "batch_norm in eval", "ops/normalisations.py",
+          'mode = [f"training={site.training}"]', 'mode = ["training=True"]', STATES),
+    Fault("lookups from row 0 on every rank", "embedding of a split table", "ops/lookups.py",
+          'f"rt.embedding({ids}, {table}, start={offset_text(site, rows)})"',
+          'f"rt.embedding({ids}, {table}, start=0)"', RULES),
+    Fault("arange from 0 on every rank", "indices of a dim that is cut", "ops/lookups.py",
+          'f"rt.arange({size}, start={start})"', 'f"rt.arange({size})"', RULES),
+    Fault("dropout without its place", "masks of a value that is cut", "ops/random.py",
+          "if cut(site, 0) or any(", "if False and any(", RULES),
+    Fault("dropout's key without the call", "masks of a layer called twice", "ops/random.py",
+          'f", {site.call}" if site.call else ""', '""', TEXTS),
+    Fault("offsets of a product by its minor factor", "the place of a cut product dim", "ops/texts.py",
+          "inner *= site.rule.factors[f].size", "inner *= 1", RULES),
+    Fault("a narrowing cast of a pending sum", "rounding of the parts of a sum", "ops/shapes.py",
+          "BYTES[dtype] >= BYTES[type.dtype]", "BYTES[dtype] >= 1", RULES),
+    Fault("einsum passes all pending operands at once", "products of pending values", "ops/products.py",
+          "tuple((i,) for i in range(len(operands)))", "(tuple(range(len(operands))),)", RULES),
+    Fault("matmul transposes", "the emitted product", "ops/products.py",
+          'return f"{atom(x)} @ {atom(w)}.transpose(-2, -1)"', 'return f"{atom(x)} @ {atom(w)}"', RULES),
+    Fault("slices are off by one", "the emitted range", "ops/shapes.py",
+          'f"{start}:{stop}" for at, start, stop', 'f"{max(start - 1, 0)}:{stop - (start > 0)}" for at, start, stop',
+          RULES),
+)  # fmt: skip

@@ -1,0 +1,45 @@
+"""Faults of the runtime's tensor functions: statistics over split dims, lookups, dropout."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+RULES = ("ops/test_factor_rules.py",)
+STATES = ("ops/test_random_and_states.py",)
+LOSSES, NORMS, LOOKUPS, STATISTICS = (
+    f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics")
+)
+
+FAULTS = (
+    Fault("smoothing by the local classes", "label smoothing over split classes", LOSSES,
+          "smoothing / classes * level[0]", "smoothing / scores.shape[dim] * level[0]", RULES),
+    Fault("each rank shifts by its own maximum", "cross_entropy over split classes", LOSSES,
+          "scores - greatest(extreme(scores, (dim,)), group)", "scores - extreme(scores, (dim,))", RULES),
+    Fault("a label counts where it is not", "gradient of cross_entropy over split classes", LOSSES,
+          "((ctx.smoothing - 1.0) * gradient).where(here, 0.0)", "((ctx.smoothing - 1.0) * gradient).expand_as(place)",
+          RULES),
+    Fault("ignored labels have a gradient", "masked losses over split classes", LOSSES,
+          "gradient = gradient.where(kept[0], 0.0)", "gradient = gradient.clone()", RULES),
+    Fault("softmax's gradient is normalised locally", "backward of softmax over a split dim", NORMS,
+          "summed(weighted.sum(ctx.dim, keepdim=True), ctx.group)", "weighted.sum(ctx.dim, keepdim=True)", RULES),
+    Fault("mean of a local shard", "layer_norm over a split dim", NORMS,
+          "mean = summed(x.sum(dims, keepdim=True), group) / size if centred else None",
+          "mean = x.mean(dims, keepdim=True) if centred else None", RULES),
+    Fault("a norm's gradient takes local statistics", "backward of layer_norm over a split dim", NORMS,
+          "(summed(both, ctx.group) / ctx.size)", "(both / ctx.size)", RULES),
+    Fault("the running variance is biased", "states of batch_norm", NORMS,
+          "* (size / max(size - 1, 1))", "* 1", STATES),
+    Fault("rows from elsewhere are not zero", "embedding of a split table", LOOKUPS,
+          "local.where(here, 0), table).where(here.unsqueeze(-1), 0.0)", "local.where(here, 0), table)", RULES),
+    Fault("one_hot counts from 0 on every rank", "one_hot over split classes", LOOKUPS,
+          "torch.arange(start, start + size, device=ids.device)", "torch.arange(size, device=ids.device)", RULES),
+    Fault("dropout does not scale", "the mean of what is kept", LOOKUPS,
+          "1.0 / (1.0 - p)", "1.0", STATES),
+    Fault("dropout2d drops by local channel", "masks of images that are cut", LOOKUPS,
+          "(offsets or [0] * x.dim())[:2])", "[0, 0])", STATES),
+    Fault("ties are counted locally", "gradient of amax over a split dim", STATISTICS,
+          "summed(ties.sum(dims, keepdim=True).to(x.dtype), group)", "ties.sum(dims, keepdim=True).to(x.dtype)", RULES),
+    Fault("argmax counts from 0 on every rank", "argmax over a split dim", STATISTICS,
+          "torch.arange(start, start + x.shape[dim], device=x.device)",
+          "torch.arange(0, x.shape[dim], device=x.device)", RULES),
+)  # fmt: skip

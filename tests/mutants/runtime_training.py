@@ -1,0 +1,103 @@
+"""Faults of the training loop: buckets, ZeRO, optimizers, norms, data, evaluation, figures, random numbers, weights."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+TRAINING = ("runtime/test_training.py",)
+OPTIMIZERS = ("runtime/test_optimizers.py",)
+DATA = ("runtime/test_data.py",)
+RANDOM = ("runtime/test_random.py",)
+TRAIN = ("runtime/test_train.py",)
+
+FAULTS = (
+    # buckets
+    Fault("a bucket loses its last member", "its gradient stays local", "runtime/buckets.py",
+          "zip(self.members, views, strict=True)", "zip(self.members[:-1], views, strict=False)", TRAINING),
+    Fault("gradients are averaged", "the promise that no run divides by a number of ranks", "runtime/buckets.py",
+          "member.grad = view.view(member.shape)", "member.grad = view.view(member.shape) / self.group.size", TRAINING),
+    Fault("a bucket starts at its first gradient", "gradients that come later are lost", "runtime/buckets.py",
+          "self._missing = [len(bucket.members) for bucket in self.buckets]",
+          "self._missing = [1 for bucket in self.buckets]", TRAINING),
+    Fault("gradients pile up over steps", "each step adds the last ones", "runtime/model.py",
+          "leaf.grad = None", "leaf.grad = leaf.grad", TRAINING),
+    # ZeRO
+    Fault("a ZeRO shard is offset by one", "the rows that a rank updates", "runtime/zero.py",
+          "whole.narrow(0, group.start(len(whole)), group.chunk(len(whole)))",
+          "whole.narrow(0, min(group.start(len(whole)) + 1, len(whole) - group.chunk(len(whole))), "
+          "group.chunk(len(whole)))", TRAINING),
+    Fault("ZeRO numbers shards in torch's order", "sharding over axes that are not in rank order", "runtime/zero.py",
+          "return self.group.slots or tuple(range(self.group.size))", "return tuple(range(self.group.size))", TRAINING),
+    Fault("ZeRO forgets axes it does not shard over", "sums over axes beside the sharding ones", "runtime/zero.py",
+          "after = tuple(axis for axis in reduce if axis not in shared) if not before else ()", "after = ()", TRAINING),
+    Fault("ZeRO does not sum before the cut", "gradients pending over some of the sharding axes", "runtime/zero.py",
+          "before = reduce if shared and not self.pending else ()", "before = ()", TRAINING),
+    Fault("ZeRO never publishes", "the other ranks' updated rows", "runtime/model.py",
+          "bucket.publish()", "bucket.advance", TRAINING),
+    Fault("ZeRO-3 slices where it is to scatter", "gradients of parameters gathered at use", "runtime/zero.py",
+          "return scattered(rows(gradient), 0, self.group, even)",
+          "return sliced(rows(gradient), 0, self.group, even).contiguous()", TRAINING),
+    Fault("ZeRO-3 sums what is not pending", "gradients identical over the sharding axes", "runtime/model.py",
+          "pending = tuple(axis for axis in tensor.reduce if axis in tensor.zero_axes)",
+          "pending = tuple(tensor.zero_axes)", TRAINING),
+    Fault("ZeRO-3 sums shards with each other", "gradients of pieces over the sharding axes", "runtime/model.py",
+          "reduce = tuple(axis for axis in reduce if axis not in tensor.zero_axes)", "reduce = tuple(reduce)",
+          TRAINING),
+    # norm and optimizers
+    Fault("the norm counts replicated axes", "clip, where a parameter is not cut over every axis", "runtime/model.py",
+          "self._mesh(t)[self._cut_axes(t)]", "self._mesh(t)[tuple(self._mesh(t))]", TRAINING),
+    Fault("the norm is of the local shard", "clip, where parameters are cut", "runtime/optimizers.py",
+          "squares = wire.begin_reduce(squares, group).wait()", "squares = squares.clone()", TRAINING),
+    Fault("clip raises small gradients", "gradients below the limit", "runtime/optimizers.py",
+          "torch.clamp(limit / (norm + 1e-6), max=1.0)", "(limit / (norm + 1e-6))", OPTIMIZERS),
+    Fault("momentum begins dampened", "the first step of sgd", "runtime/optimizers.py",
+          "self.momenta = [change.clone() for change in changes]",
+          "self.momenta = [change * (1.0 - self.dampening) for change in changes]", OPTIMIZERS),
+    Fault("momentum is reset at each step", "sgd after its first step", "runtime/optimizers.py",
+          "if not self.momenta:", "if True:", OPTIMIZERS),
+    Fault("adam corrects its bias as in step 1", "adam after its first step", "runtime/optimizers.py",
+          "self.steps += 1", "self.steps = 1", OPTIMIZERS),
+    Fault("weight decay without the learning rate", "adamw", "runtime/optimizers.py",
+          "1.0 - lr * self.weight_decay", "1.0 - self.weight_decay", OPTIMIZERS),
+    Fault("the schedule is a step ahead", "learning rates after the warm-up", "runtime/optimizers.py",
+          "(step - 1 - warmup)", "(step - warmup)", OPTIMIZERS),
+    # data
+    Fault("the order of examples depends on the rank", "what a batch is", "runtime/data.py",
+          "Philox(key=[seed & (2**64 - 1), epoch])", "Philox(key=[seed & (2**64 - 1), epoch + world.rank])", DATA),
+    Fault("every epoch has one order", "shuffling", "runtime/data.py",
+          "Philox(key=[seed & (2**64 - 1), epoch])", "Philox(key=[seed & (2**64 - 1), 0])", DATA),
+    Fault("each rank reads the first rows", "how a batch is cut", "runtime/data.py",
+          "mine = examples[block.slices()[0]]", "mine = examples[: block.shape[0]]", DATA),
+    Fault("padded rows count as real", "evaluation of a set that does not divide", "runtime/data.py",
+          "min(batch, length - start)", "batch", DATA),
+    # evaluation and figures
+    Fault("only the last batch is evaluated", "sums over the set", "runtime/train.py",
+          "sums[name] = sums[name] + value if name in sums else value.double()", "sums[name] = value.double()", TRAIN),
+    Fault("a metric is counted by every rank", "figures identical over an axis that others are pending over",
+          "runtime/totals.py", "if self.kept[name] else", "if True else", TRAIN),
+    Fault("tallies count padding", "evaluation of a set that does not divide", "runtime/functions/statistics.py",
+          "real = min(max(rows - start, 0), items.shape[dim])", "real = items.shape[dim]",
+          ("ops/test_random_and_states.py",)),
+    Fault("tallies count on every rank of a class dim", "evaluation of nll_loss over split classes",
+          "runtime/functions/statistics.py", "number if once else torch.zeros_like(number)", "number",
+          ("ops/test_random_and_states.py",)),
+    # random numbers and initial values
+    Fault("a key without the number of the call", "a layer called twice", "runtime/random.py",
+          r"\0{call}\0{step}", r"\0{step}", ("interpret/test_draws.py",)),
+    Fault("a key without the step", "masks of later steps", "runtime/random.py",
+          "State.step if step is None else step", "0 if step is None else step", RANDOM),
+    Fault("a mask of the step before", "masks under accumulation of steps", "runtime/train.py",
+          "random.at_step(self.step)", "random.at_step(self.step - 1)", TRAIN),
+    Fault("numbers by local index", "draws of a value that is cut", "runtime/random.py",
+          "torch.arange(offset, offset + size, device=device)", "torch.arange(size, device=device)", RANDOM),
+    Fault("initial values by local index", "parameters that are cut", "runtime/parameters.py",
+          "random.normal(key, block.shape, whole, block.offsets, device)",
+          "random.normal(key, block.shape, block.shape, (0,) * len(whole), device)",
+          ("runtime/test_initial.py", "end_to_end/test_curves.py::test_quickstart")),
+    Fault("kaiming's bound by half the fan", "initial values of layers", "runtime/parameters.py",
+          "math.sqrt(6.0 / ((1.0 + slope * slope) * args[0]))", "math.sqrt(3.0 / ((1.0 + slope * slope) * args[0]))",
+          ("runtime/test_initial.py",)),
+    Fault("saved blocks in the wrong place", "weights of a file", "runtime/weights.py",
+          "local = gathered(local, dim, group,", "local = gathered(local, dim - 1, group,",
+          ("runtime/test_initial.py",)),
+)  # fmt: skip

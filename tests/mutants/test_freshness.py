@@ -1,0 +1,43 @@
+"""The list of faults keeps up with the code: each can still be made, and the tests that should catch it are there."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.fault import ROOT, Fault, Stale
+from tests.mutants.faults import FAULTS
+from tests.mutants.trial import NO_PROGRAM
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
+def test_the_fault_can_be_made(fault: Fault) -> None:
+    fault.check(ROOT)
+    assert fault.old != fault.new
+    assert ast.dump(ast.parse(fault.mutated(ROOT))) != ast.dump(
+        ast.parse((ROOT / "shardlang" / fault.file).read_text("utf-8"))
+    )
+
+
+def test_names_are_unique_and_there_are_enough() -> None:
+    assert [name for name, count in Counter(f.name for f in FAULTS).items() if count > 1] == []
+    assert len(FAULTS) >= 60
+
+
+def test_a_text_that_is_not_there_once_is_told(tmp_path: Path) -> None:
+    (tmp_path / "shardlang").mkdir()
+    (tmp_path / "shardlang" / "a.py").write_text("x = 1\ny = 1\n")
+    for old, count in (("z", 0), ("1", 2)):
+        with pytest.raises(Stale, match=f"is {count} times"):
+            Fault("f", "", "a.py", old, "2", ()).mutated(tmp_path)
+    assert Fault("f", "", "a.py", "x = 1", "x = 2", ()).mutated(tmp_path) == "x = 2\ny = 1\n"
+    with pytest.raises(Stale, match=r"there is no tests/nowhere\.py"):
+        Fault("f", "", "a.py", "x = 1", "x = 2", ("nowhere.py",)).check(tmp_path)
+
+
+def test_what_is_no_program_is_no_catch() -> None:
+    assert NO_PROGRAM.search("E   NameError: name 'x' is not defined")
+    assert not NO_PROGRAM.search("E   AssertionError: the gradient differs")
