@@ -1,0 +1,148 @@
+"""Runs inputs in a worker process with hard limits, and starts another after each breach.
+
+Each input has 2 s of processor time (an alarm), 500 MB of address space (RLIMIT_AS) and 30 s of the clock (the parent
+kills). Time of the processor, not of the clock, is the measure: other work on the machine must not fail an input.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.case import Case
+from tests.fuzz.trial import Fault, Stop, tried
+
+SECONDS = 2.0
+MEGABYTES = 500
+PATIENCE = 30.0
+SHIFT = 3_000  # inputs until a worker is replaced
+
+
+@dataclass
+class Outcome:
+    """What came of one input; seconds of the processor, peak resident megabytes."""
+
+    index: int
+    faults: list[Fault] = field(default_factory=list)
+    seconds: float = 0.0
+    megabytes: float = 0.0
+
+
+def outcomes(make: Callable[[int], Case], indexes: Sequence[int]) -> Iterator[Outcome]:
+    """The outcome of each input, in order."""
+    at = 0
+    while at < len(indexes):
+        for outcome in _shift(make, indexes[at : at + SHIFT]):
+            at += 1
+            yield outcome
+
+
+def _shift(make: Callable[[int], Case], indexes: Sequence[int]) -> Iterator[Outcome]:
+    """What one worker does until it is through, or dies."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _work(make, indexes, writing)
+    os.close(writing)
+    done = 0
+    for line in _lines(reading):
+        found = json.loads(line)
+        yield Outcome(found["index"], [Fault(*f) for f in found["faults"]], found["seconds"], found["megabytes"])
+        done += 1
+    os.close(reading)
+    _end(child)
+    _, status = os.waitpid(child, 0)
+    if done < len(indexes) and (status != 0 or done == 0):
+        killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        sort = "time" if killed == signal.SIGKILL else "death"
+        yield Outcome(indexes[done], [Fault(sort, f"signal {killed}", f"the worker ended: status {status}")], PATIENCE)
+
+
+def _lines(reading: int) -> Iterator[str]:
+    """Lines from a worker, until it ends or keeps silent for too long."""
+    rest = b""
+    while select.select([reading], [], [], PATIENCE)[0]:
+        block = os.read(reading, 1 << 16)
+        if not block:
+            return
+        *lines, rest = (rest + block).split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+def _end(child: int) -> None:
+    """A worker that is still at work after its last line is stuck."""
+    for _ in range(20):
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+
+
+def _work(make: Callable[[int], Case], indexes: Sequence[int], writing: int) -> None:
+    """The worker: an outcome a line, and the end of the process. It ends early after a breach."""
+    status = 1
+    try:
+        limit = MEGABYTES * 1_000_000
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        gc.freeze()
+        status = 0
+        for index in indexes:
+            found = measured(make(index), index)
+            os.write(writing, f"{json.dumps(_plain(found))}\n".encode())
+            if any(f.sort in ("time", "memory") for f in found.faults):
+                break
+    finally:
+        os._exit(status)
+
+
+def _plain(found: Outcome) -> dict[str, Any]:
+    faults = [[f.sort, f.where, f.text] for f in found.faults]
+    return {"index": found.index, "faults": faults, "seconds": found.seconds, "megabytes": found.megabytes}
+
+
+def _stop(signum: int, frame: Any) -> None:
+    place = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}" if frame else ""
+    raise Stop(place)
+
+
+def measured(case: Case, index: int = 0) -> Outcome:
+    """One input under the alarm."""
+    _forget_peak()
+    start = time.process_time()
+    faults: list[Fault] = []
+    signal.signal(signal.SIGPROF, _stop)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        faults = tried(case)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    except Stop as stop:
+        faults = [Fault("time", str(stop), f"more than {SECONDS} s in {stop}")]
+    except MemoryError:
+        faults = [Fault("memory", "anywhere", f"more than {MEGABYTES} MB")]
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return Outcome(index, faults, time.process_time() - start, peak())
+
+
+def _forget_peak() -> None:
+    """The highest mark of memory starts anew. https://docs.kernel.org/filesystems/proc.html, clear_refs"""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def peak() -> float:
+    """The most resident memory since the mark, in MB."""
+    with open("/proc/self/status") as file:
+        line = next(line for line in file if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
