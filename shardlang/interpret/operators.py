@@ -1,7 +1,7 @@
 """What each operator means on whole tensors, from its definition: a table name -> function(call, operands).
 
 Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums, norms and losses are
-in operators_statistics.py, lookups and random ones in operators_lookups.py.
+in operators_statistics.py, lookups and random ones in operators_lookups.py, attention in operators_attention.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from shardlang.interpret.call import Call
+from shardlang.interpret.operators_attention import ATTENTION
 from shardlang.interpret.operators_lookups import LOOKUPS
 from shardlang.interpret.operators_statistics import STATISTICS
 from shardlang.ops.rule import DimFactors
@@ -145,7 +146,9 @@ IMAGES: dict[str, Function] = {
     "avg_pool2d": _pool(functional.avg_pool2d),
 }
 
-OPERATORS: dict[str, Function] = {**ELEMENTWISE, **PRODUCTS, **SHAPES, **IMAGES, **STATISTICS, **LOOKUPS}
+OPERATORS: dict[str, Function] = {
+    **ELEMENTWISE, **PRODUCTS, **SHAPES, **IMAGES, **STATISTICS, **LOOKUPS, **ATTENTION,
+}  # fmt: skip
 
 
 def factors_of(dims: tuple[DimFactors, ...]) -> tuple[int, ...]:

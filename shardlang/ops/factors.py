@@ -44,6 +44,11 @@ class Factors:
         self._factors.append(Factor(term_text(term), term_size(term) or 1, split))
         return (len(self._factors) - 1,)
 
+    def group(self, term: Term, size: int) -> DimFactors:
+        """A free factor of `size`, a minor part of `term`, whose dim is not taken apart by name."""
+        self._factors.append(Factor(term_text(term), size))
+        return (len(self._factors) - 1,)
+
     def rule(
         self,
         operands: Sequence[tuple[DimFactors, ...]],

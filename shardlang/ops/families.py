@@ -2,6 +2,7 @@
 
 from shardlang.ops import (
     arithmetic,
+    attention,
     convolution,
     elementwise,
     lookups,
@@ -14,6 +15,6 @@ from shardlang.ops import (
 )
 
 __all__ = [
-    "arithmetic", "convolution", "elementwise", "lookups", "losses",
+    "arithmetic", "attention", "convolution", "elementwise", "lookups", "losses",
     "normalisations", "products", "random", "reductions", "shapes",
 ]  # fmt: skip

@@ -62,6 +62,43 @@ def norm(x: Tensor, dims: tuple[int, ...], eps: float = 1e-5) -> Tensor:
     return centred / (centred.square().mean(dims, keepdim=True) + eps).sqrt()
 
 
+def attended(causal: bool = False, scale: float | None = None) -> Callable[..., Tensor]:
+    """Attention from its formula, query by query; heads of q share those of k in groups."""
+
+    def formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
+        if q.dim() > 2:
+            k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+        shown = torch.ones(k.shape[-2]).bool() if keep is None else keep if q.dim() == 2 else keep[..., None, :]
+        rows = []
+        for place in range(q.shape[-2]):
+            seen = shown & (torch.arange(k.shape[-2]) <= place) if causal else shown
+            scores = (k * q[..., place : place + 1, :]).sum(-1) * (scale or q.shape[-1] ** -0.5)
+            weights = scores.exp() * seen
+            total = weights.sum(-1, keepdim=True)
+            rows.append(((weights / total.where(total > 0, 1.0))[..., None] * v).sum(-2))
+        return torch.stack(rows, -2)
+
+    return formula
+
+
+def turned(along: int, over: int, base: float = 10000.0) -> Callable[[Tensor], Tensor]:
+    """Rotary positions by the matrix of all turns."""
+
+    def formula(x: Tensor) -> Tensor:
+        size, width = x.shape[along], x.shape[over]
+        turns = torch.zeros(size, width, width, dtype=torch.float64)
+        for place in range(size):
+            for i in range(width // 2):
+                angle = torch.tensor(place * base ** (-2 * i / width), dtype=torch.float64)
+                j = i + width // 2
+                turns[place, i, i] = turns[place, j, j] = angle.cos()
+                turns[place, i, j], turns[place, j, i] = -angle.sin(), angle.sin()
+        lined = x.movedim((along, over), (-2, -1))
+        return torch.einsum("...se,sfe->...sf", lined, turns).movedim((-2, -1), (along, over))
+
+    return formula
+
+
 XY = ("b=4 h=6", "b h")
 EXAMPLES = [
     *[
@@ -248,6 +285,30 @@ EXAMPLES = [
     ex("cast", "b=4 c=6", dtype="f32", oracle=lambda x: x.float()),
     ex("cast", "f32 b=4 c=6", dtype="f64", oracle=lambda x: x.double()),
     ex("detach", "b=4 c=6", oracle=lambda x: x),
+    ex("attention", "b=4 h=4 s=6 e=4", "b h t=3 e", "b h t e", oracle=attended()),
+    ex("attention", "b=2 h=4 s=8 e=2", "b h s e", "b h s e", causal=True, oracle=attended(causal=True)),
+    ex("attention", "b=2 h=4 s=5 e=2", "b h s e", "b h s f=3", causal=True, scale=0.3, oracle=attended(True, 0.3)),
+    ex("attention", "b=2 h=8 s=8 e=2", "b k=2 s e", "b k s e", causal=True, oracle=attended(causal=True)),
+    ex("attention", "b=2 k=4*g=2 s=6 e=2", "b k t=6 e", "b k t e", causal=True, oracle=attended(causal=True)),
+    ex("attention", "b=2 h=4 s=6 e=2", "b 1 t=3 e", "b 1 t e", oracle=attended()),
+    ex("attention", "c=2 b=2 h=4 s=6 e=2", "c b h s e", "c b h s e", causal=True, oracle=attended(causal=True)),
+    ex("attention", "h=4 s=6 e=2", "h s e", "h s e", causal=True, oracle=attended(causal=True)),
+    ex("attention", "s=6 e=2", "s e", "s e", causal=True, oracle=attended(causal=True)),
+    ex("attention", "b=4 h=4 s=6 e=4", "b k=2 t=3 e", "b k t e", "bool b t", oracle=attended(), make={3: truth}),
+    ex(
+        "attention",
+        "b=4 h=4 s=6 e=4",
+        "b h s e",
+        "b h s e",
+        "bool b s",
+        causal=True,
+        oracle=attended(True),
+        make={3: truth},
+    ),
+    ex("attention", "s=6 e=4", "t=3 e", "t e", "bool t", oracle=attended(), make={3: truth}),
+    ex("rotary", "b=2 h=4 s=6 e=8", over="e", along="s", oracle=turned(2, 3)),
+    ex("rotary", "s=6 b=2 e=4", over="e", along="s", base=500.0, oracle=turned(0, 2, 500.0)),
+    ex("rotary", "b=2 e=4 s=6", over="e", along="s", oracle=turned(2, 1)),
     ex("dropout", "b=4 c=6", p=0.5, oracle=None),
     ex("dropout2d", "b=4 c=6 h=2 w=3", p=0.5, oracle=None),
 ]

@@ -171,6 +171,60 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "`flatten` keeps leading dims, and `b` does not lead in f64[s, b, h]",
         "`rearrange(x -> [b, s * h])`",
     ),
+    (
+        ("attention", "b=2 h=6 s=4 e=8", "b k=4 s e", "b k s e"),
+        "SH295",
+        "`attention` groups the heads of `q` by those of `k`: `h` (6) is no multiple of `k` (4)",
+        "divide 6",
+    ),
+    (
+        ("attention", "b=2 h=6 s=4 e=8", "b s e", "b s e"),
+        "SH287",
+        "`attention` needs [..., heads, seq, width] three times, and `k` is f64[b, s, e]",
+        "`rearrange(q -> ",
+    ),
+    (
+        ("attention", "b=2 h=6 s=4 e=8", "b h s d=8", "b h s d"),
+        "SH288",
+        "`attention` needs `k` to be [b, h, s, e], and it is f64[b, h, s, d]",
+        "[b, h, s, e]",
+    ),
+    (
+        ("attention", "b=2 h=6 s=4 e=8", "b h t=5 e", "b h s e"),
+        "SH288",
+        "`attention` needs `v` to be [b, h, t, e], and it is f64[b, h, s, e]",
+        "[b, h, t, e]",
+    ),
+    (
+        ("attention", "b=2 h=6 s=4 e=8", "b h t=5 e", "b h t e", {"causal": True}),
+        "SH293",
+        "causal attention compares places of one sequence: `s` (4) meets `t` (5)",
+        "`causal = false`",
+    ),
+    (
+        ("attention", "b=2 h=6 s=4 e=8", "b h t=5 e", "b h t e", "bool b s"),
+        "SH288",
+        "`attention` needs `keep` to be [b, t], and it is bool[b, s]",
+        "[b, t]",
+    ),
+    (
+        ("rotary", "b=2 s=4 e=7", {"over": "e", "along": "s"}),
+        "SH293",
+        "`rotary` turns pairs, and `e` (7) is odd",
+        "even",
+    ),
+    (
+        ("rotary", "b=2 s=4 e=8", {"over": "e", "along": "e"}),
+        "SH293",
+        "`rotary` is over and along `e`",
+        "along another",
+    ),
+    (
+        ("rotary", "b=2 s=4 e=8", {"over": "e", "along": "s", "base": 0.0}),
+        "SH293",
+        "`base` is 0, and angles are its powers",
+        "10000",
+    ),
 ]
 
 

@@ -42,6 +42,15 @@ WHOLE = [
     (call("conv2d", "b=4 i=2 #6 #6", "o=3 i #3 #3", "o", padding=1), "F.conv2d(x0, x1, x2, padding=1)"),
     (call("max_pool2d", "b=4 c=2 #6 #6", kernel_size=2), "F.max_pool2d(x0, 2)"),
     (call("embedding", "i64 b=4", "v=8 d=6"), "F.embedding(x0, x1)"),
+    (
+        call("attention", "b=2 h=4 s=6 e=8", "b h s e", "b h s e", causal=True),
+        "F.scaled_dot_product_attention(x0, x1, x2, is_causal=True)",
+    ),
+    (
+        call("attention", "b=2 h=4 s=6 e=8", "b k=2 t=3 e", "b k t e", scale=0.5),
+        "F.scaled_dot_product_attention(x0, x1, x2, scale=0.5, enable_gqa=True)",
+    ),
+    (call("rotary", "b=2 h=4 s=6 e=8", over="e", along="s"), "rt.rotary(x0, 3, 2, 10000.0)"),
     (call("dropout", "b=4 c=6", p=0.1), 'rt.dropout(x0, 0.1, rt.random.key("net.x"))'),
     (call("one_hot", "i64 b=4", classes="c=6"), "F.one_hot(x0, 6)"),
     (call("arange", dim="c=6"), "rt.arange(6)"),
@@ -75,6 +84,23 @@ def test_class_split_reduces_inside() -> None:
     assert text(case(made, c=("b",), b=("a",)), rank=1) == (
         'rt.cross_entropy(x0, x1, 1, mesh.b, start=3, classes=6, label_smoothing=0.1, reduction="sum") / 8'
     )
+
+
+def test_causal_attention_knows_where_its_queries_begin() -> None:
+    made = call("attention", "b=2 h=4 s=8 e=2", "b k=2 s e", "b k s e", causal=True)
+    assert text(case(made, s=("a",)), rank=2) == "rt.attention(x0, x1, x2, causal=True, start=4)"
+    plain = call("attention", "b=2 h=4 s=8 e=2", "b k=2 s e", "b k s e")
+    assert text(case(plain, s=("a",)), rank=2) == "F.scaled_dot_product_attention(x0, x1, x2, enable_gqa=True)"
+    heads = case(made, k=("a",))
+    assert text(heads) == "F.scaled_dot_product_attention(x0, x1, x2, is_causal=True, enable_gqa=True)"
+    both = Case(made, heads.inputs, heads.sizes, {**heads.axes, _factor(made, "h"): ("b",)})
+    # One head of queries is left to each head of keys.
+    assert text(both) == "F.scaled_dot_product_attention(x0, x1, x2, is_causal=True)"
+
+
+def _factor(made: Call, name: str) -> int:
+    assert made.inference is not None
+    return [f.name for f in made.inference.rule.factors].index(name)
 
 
 def test_two_axes_are_one_group() -> None:
