@@ -22,7 +22,8 @@ PARTS = ("shardlang", "tests", "specs", "stdlib", "grammars", "examples", "pypro
 WHOLE_SUITE = ("tests", "specs")
 # A fault that makes the code no program at all says nothing about the suite.
 NO_PROGRAM = re.compile(r"\b(?:Syntax|Indentation|Import|ModuleNotFound|Name|UnboundLocal)Error\b")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_REASON = re.compile(r"^E +(\S.*)$", re.MULTILINE)
 SECONDS = 900
 
 
@@ -105,7 +106,8 @@ def _judged(fault: Fault, done: subprocess.CompletedProcess[str], seconds: float
     """A failed test is a catch, unless what failed is that there is no program."""
     failed = _FAILED.search(done.stdout)
     no_program = NO_PROGRAM.search(done.stdout)
-    by, reason = (failed[1], failed[2] or "") if failed else ("", "\n".join(done.stdout.splitlines()[-3:]))
+    told = _REASON.search(done.stdout)
+    by, reason = failed[1] if failed else "", told[1] if told else "\n".join(done.stdout.splitlines()[-3:])
     caught = done.returncode == 1 and failed is not None and no_program is None
     if no_program is not None:
         reason = no_program[0]
