@@ -1,1 +1,1 @@
-"""Fuzzing: hostile texts, programs, files and command lines must end in diagnostics, within bounds of time and memory."""
+"""Fuzzing: hostile texts, files and command lines end in diagnostics, within bounds of time and memory."""

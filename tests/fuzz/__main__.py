@@ -18,7 +18,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from tests.fuzz.case import Case
 from tests.fuzz.kinds import KINDS, counts, made
-from tests.fuzz.mutate import ROOT, programs
+from tests.fuzz.mutate import ROOT, sound
 from tests.fuzz.pool import Outcome, measured, outcomes
 from tests.fuzz.shrink import shrunk
 from tests.fuzz.trial import Fault, told
@@ -85,7 +85,7 @@ def described(case: Case) -> str:
 
 def warmed() -> None:
     """The compiler is imported, and has run once, before the clock runs."""
-    for text in programs()[:3]:
+    for text in sound()[:3]:
         sink = Sink()
         program = driver.check_source(Source("main.shard", text), sink)
         plan = driver.check_strategies(program, None, 8, sink) if program is not None else None

@@ -10,16 +10,27 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.words import ABSURD, NAMES, STRANGE
 
 PATHS = (
-    "main.shard", "main.shard", "main.shard", "main.shard", "main", "", ".", "..", "/", "-", "--", "/dev/null", "/dev/zero", "/dev/stdin",
-    "/proc/self/mem", "self.shard", "folder", "pipe", "zero.shard", "dangling.shard", "x" * 5_000, "a/" * 3_000, "main.shard/x",
-    "\udcff.shard", "\u202e.shard", "~", "$HOME", "*.shard", "main.shard\n", "b.shard", "latin.shard", "-x", "=", "é.shard",
+    "main.shard", "main.shard", "main.shard", "main", "", ".", "..", "/", "-", "--", "/dev/null",
+    "/dev/zero", "/dev/stdin",
+    "/proc/self/mem", "self.shard", "folder", "pipe", "zero.shard", "dangling.shard", "x" * 5_000, "a/" * 3_000,
+    "main.shard/x",
+    "\udcff.shard", "\u202e.shard", "~", "$HOME", "*.shard", "main.shard\n", "b.shard", "latin.shard", "-x", "=",
+    "é.shard",
 )  # fmt: skip
 SETTINGS = (
-    "batch", "d", "model.d", "train.epochs", "train.steps", "train.seed", "train.clip", "train.precision", "s.mp", "s.dp", "ddp.dp", "nope",
-    "model.", ".", "a.b.c.d", "batch[0]", "", "dim.batch", "train", "model", "s", "x" * 3_000, "é", "model.layers", "seed", "epochs",
+    "batch", "d", "model.d", "train.epochs", "train.steps", "train.seed", "train.clip", "train.precision", "s.mp",
+    "s.dp", "ddp.dp", "nope",
+    "model.", ".", "a.b.c.d", "batch[0]", "", "dim.batch", "train", "model", "s", "x" * 3_000, "é", "model.layers",
+    "seed", "epochs",
 )  # fmt: skip
-VALUES = (*ABSURD, "auto", "true", "f32", "bf16", "(", ")", "((((", "x", "batch", "a b", "=", "1=2", "#", "\n", "2\n3", "\\", '"', "|>", "[d]", "1..2", *STRANGE[:12], "(" * 500, "1+" * 500 + "1", "-" * 400 + "1")  # fmt: skip
-OPTIONS = ("--ranks", "--strategy", "--set", "--output", "--rank", "--json", "-o", "--device", "--metrics", "--save-weights", "--log-dir", "--check", "--diff", "--steps", "--help", "--resume", "--version", "--nope")  # fmt: skip
+VALUES = (
+    *ABSURD, "auto", "true", "f32", "bf16", "(", ")", "((((", "x", "batch", "a b", "=", "1=2", "#", "\n", "2\n3", "\\", '"',
+    "|>", "[d]", "1..2", *STRANGE[:12], "(" * 500, "1+" * 500 + "1", "-" * 400 + "1",
+)  # fmt: skip
+OPTIONS = (
+    "--ranks", "--strategy", "--set", "--output", "--rank", "--json", "-o", "--device", "--metrics", "--save-weights",
+    "--log-dir", "--check", "--diff", "--steps", "--help", "--resume", "--version", "--nope",
+)  # fmt: skip
 FILES = {
     "self.shard": Link("self.shard"), "folder": Link("folder/"), "pipe": Link(""), "zero.shard": Link("/dev/zero"),
     "dangling.shard": Link("nowhere.shard"), "latin.shard": b"dim a = 1 # \xe9\n", "b.shard": b"dim b = 2\n",
@@ -103,8 +114,10 @@ def overrides(rng: random.Random) -> dict[str, str]:
 
 STEMS = ("a", "b", "c", "main")
 SPECIAL = (
-    Link("self.shard"), Link("/dev/zero"), Link("/dev/null"), Link("/dev/full"), Link("folder/"), Link(""), Link("nowhere.shard"), Link("."),
-    Link("main.shard"), Link("a.shard"), Link("/proc/self/environ"), Link("/etc"), b"\xff\xfe", b"", b"\x00" * 100, b"(" * 10_000, b"dim n = " * 500,
+    Link("self.shard"), Link("/dev/zero"), Link("/dev/null"), Link("/dev/full"), Link("folder/"), Link(""),
+    Link("nowhere.shard"), Link("."),
+    Link("main.shard"), Link("a.shard"), Link("/proc/self/environ"), Link("/etc"), b"\xff\xfe", b"", b"\x00" * 100,
+    b"(" * 10_000, b"dim n = " * 500,
     b"#" + b"x" * 4_500_000,
 )  # fmt: skip
 
@@ -128,8 +141,10 @@ def imports(rng: random.Random, text: str) -> Case:
 
 def _use(rng: random.Random) -> str:
     place = rng.choice((
-        *(f'"./{stem}.shard"' for stem in STEMS), *(f'"{stem}.shard"' for stem in STEMS), '"folder/../a.shard"', '"./././b.shard"', "std.nn",
-        "std.transformer", "std", "std.nn.Linear", "nn", '"/dev/zero"', '"/dev/stdin"', '""', '"."', '"std.nn"', '"a"', '"\\n"', "std.clusters",
+        *(f'"./{stem}.shard"' for stem in STEMS), *(f'"{stem}.shard"' for stem in STEMS), '"folder/../a.shard"',
+        '"./././b.shard"', "std.nn",
+        "std.transformer", "std", "std.nn.Linear", "nn", '"/dev/zero"', '"/dev/stdin"', '""', '"."', '"std.nn"',
+        '"a"', '"\\n"', "std.clusters",
         f'"{"x" * 300}"', f'"{"../" * 50}etc/passwd"', '"a.shard/b.shard"', '"~/a.shard"', '"\u202e.shard"',
     ))  # fmt: skip
     names = ", ".join(
@@ -142,7 +157,8 @@ def _library(rng: random.Random, stem: str) -> str:
     uses = "".join(_use(rng) for _ in range(rng.choice((0, 1, 1, 2, 3))))
     name = stem.upper()[0]
     inner = rng.choice(("", f"  layer b = {rng.choice('ABCM')}()\n", "  param w: [n] = ones()\n"))
+    result, called = rng.choice(("x", "b(x)", "x * w", "f(x)")), rng.choice(("x", "f(x)", "relu(x)"))
     return (
-        f"{uses}dim n = {rng.choice(('4', 'n', 'm', '2 ** 70'))}\nmodel {name} {{\n{inner}  forward(x: [k, n]) -> [k, n] {{\n"
-        f"    return {rng.choice(('x', 'b(x)', 'x * w', 'f(x)'))}\n  }}\n}}\nfn f(x: [k]) {{\n  return {rng.choice(('x', 'f(x)', 'relu(x)'))}\n}}\n"
+        f"{uses}dim n = {rng.choice(('4', 'n', 'm', '2 ** 70'))}\nmodel {name} {{\n{inner}"
+        f"  forward(x: [k, n]) -> [k, n] {{\n    return {result}\n  }}\n}}\nfn f(x: [k]) {{\n  return {called}\n}}\n"
     )

@@ -26,7 +26,8 @@ def strategy(rules: str) -> str:
 
 def _doubling(n: int) -> str:
     models = "".join(
-        f"model A{i} {{\n  layer a = A{i - 1}()\n  layer b = A{i - 1}()\n  forward(x: [batch, d]) {{\n    return x |> a |> b\n  }}\n}}\n"
+        f"model A{i} {{\n  layer a = A{i - 1}()\n  layer b = A{i - 1}()\n"
+        "  forward(x: [batch, d]) {\n    return x |> a |> b\n  }\n}\n"
         for i in range(1, n)
     )
     first = "model A0 {\n  param w: [d] = ones()\n  forward(x: [batch, d]) {\n    return x * w\n  }\n}\n"
@@ -78,7 +79,8 @@ def _einsum(n: int) -> str:
     names = [f"k{i}" for i in range(n)]
     more = f"dim {', '.join(f'{k} = 1' for k in names)}\n"
     half = ", ".join(names[::2])
-    body = f"    s = einsum(v, u -> [{half}])\n    r = rearrange(v -> [{', '.join(reversed(names))}])\n    y = x * sum(s) * sum(r)\n"
+    turned = ", ".join(reversed(names))
+    body = f"    s = einsum(v, u -> [{half}])\n    r = rearrange(v -> [{turned}])\n    y = x * sum(s) * sum(r)\n"
     members = f"  param v: [{', '.join(names)}] = ones()\n  param u: [{half}] = ones()\n"
     return model(body, members, more)
 
@@ -160,7 +162,8 @@ NESTED: tuple[Maker, ...] = (
 )  # fmt: skip
 
 GROWING: tuple[Maker, ...] = (
-    _doubling, _doubling_functions, _doubling_dims, _arrays, _nested_arrays, _many_dims, _einsum, _product_dims, _axes,
+    _doubling, _doubling_functions, _doubling_dims, _arrays, _nested_arrays, _many_dims, _einsum, _product_dims,
+    _axes,
     _wide_mesh, _statements, _tied,
     lambda n: _axes(n, f"split batch over ({', '.join(f'a{i}' for i in range(n))})"),
     lambda n: _axes(n, "at h: shard ((2, 2), (2,))"),
@@ -173,7 +176,7 @@ GROWING: tuple[Maker, ...] = (
     lambda n: strategy(f"  at h: shard (({n}, 1), (1,))\n  at y: shard ((3, 1),)\n"),
     lambda n: strategy(f"  mesh a = 2\n  at h: [batch@({', '.join('a' * n)}), d]\n"),
     lambda n: strategy(f"  mesh a = 2\n  at h: [{', '.join(['d'] * n)}]\n"),
-    lambda n: strategy("  mesh a = 2, b = 2\n  split batch over a\n" + "".join(f"  zero {i % 4} over b\n" for i in range(n))),
+    lambda n: strategy("  mesh a = 2, b = 2\n  split batch over a\n" + "  zero 1 over b\n  zero 2 over b\n" * n),
     lambda n: "dim " + ", ".join(f"a{i} = {i + 1}" for i in range(n)) + "\n",
     lambda n: "".join(f"dim a{i + 1} = a{i} * 2\n" for i in range(n)),
     lambda n: "".join(f"dim a{i} = a{i + 1}\n" for i in range(n)),
@@ -184,7 +187,7 @@ GROWING: tuple[Maker, ...] = (
     lambda n: "use std.nn: " + ", ".join(f"A{i}" for i in range(n)) + "\n",
     lambda n: "train {\n" + "".join(f"  v{i} = {i}\n" for i in range(n)) + "}\n",
     lambda n: "train {\n" + "".join(f"  optimizer at a{i} = sgd(lr = 0.1)\n" for i in range(n)) + "}\n",
-    lambda n: model("    y = x * w\n") .replace("steps = 1", "steps = 1\n" + "".join(f"  optimizer at w{'*' * (i % 2)} = sgd(lr = {i})\n" for i in range(n))),
+    lambda n: model("    y = x * w\n").replace("steps = 1", "steps = 1\n" + "  optimizer at w* = sgd(lr = 1)\n" * n),
     lambda n: model("    y = x * w\n", "".join(f"  param w{i or ''}: [d] = ones()\n" for i in range(n))),
     lambda n: "model M(" + ", ".join(f"a{i}: int = {i}" for i in range(n)) + ") {\n}\n",
     lambda n: model(f"    y = concat({', '.join(['x'] * n)}, over = d)\n"),

@@ -121,7 +121,8 @@ class Grower:
     def cut(self) -> None:
         x, dims = self.pick()
         if "*" not in dims[-1]:
-            self.body.append(f"{self.name('s')} = slice({x}, {dims[-1]} = 0..{self.rng.choice((1, 2))})")
+            cut = f"slice({x}, {dims[-1]} = 0..{self.rng.choice((1, 2))})"
+            self.value(f"{x} * sum({cut})", dims)
 
     def dropped(self) -> None:
         x, dims = self.pick()
@@ -133,7 +134,8 @@ class Grower:
 
     def grow(self) -> None:
         pieces = (
-            self.linear, self.linear, self.linear, self.blocks, self.unary, self.unary, self.scaled, self.pair, self.affine,
+            self.linear, self.linear, self.linear, self.blocks, self.unary, self.unary, self.scaled, self.pair,
+            self.affine,
             self.shares, self.reduced, self.moved, self.apart, self.cut, self.dropped, self.chosen,
         )  # fmt: skip
         self.rng.choice(pieces)()
@@ -148,8 +150,9 @@ def program(rng: random.Random) -> str:
         g.grow()
     g.affine()
     last, result = list(g.live.items())[-1]
-    lines = "".join(f"    {line}\n" for line in g.body if not line.startswith("s") or rng.random() < 0.3)
-    members = "".join(f"  {line}\n" for line in g.members)
+    used = _used(g, last)
+    lines = "".join(f"    {line}\n" for line in g.body if line.split()[0] in used)
+    members = "".join(f"  {line}\n" for line in g.members if re.findall(r"\w+", line)[1] in used)
     sizes = ", ".join(f"{d} = {n}" for d, n in g.sizes.items())
     loss = "mse_loss(y, label)" if rng.random() < 0.5 else "mean(square(y))"
     label = f", label: [{', '.join(result)}]" if "label" in loss else ""
@@ -157,11 +160,22 @@ def program(rng: random.Random) -> str:
         f"model Net {{\n{members}\n  forward(x: [{', '.join(dims)}]) -> [{', '.join(result)}] {{\n{lines}"
         f"    return {last}\n  }}\n}}\n"
     )
+    data = f"random(x: [{', '.join(dims)}]{label}, batches = 2, seed = 1)"
     train = (
-        f"train {{\n  model = Net()\n  data = random(x: [{', '.join(dims)}]{label}, batches = 2, seed = 1)\n  y = model(x)\n"
+        f"train {{\n  model = Net()\n  data = {data}\n  y = model(x)\n"
         f"  loss = {loss}\n  metric size = mean(abs(y))\n  optimizer = sgd(lr = 0.1)\n  steps = 2\n}}\n"
     )
     return f"use std.nn: LayerNorm, Linear, RMSNorm\n\ndim {sizes}\n\n{model}\n{_strategy(rng, g)}\n{train}"
+
+
+def _used(g: Grower, last: str) -> set[str]:
+    """The names that the result depends on: anything else would be an error, as never used."""
+    used = {last}
+    for line in reversed(g.body):
+        name, _, text = line.partition(" = ")
+        if name in used:
+            used.update(NAME.findall(text))
+    return used
 
 
 def _strategy(rng: random.Random, g: Grower) -> str:

@@ -30,12 +30,13 @@ def _sentences(rng: random.Random, further: str) -> Case:
 
 
 def _mutated(rng: random.Random, further: str) -> Case:
-    text = mutate.mutated(rng, rng.choice(mutate.programs(further)))
+    known = mutate.programs(further) if rng.random() < 0.5 else mutate.sound(further)
+    text = mutate.mutated(rng, rng.choice(known))
     return Case("mutated", text.encode("utf-8", "replace"))
 
 
 def _absurd(rng: random.Random, further: str) -> Case:
-    text = grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.programs(further))
+    text = grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.sound(further))
     return Case("absurd", mutate.absurd(rng, text).encode())
 
 
@@ -52,7 +53,7 @@ def _faulty(rng: random.Random, further: str) -> Case:
 
 
 def _strategies(rng: random.Random, further: str) -> Case:
-    text = grow.program(rng) if rng.random() < 0.5 else rng.choice(mutate.programs(further))
+    text = grow.program(rng) if rng.random() < 0.5 else rng.choice(mutate.sound(further))
     made, asked = strategies.restrategised(rng, text)
     return Case("strategies", made.encode(), asked)
 
@@ -66,7 +67,7 @@ def _vast(rng: random.Random, further: str) -> Case:
 
 
 def _commands(rng: random.Random, further: str) -> Case:
-    return commands.command(rng, grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.programs(further)))
+    return commands.command(rng, grow.program(rng) if rng.random() < 0.3 else rng.choice(mutate.sound(further)))
 
 
 def _imports(rng: random.Random, further: str) -> Case:

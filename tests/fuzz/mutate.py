@@ -8,11 +8,16 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source
 from tests.fuzz.words import ABSURD, STRANGE, pieces, word
 from tests.mdtest import fences
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = re.compile(r"\d[\d_.]*(?:e[+-]?\d+)?\w*")
+# No UTF-8: a lone byte, an overlong form, a surrogate, above the last character, cut short. And a NUL.
+WRONG = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc3", b"\x00")
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -25,6 +30,17 @@ def programs(further: str = "") -> tuple[str, ...]:
         for page in sorted(folder.glob("*.md")):
             found += [text for _, language, _, text in fences(page.read_text("utf-8")) if language == "shard"]
     return tuple(dict.fromkeys(text for text in found if len(text) < 20_000))
+
+
+@cache
+def sound(further: str = "") -> tuple[str, ...]:
+    """Those that are right and train something."""
+    found = []
+    for text in programs(further):
+        program = driver.check_source(Source("main.shard", text), Sink())
+        if program is not None and program.training is not None:
+            found.append(text)
+    return tuple(found)
 
 
 def mutated(rng: random.Random, text: str) -> str:
@@ -135,7 +151,8 @@ def _grafted(rng: random.Random, text: str) -> str:
 
 
 CHANGES = (
-    _tokens, _tokens, _tokens, _tokens, _lines, _lines, _number, _number, _near_number, _names, _names, _names, _letters,
+    _tokens, _tokens, _tokens, _tokens, _lines, _lines, _number, _number, _near_number, _names, _names, _names,
+    _letters,
     _grafted,
 )  # fmt: skip
 
@@ -164,7 +181,7 @@ def strange(rng: random.Random, text: str) -> bytes:
     content = text.encode("utf-8", "surrogatepass")
     if rng.random() < 0.15:
         at = rng.randint(0, len(content))
-        content = content[:at] + rng.choice((b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc3", b"\x00")) + content[at:]  # fmt: skip
+        content = content[:at] + rng.choice(WRONG) + content[at:]
     elif rng.random() < 0.05:
         content = text.encode(rng.choice(("utf-16", "utf-32", "latin-1")), "replace")
     return content

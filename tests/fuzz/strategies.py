@@ -48,8 +48,10 @@ def _rule(rng: random.Random, dims: list[str], values: list[str], axes: list[str
     if pick < 0.93:
         return f"zero {rng.choice('01233459')} over {_axes(rng, axes)}"
     return rng.choice((
-        "strict", "bucket gradients 25MB", "microbatches 4", "recompute", "place on host", 'schedule "gpipe"', "bucket gradients 0B",
-        "stages over a balanced", "stages over a {\n 0: x\n 1: y\n }", "bucket gradients 1e300TB", "microbatches 1 / 0", "mesh z = 2",
+        "strict", "bucket gradients 25MB", "microbatches 4", "recompute", "place on host", 'schedule "gpipe"',
+        "bucket gradients 0B",
+        "stages over a balanced", "stages over a {\n 0: x\n 1: y\n }", "bucket gradients 1e300TB",
+        "microbatches 1 / 0", "mesh z = 2",
     ))  # fmt: skip
 
 
@@ -110,7 +112,8 @@ def _selector(rng: random.Random, values: list[str]) -> str:
     if pick < 0.7:
         return rng.choice(values)
     parts = [
-        rng.choice((*values, "**", "**", "*", "*a*", "fc*", "*_*_*", "weight", "train", "blocks[*]", "blocks[0..2]", "x[3]", "b[9..1]"))
+        rng.choice((*values, "**", "**", "*", "*a*", "fc*", "*_*_*", "weight", "train", "blocks[*]", "blocks[0..2]",
+        "x[3]", "b[9..1]"))
         for _ in range(rng.choice((1, 2, 2, 3, 3, 6, 12, 30)))
     ]  # fmt: skip
     return ".".join(parts) if pick < 0.95 else f"{'.'.join(parts)}, {rng.choice(values)}"
