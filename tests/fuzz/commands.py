@@ -24,7 +24,8 @@ SETTINGS = (
     "seed", "epochs",
 )  # fmt: skip
 VALUES = (
-    *ABSURD, "auto", "true", "f32", "bf16", "(", ")", "((((", "x", "batch", "a b", "=", "1=2", "#", "\n", "2\n3", "\\", '"',
+    *ABSURD, "auto", "true", "f32", "bf16", "(", ")", "((((", "x", "batch", "a b", "=", "1=2", "#", "\n", "2\n3", "\\",
+    '"',
     "|>", "[d]", "1..2", *STRANGE[:12], "(" * 500, "1+" * 500 + "1", "-" * 400 + "1",
 )  # fmt: skip
 OPTIONS = (

@@ -153,6 +153,7 @@ def program(rng: random.Random) -> str:
     used = _used(g, last)
     lines = "".join(f"    {line}\n" for line in g.body if line.split()[0] in used)
     members = "".join(f"  {line}\n" for line in g.members if re.findall(r"\w+", line)[1] in used)
+    g.live = {name: there for name, there in g.live.items() if name in used}
     sizes = ", ".join(f"{d} = {n}" for d, n in g.sizes.items())
     loss = "mse_loss(y, label)" if rng.random() < 0.5 else "mean(square(y))"
     label = f", label: [{', '.join(result)}]" if "label" in loss else ""
@@ -182,7 +183,8 @@ def _strategy(rng: random.Random, g: Grower) -> str:
     rules = []
     axes = rng.sample(("dp", "mp", "cp"), rng.randint(1, 3))
     rules.append("mesh " + ", ".join([f"{axes[0]} = auto", *(f"{a} = 2" for a in axes[1:])]))
-    for axis, dim in zip(axes, rng.sample(("batch", *DIMS), len(axes)), strict=True):
+    there = [d for d in ("batch", *DIMS) if d in " ".join(t for dims in g.live.values() for t in dims)]
+    for axis, dim in zip(axes, rng.sample(there, len(there)), strict=False):
         rules.append(f"split {dim} over {axis}" + rng.choice(("", "", "", " uneven")))
     if rng.random() < 0.3:
         rules.append(f"zero {rng.choice((1, 2, 3))} over {axes[0]}")

@@ -46,6 +46,8 @@ def _chosen(rng: random.Random, table: Tables, stack: list[int], ending: bool, f
         rng.shuffle(kinds)
         # Blocks are where the language is: they are left rarely, and names are commoner than brackets.
         kinds.sort(key=lambda kind: kind in ("RBRACE", "LPAR", "LSQB", "PIPE") and rng.random() < 0.5)
+        # Statements are short.
+        kinds.sort(key=lambda kind: kind not in ("_NL", "RPAR", "RSQB") or rng.random() < 0.6)
     for kind in kinds:
         trial = list(stack)
         if _shifted(table, trial, kind):
