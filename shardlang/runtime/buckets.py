@@ -2,12 +2,13 @@
 
 A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts.
 Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits
-for another in vain. Gradients of parameters under ZeRO go through zero.py.
+for another in vain. Over the microbatches of a step gradients are accumulated, and buckets start in the last backward
+alone, but for those that ask to be started in each. Gradients of parameters under ZeRO go through zero.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,9 +20,10 @@ from shardlang.runtime.mesh import Group
 
 
 class Bucket(Protocol):
-    """Some parameters whose gradients are reduced together."""
+    """Some parameters whose gradients are reduced together. `each`: in the backward of every microbatch."""
 
     members: Sequence[Tensor]
+    each: bool
 
     def launch(self) -> None:
         """Starts the reduction of what has been accumulated."""
@@ -40,6 +42,7 @@ class SumBucket:
     group: Group
     members: list[Tensor] = field(default_factory=list)
     sum: wire.Ready | None = None
+    each: bool = False
 
     def launch(self) -> None:
         for member in self.members:
@@ -67,33 +70,44 @@ class Reducer:
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self.buckets = list(buckets)
-        self._missing = [0] * len(self.buckets)
-        self._next = 0
+        self.each = [number for number, bucket in enumerate(self.buckets) if bucket.each]
+        # Of this backward: bucket -> gradients that it still waits for. Of this step: the buckets started.
+        self._missing: dict[int, int] = {}
+        self._started: set[int] = set()
         for number, bucket in enumerate(self.buckets):
             for member in bucket.members:
                 member.register_post_accumulate_grad_hook(self._hook(number))
-        self.start()
 
     def _hook(self, number: int) -> Any:
         def arrived(_: Tensor) -> None:
-            self._missing[number] -= 1
-            self._launch(lambda at: self._missing[at] <= 0)
+            if number in self._missing:
+                self._missing[number] -= 1
+                self._launch(lambda at: self._missing[at] <= 0)
 
         return arrived
 
     def _launch(self, ready: Any) -> None:
-        while self._next < len(self.buckets) and ready(self._next):
-            self._next += 1
-            self.buckets[self._next - 1].launch()
+        for number in list(self._missing):
+            if not ready(number):
+                return
+            del self._missing[number]
+            self._started.add(number)
+            self.buckets[number].launch()
 
-    def start(self) -> None:
-        """Before the backward of a step."""
-        self._missing = [len(bucket.members) for bucket in self.buckets]
-        self._next = 0
+    def start(self, numbers: Iterable[int] | None = None) -> None:
+        """Before a backward: the buckets to be reduced in it, in order; by default all."""
+        chosen = range(len(self.buckets)) if numbers is None else numbers
+        self._missing = {number: len(self.buckets[number].members) for number in chosen}
+
+    def complete(self) -> None:
+        """After a backward: starts what is left of its buckets, with zeros where no gradient came."""
+        self._launch(lambda _: True)
 
     def finish(self) -> None:
-        """After backward: starts what is left, with zeros where no gradient came, and waits for all."""
-        self._launch(lambda _: True)
+        """At the end of a step: starts the buckets that no backward has, and waits for all."""
+        self.start(number for number in range(len(self.buckets)) if number not in self._started)
+        self.complete()
+        self._started.clear()
         for bucket in self.buckets:
             bucket.advance()
         for bucket in self.buckets:

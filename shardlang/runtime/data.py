@@ -2,13 +2,13 @@
 the ranks.
 
 A source's module reads it into a `Dataset` (data_arrays.py, data_random.py): examples by number. Here they are
-ordered, cut into batches, and each rank takes the slice that its fields' cuts name. Loading happens once, before the
-ranks are forked.
+ordered, cut into batches, and each rank takes the slices that its fields' cuts name, one a microbatch. Loading
+happens once, before the ranks are forked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.mesh import world
+from shardlang.runtime.mesh import microbatches, world
 from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
 
 _NUMPY = {
@@ -43,6 +43,8 @@ class Dataset(Protocol):
 
 
 Reader = Callable[[Source, Path], Dataset]
+# A batch as a rank has it: per microbatch, its fields by name, in the source's order.
+Batch = list[dict[str, Tensor]]
 
 
 def readers() -> dict[str, Reader]:
@@ -74,12 +76,15 @@ def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 class Loader:
-    """The batches of one source for this rank."""
+    """The batches of one source for this rank. `names`: the fields that it uses; None: all."""
 
-    def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
+    def __init__(
+        self, program: Program, source: Source, dataset: Dataset, names: Collection[str] | None = None
+    ) -> None:
         self.source, self.dataset = source, dataset
-        self.blocks = [program.block(field) for field in source.fields]
-        self.dtypes = [dtype_of(program, field) for field in source.fields]
+        self.fields = [field for field in source.fields if names is None or field.name in names]
+        self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
+        self.dtypes = [dtype_of(program, field) for field in self.fields]
         # A source's own seed draws its examples; the order is the run's unless the source says otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
         self.shuffle = bool(source.arguments.get("shuffle", True))
@@ -89,13 +94,13 @@ class Loader:
         """Whole batches of an epoch."""
         return self.dataset.length // self.source.batch
 
-    def epoch(self, epoch: int) -> Iterator[list[Tensor]]:
-        """The batches of a training epoch, fields in order; what is left over after the last whole batch is dropped."""
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of a training epoch; what is left over after the last whole batch is dropped."""
         examples = order(self.dataset.length, self.seed, epoch, self.shuffle)
         for number in range(self.batches):
             yield self._batch(examples[number * self.source.batch : (number + 1) * self.source.batch])
 
-    def once(self) -> Iterator[tuple[list[Tensor], int]]:
+    def once(self) -> Iterator[tuple[Batch, int]]:
         """All examples in their own order, with the number of real ones in each batch; the last is filled up with
         example 0.
         """
@@ -105,13 +110,17 @@ class Loader:
             examples[examples >= length] = 0
             yield self._batch(examples), min(batch, length - start)
 
-    def _batch(self, examples: np.ndarray) -> list[Tensor]:
-        tensors = []
-        for field, block, dtype in zip(self.source.fields, self.blocks, self.dtypes, strict=True):
+    def _batch(self, examples: np.ndarray) -> Batch:
+        return [self._part(examples, blocks) for blocks in self.blocks]
+
+    def _part(self, examples: np.ndarray, blocks: Sequence[Block]) -> dict[str, Tensor]:
+        """One microbatch of the batch that `examples` are."""
+        part = {}
+        for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
             mine = examples[block.slices()[0]]
             values = np.ascontiguousarray(self.dataset.take(field, mine, block))
-            tensors.append(torch.from_numpy(values).to(device=world.device, dtype=dtype))
-        return tensors
+            part[field.name] = torch.from_numpy(values).to(device=world.device, dtype=dtype)
+        return part
 
 
 class Arrays:

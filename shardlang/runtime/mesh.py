@@ -2,7 +2,8 @@
 some of them.
 
 Communication itself is in collectives.py; who starts the ranks is in launch.py. A mesh can be written down before the
-ranks are connected; its groups are bound when they are first asked for.
+ranks are connected; its groups are bound when they are first asked for. The microbatches of a step are an axis too, in
+time: it counts in indexes and sizes, and nothing is ever sent over it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -19,13 +21,14 @@ TIMEOUT = datetime.timedelta(minutes=30)
 
 
 class World:
-    """This process among all: `rank` of `size`, its `device`, and the process groups made so far by their sorted
-    ranks.
+    """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now, and the process
+    groups made so far by their sorted ranks.
     """
 
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
+        self.microbatch = 0
         self.device = torch.device("cpu")
         self.handles: dict[tuple[int, ...], dist.ProcessGroup] = {}
 
@@ -63,12 +66,29 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
 
 
+def microbatches(count: int) -> Iterator[int]:
+    """0 to count - 1, each the current microbatch until the next one is asked for."""
+    try:
+        for number in range(count):
+            world.microbatch = number
+            yield number
+    finally:
+        world.microbatch = 0
+
+
 def disconnect() -> None:
     """Destroys all process groups of this process; its meshes may be connected again afterwards."""
     world.handles.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
-    world.rank, world.size = 0, 1
+    world.rank, world.size, world.microbatch = 0, 1, 0
+
+
+@dataclass(frozen=True)
+class Time:
+    """The size of an axis of microbatches: the parts of a batch that one rank works on one after another."""
+
+    parts: int
 
 
 class Group:
@@ -76,13 +96,18 @@ class Group:
 
     size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group,
     whose own numbering is by rank. slots: where that differs, the member's index -> its number in the handle (else
-    None); order: the inverse.
+    None); order: the inverse. Over an axis in time, members are ranks at a microbatch, index that of the current one:
+    such a group says which part of a whole is meant, and has no process group.
     """
 
     def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
         self.axes = axes
         self.size = math.prod(mesh._sizes[axis] for axis in axes)
         self._mesh = mesh
+        # One step of the microbatch is so many members; 0 without an axis in time.
+        self._per_part = 0
+        if mesh._time in axes:
+            self._per_part = math.prod(mesh._sizes[axis] for axis in axes[axes.index(mesh._time) + 1 :])
         self._bound_to: int | None = None
         self._ranks: tuple[int, ...] = ()
         self._index = 0
@@ -97,7 +122,11 @@ class Group:
         if self._bound_to == world.rank:
             return
         self._ranks = self._mesh._members(self.axes, world.rank)
+        # Over time a rank comes several times: first at microbatch 0.
         self._index = self._ranks.index(world.rank) if self.size > 1 else 0
+        if self._per_part:
+            self._bound_to = world.rank
+            return
         by_rank = sorted(self._ranks)
         slots = tuple(by_rank.index(rank) for rank in self._ranks)
         in_order = slots == tuple(range(self.size))
@@ -108,7 +137,7 @@ class Group:
     @property
     def index(self) -> int:
         self._bind()
-        return self._index
+        return self._index + world.microbatch * self._per_part
 
     def chunk(self, size: int) -> int:
         """This rank's length of a dim of `size` in torch.chunk's sizes."""
@@ -137,25 +166,31 @@ class Group:
     @property
     def handle(self) -> dist.ProcessGroup:
         self._bind()
+        if self._per_part:
+            raise ValueError(f"{self!r} is over microbatches, between which nothing is sent")
         return world.handle(self._ranks)
 
 
 class Mesh:
-    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`.
+    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`; `Mesh(dp=2, microbatch=Time(4))`.
 
     `mesh.dp` is the group along `dp`; `mesh["dp", "mp"]` the group over both, dp major; `mesh[()]` this rank alone.
+    `Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that share this one's coordinate along `pp`.
     All own names begin with an underscore, since any other may be an axis.
     """
 
-    def __init__(self, **sizes: int) -> None:
-        self._sizes = sizes
+    def __init__(self, stage: tuple[Mesh, str] | None = None, /, **sizes: int | Time) -> None:
+        self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}
+        self._time = next((name for name, size in sizes.items() if isinstance(size, Time)), "")
+        self._whole, self._stage_axis = stage if stage is not None else (None, "")
         self._groups: dict[tuple[str, ...], Group] = {}
 
     def __repr__(self) -> str:
         return f"Mesh({', '.join(f'{name}={size}' for name, size in self._sizes.items())})"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sizes)
+        """The axes over ranks."""
+        return (name for name in self._sizes if name != self._time)
 
     def __getattr__(self, name: str) -> Group:
         if name.startswith("_") or name not in self._sizes:
@@ -168,18 +203,45 @@ class Mesh:
             self._groups[axes] = Group(self, axes)
         return self._groups[axes]
 
+    @property
+    def _microbatches(self) -> int:
+        return self._sizes.get(self._time, 1)
+
+    def _ranked(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """Those of `axes` that are over ranks, not in time."""
+        return tuple(axis for axis in axes if axis != self._time)
+
     def _stride(self, axis: str) -> int:
-        """Distance in ranks between neighbours along an axis."""
-        names = list(self._sizes)
+        """Distance in ranks (of the stage) between neighbours along an axis; 0 in time."""
+        if axis == self._time:
+            return 0
+        names = list(self)
         return math.prod(self._sizes[name] for name in names[names.index(axis) + 1 :])
 
     def _coordinate(self, axis: str, rank: int | None = None) -> int:
-        rank = world.rank if rank is None else rank
+        rank = self._local(world.rank if rank is None else rank)
         return rank // self._stride(axis) % self._sizes[axis]
 
     def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
         """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major first."""
-        members = [rank - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in axes)]
+        along = self._ranked(axes)
+        members = [self._local(rank) - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in along)]
         for axis in axes:
             members = [m + i * self._stride(axis) for m in members for i in range(self._sizes[axis])]
-        return tuple(members)
+        return tuple(self._global(member, rank) for member in members)
+
+    def _local(self, rank: int) -> int:
+        """A rank's number within its stage, where this is a mesh of one stage's ranks."""
+        if self._whole is None:
+            return rank
+        whole, inner = self._whole, self._whole._stride(self._stage_axis)
+        return rank // (inner * whole._sizes[self._stage_axis]) * inner + rank % inner
+
+    def _global(self, local: int, rank: int) -> int:
+        """The rank that has the number `local` within `rank`'s stage."""
+        if self._whole is None:
+            return local
+        whole, inner = self._whole, self._whole._stride(self._stage_axis)
+        outer, rest = divmod(local, inner)
+        at = whole._coordinate(self._stage_axis, rank)
+        return (outer * whole._sizes[self._stage_axis] + at) * inner + rest

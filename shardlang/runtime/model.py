@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shardlang.runtime import optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, SumBucket, fill
-from shardlang.runtime.mesh import Group, Mesh
+from shardlang.runtime.mesh import Group, Mesh, world
 from shardlang.runtime.program import Parameter, Program, State, dtype_of
 from shardlang.runtime.weights import Weights
 from shardlang.runtime.zero import ShardBucket, Stored, freed_between, shard
@@ -30,6 +30,7 @@ class Model:
         self.weights = _weights(program)
         self.stored: dict[str, Stored] = {}
         self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in program.parameters}
+        self._count_once()
         self.states: dict[str, Tensor] = {tensor.path: self._begin(tensor) for tensor in program.states}
         self.p = parameters.namespace({**self.leaves, **self.stored, **self.states})
         self.weights = None
@@ -44,6 +45,17 @@ class Model:
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
         return tensor.mesh or self.program.mesh
+
+    def _reduce(self, tensor: Parameter) -> tuple[str, ...]:
+        """The axes over ranks on which a gradient is pending; what is pending over microbatches autograd sums."""
+        return self._mesh(tensor)._ranked(tensor.reduce)
+
+    def _count_once(self) -> None:
+        """A gradient that is not pending over the microbatches is whole in each: that of the first counts."""
+        for tensor in self.program.parameters:
+            time = self._mesh(tensor)._time
+            if time and time not in tensor.reduce:
+                self.leaves[tensor.path].register_hook(_of_the_first)
 
     def _begin(self, tensor: Parameter | State) -> Tensor:
         """This rank's block of a value as it begins: initialised, or from given weights."""
@@ -66,7 +78,7 @@ class Model:
         if group is None or tensor.zero < 3:
             return value.requires_grad_()
         piece = shard(value, group).clone().requires_grad_()
-        pending = tuple(axis for axis in tensor.reduce if axis in tensor.zero_axes)
+        pending = tuple(axis for axis in self._reduce(tensor) if axis in tensor.zero_axes)
         self.stored[tensor.path] = Stored(
             piece, tuple(value.shape), group, self._mesh(tensor)[pending] if pending else None
         )
@@ -76,27 +88,26 @@ class Model:
         """Reductions of gradients: one bucket per axes and dtype up to the limit, of ZeRO-1/2 apart."""
         keyed = [(self.leaves[t.path], self._key(t)) for t in self.program.parameters]
         buckets: list[Bucket] = []
-        for (mesh, zero_axes, reduce), members in fill(
+        for (mesh, zero_axes, reduce, each), members in fill(
             [k for k in keyed if k[1] is not None], self.program.bucket_bytes
         ):
             if not zero_axes:
                 buckets.append(SumBucket(mesh[reduce], members))
                 continue
-            bucket = ShardBucket(members, mesh, mesh[zero_axes], reduce)
+            bucket = ShardBucket(members, mesh, mesh[zero_axes], reduce, each)
             self.sharded.append(bucket)
             buckets.append(bucket)
         return buckets
 
-    def _key(self, tensor: Parameter) -> tuple[Mesh, tuple[str, ...], tuple[str, ...]] | None:
-        """(mesh, axes to shard over, axes to sum over) of a gradient, or None where nothing is to be done."""
-        mesh, group = self._mesh(tensor), self._zero_group(tensor)
-        reduce = tuple(tensor.reduce)
+    def _key(self, tensor: Parameter) -> tuple[Mesh, tuple[str, ...], tuple[str, ...], bool] | None:
+        """(mesh, axes to shard over, axes to sum over, in each microbatch) of a gradient; None: nothing to be done."""
+        mesh, group, reduce = self._mesh(tensor), self._zero_group(tensor), self._reduce(tensor)
         if tensor.path in self.stored:
             reduce = tuple(axis for axis in reduce if axis not in tensor.zero_axes)
             group = None
         if group is None:
-            return (mesh, (), reduce) if mesh[reduce].size > 1 else None
-        return mesh, tuple(tensor.zero_axes), reduce
+            return (mesh, (), reduce, False) if mesh[reduce].size > 1 else None
+        return mesh, tuple(tensor.zero_axes), reduce, tensor.zero == 2
 
     def _trained(self) -> dict[str, Tensor]:
         """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
@@ -111,11 +122,15 @@ class Model:
         """To run forward in: with ZeRO-3, gathered parameters are not kept for backward."""
         return freed_between() if self.stored else contextlib.nullcontext()
 
-    def backward(self, loss: Tensor) -> None:
-        """Gradients of this rank's part of the loss, reduced when it returns. Seeded with 1 on every rank."""
-        self.reducer.start()
+    def backward(self, loss: Tensor, last: bool = True) -> None:
+        """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded with 1 on every
+        rank. They are reduced once that of the last microbatch returns.
+        """
+        self.reducer.start(None if last else self.reducer.each)
         loss.backward()
-        self.reducer.finish()
+        self.reducer.complete()
+        if last:
+            self.reducer.finish()
 
     @torch.no_grad()
     def update(self, step: int, total: int) -> None:
@@ -138,6 +153,10 @@ class Model:
         if path in self.stored:
             return self.stored[path].gather
         return lambda: self.leaves[path] if path in self.leaves else self.states[path]
+
+
+def _of_the_first(gradient: Tensor) -> Tensor:
+    return gradient if world.microbatch == 0 else torch.zeros_like(gradient)
 
 
 def _weights(program: Program) -> Weights | None:

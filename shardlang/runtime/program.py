@@ -63,7 +63,10 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO."""
+    """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO.
+
+    stages: those that use it, ascending; () where there are none, or all do.
+    """
 
     path: str
     shape: tuple[int, ...]
@@ -75,6 +78,7 @@ class Parameter:
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     dtype: str = "f32"
+    stages: tuple[int, ...] = ()
 
     def split_axes(self) -> tuple[str, ...]:
         return tuple(axis for axes in self.cut for axis in axes)
@@ -82,7 +86,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class State:
-    """A tensor that is saved but not trained."""
+    """A tensor that is saved but not trained. `stages` as of a parameter."""
 
     path: str
     shape: tuple[int, ...]
@@ -91,6 +95,7 @@ class State:
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     dtype: str = "f32"
+    stages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,11 @@ class Optimizer:
 
 @dataclass
 class Program:
-    """All of a run but where it runs. `base`, the folder that paths are relative to, is set at launch."""
+    """All of a run but where it runs. `base`, the folder that paths are relative to, is set at launch.
+
+    forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: values without gradient
+    that `forward` takes by name, from the fields; each microbatch's are summed over the axes of `prepare_pending`.
+    """
 
     name: str
     strategy: str
@@ -133,6 +142,8 @@ class Program:
     data: Source
     optimizers: Sequence[Optimizer]
     forward: Callable[..., tuple[torch.Tensor, Mapping[str, torch.Tensor]]]
+    prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
+    prepare_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     groups: Sequence[tuple[str, ...]] = ()
     further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
     states: Sequence[State] = ()
@@ -154,8 +165,13 @@ class Program:
     precision: str = "f32"
     base: Path = Path(".")
 
+    @property
+    def microbatches(self) -> int:
+        """The parts of a batch that a step goes through."""
+        return self.mesh._microbatches
+
     def block(self, tensor: Parameter | State | Field) -> Block:
-        """This rank's block of a parameter, state or field."""
+        """This rank's block of a parameter, state or (of the current microbatch) field."""
         return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
 
 

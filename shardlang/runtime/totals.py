@@ -1,4 +1,4 @@
-"""Sums numbers that are pending over different axes in one small all-reduce.
+"""Sums numbers that are pending over different axes in one small all-reduce, those of microbatches before it.
 
 A number pending over some of the axes and identical over the others is kept on the others' first member, so that one
 sum over all the axes is right for every number.
@@ -6,7 +6,7 @@ sum over all the axes is right for every number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -24,6 +24,11 @@ class Totals:
         axes = tuple(axis for axis in mesh if any(axis in p for p in pending.values()))
         self.group = mesh[axes]
         self.kept = {name: mesh[tuple(a for a in axes if a not in p)].index == 0 for name, p in pending.items()}
+        self.mesh, self.pending = mesh, pending
+
+    def parts(self) -> Parts:
+        """To put together a batch's numbers from those of its microbatches."""
+        return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes})
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
         """Starts the sum of numbers (or of vectors of one length) in float64; every rank must call it."""
@@ -34,6 +39,22 @@ class Totals:
         vector = torch.stack(parts) if parts else torch.zeros(0, dtype=torch.float64)
         total = wire.begin_reduce(vector, self.group) if self.group.size > 1 else wire.Ready(vector)
         return Pending(self.names, total)
+
+
+class Parts:
+    """The numbers of one batch: added up where they are pending over its microbatches, else those of the first."""
+
+    def __init__(self, summed: Set[str]) -> None:
+        self.summed = summed
+        self.values: dict[str, Tensor] = {}
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Takes in the numbers of the current microbatch."""
+        for name, value in values.items():
+            if name not in self.values:
+                self.values[name] = value.detach()
+            elif name in self.summed:
+                self.values[name] = self.values[name] + value.detach()
 
 
 class Pending:

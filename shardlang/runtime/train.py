@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import random
-from shardlang.runtime.data import Dataset, Loader, load
+from shardlang.runtime.data import Batch, Dataset, Loader, load
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import Mesh, world
+from shardlang.runtime.microbatches import Accumulation
 from shardlang.runtime.model import Model
 from shardlang.runtime.program import Program
 from shardlang.runtime.totals import Pending, Totals
@@ -53,6 +54,7 @@ class Run:
         self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
         self.figures = Totals(program.mesh, {"loss": program.loss_pending, **program.metrics_pending})
         self.evaluated = Totals(program.mesh, program.eval_pending)
+        self.passes = Accumulation(program, self.model, self.figures, self.evaluated)
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self._waiting: tuple[int, int, float, Pending] | None = None
@@ -78,14 +80,11 @@ class Run:
             random.at_step(self.step)
             self._step(epoch, batch)
 
-    def _step(self, epoch: int, batch: list[Tensor]) -> None:
+    def _step(self, epoch: int, batch: Batch) -> None:
         """One step. Its figures are summed while backward runs, and read a step later, so that nothing waits for
         them.
         """
-        with self.model.forward_context():
-            loss, metrics = self.program.forward(self.model.p, *batch)
-        figures = self.figures.start({"loss": loss, **metrics})
-        self.model.backward(loss)
+        figures = self.passes.step(batch)
         self.model.update(self.step, self.total)
         now = time.perf_counter()
         elapsed, self._clock = now - self._clock, now
@@ -113,7 +112,7 @@ class Run:
         sums: dict[str, Tensor] = {}
         with torch.no_grad():
             for batch, rows in self.test.once():
-                for name, value in self.program.evaluate(self.model.p, *batch, rows).items():
+                for name, value in self.passes.evaluate(batch, rows).items():
                     sums[name] = sums[name] + value if name in sums else value.double()
             totals = self.evaluated.start(sums).wait()
             finished = self.program.finish(

@@ -35,11 +35,12 @@ class ShardBucket:
     """Levels 1 and 2: one reduce-scatter of gradients pending on `group`, one all-gather of the updated rows.
 
     In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first
-    member's. `reduce`: the axes of the mesh over which the gradients are pending.
+    member's. `reduce`: the axes of the mesh over which the gradients are pending. `each`: level 2, where no rank keeps
+    whole gradients from one microbatch to the next.
     """
 
-    def __init__(self, members: list[Tensor], mesh: Mesh, group: Group, reduce: tuple[str, ...]) -> None:
-        self.members, self.group = members, group
+    def __init__(self, members: list[Tensor], mesh: Mesh, group: Group, reduce: tuple[str, ...], each: bool) -> None:
+        self.members, self.group, self.each = members, group, each
         shared = set(group.axes) & set(reduce)
         # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can after it.
         self.pending = shared == set(group.axes)
@@ -49,6 +50,7 @@ class ShardBucket:
         self.shards = [shard(member.detach(), group) for member in members]
         self.widths = [-(-len(rows(m)) // group.size) * _row(m) for m in members]
         self.sum: wire.Ready | None = None
+        self.total: Tensor | None = None
 
     def _pack(self, tensors: list[Tensor | None]) -> Tensor:
         first = self.members[0]
@@ -71,6 +73,7 @@ class ShardBucket:
         return self.group.slots or tuple(range(self.group.size))
 
     def launch(self) -> None:
+        self._collect()
         flat = self._pack([member.grad for member in self.members])
         for member in self.members:
             member.grad = None
@@ -81,17 +84,26 @@ class ShardBucket:
         else:
             self.sum = wire.Ready(flat[self._slots()[self.group.index]])
 
+    def _collect(self) -> None:
+        """Adds the rows on their way to those of earlier microbatches."""
+        if self.sum is None:
+            return
+        rows_ = self.sum.wait()
+        self.total = rows_ if self.total is None else self.total.add_(rows_)
+        self.sum = None
+
     def advance(self) -> None:
         """The sum over further axes, if any."""
-        assert self.sum is not None
-        if self.after.size > 1:
-            self.sum = wire.begin_reduce(self.sum.wait().contiguous(), self.after)
+        self._collect()
+        if self.after.size > 1 and self.total is not None:
+            self.sum, self.total = wire.begin_reduce(self.total.contiguous(), self.after), None
 
     def finish(self) -> None:
-        assert self.sum is not None
-        for piece, values in zip(self.shards, self.sum.wait().split(self.widths), strict=True):
+        self._collect()
+        assert self.total is not None
+        for piece, values in zip(self.shards, self.total.split(self.widths), strict=True):
             piece.grad = values[: piece.numel()].view(piece.shape)
-        self.sum = None
+        self.total = None
 
     def publish(self) -> None:
         """All-gathers the rows that each member has updated."""

@@ -56,7 +56,8 @@ def test_ranks_hold_the_parts_of_one_order(epoch: int) -> None:
     for rank in range(6):
         mine = list(loader(source(), rt.Mesh(dp=2, mp=3), rank=rank).epoch(epoch))
         rows, columns = slice(rank // 3 * 4, rank // 3 * 4 + 4), slice(rank % 3 * 2, rank % 3 * 2 + 2)
-        for (x, label), (x_whole, label_whole) in zip(mine, whole, strict=True):
+        for [part], [part_whole] in zip(mine, whole, strict=True):
+            (x, label), (x_whole, label_whole) = part.values(), part_whole.values()
             assert (x == x_whole[rows, columns]).all()
             assert (label == label_whole[rows]).all()
 
@@ -65,8 +66,8 @@ def test_uneven_cuts() -> None:
     uneven = rt.Source(
         "random", batch=8, batches=1, fields=[rt.Field("x", "f32", (8, 5), cut=(("dp",), ()), sizes={0: (5, 2, 1)})]
     )
-    whole = next(loader(uneven, rt.Mesh(dp=1)).epoch(1))[0]
-    parts = [next(loader(uneven, rt.Mesh(dp=3), rank=rank).epoch(1))[0] for rank in range(3)]
+    whole = next(loader(uneven, rt.Mesh(dp=1)).epoch(1))[0]["x"]
+    parts = [next(loader(uneven, rt.Mesh(dp=3), rank=rank).epoch(1))[0]["x"] for rank in range(3)]
     assert [len(p) for p in parts] == [5, 2, 1]
     assert (np.concatenate(parts) == whole.numpy()).all()
 
@@ -80,7 +81,7 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 
 
 def test_random_numbers_are_those_of_the_generator() -> None:
-    x, label = next(loader(source((), ()), rt.Mesh()).once())[0]
+    x, label = next(loader(source((), ()), rt.Mesh()).once())[0][0].values()
     expected = random.uniform(random.seeded_key(1, "data.x"), (8, 6), (32, 6), (0, 0))
     assert (x == expected).all()
     assert label.min() >= 0 and label.max() < 10
@@ -91,7 +92,7 @@ def test_evaluation_sees_every_example_once_and_fills_up_the_last_batch(tmp_path
     test = rt.Source("numpy", batch=4, path="a.npz", fields=[rt.Field("x", "f32", (4,))])
     batches = list(loader(test, rt.Mesh(), tmp_path).once())
     assert [rows for _, rows in batches] == [4, 4, 2]
-    assert [b[0].tolist() for b, _ in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 0]]
+    assert [b[0]["x"].tolist() for b, _ in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 0, 0]]
     assert loader(test, rt.Mesh(), tmp_path).batches == 2
 
 
@@ -109,7 +110,7 @@ def test_digits_are_shipped_and_split() -> None:
         )
 
     assert (digits("train").dataset.length, digits("test").dataset.length) == (1437, 360)
-    image, label = next(digits("train").epoch(1))
+    image, label = next(digits("train").epoch(1))[0].values()
     assert label[:8].tolist() == [1, 2, 3, 4, 6, 7, 8, 9]
     assert image.min() == 0.0 and image.max() == 1.0
 
@@ -136,7 +137,8 @@ def test_mnist_is_normalised(tmp_path: Path, suffix: str) -> None:
     images[1] = 255
     idx(tmp_path / f"t10k-images-idx3-ubyte{suffix}", images, 2051)
     idx(tmp_path / f"t10k-labels-idx1-ubyte{suffix}", np.array([7, 2, 1]), 2049)
-    (image, label), _ = next(loader(mnist(), rt.Mesh(), tmp_path).once())
+    [part], _ = next(loader(mnist(), rt.Mesh(), tmp_path).once())
+    image, label = part.values()
     assert image.shape == (2, 1, 28, 28) and label.tolist() == [7, 2]
     np.testing.assert_allclose(image[0].numpy(), -0.1307 / 0.3081, rtol=1e-6)
     np.testing.assert_allclose(image[1].numpy(), (1 - 0.1307) / 0.3081, rtol=1e-6)
@@ -178,7 +180,8 @@ def table() -> rt.Source:
 )
 def test_csv_with_and_without_names(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.csv").write_text(text)
-    (x, label), _ = next(loader(table(), rt.Mesh(), tmp_path).once())
+    [part], _ = next(loader(table(), rt.Mesh(), tmp_path).once())
+    x, label = part.values()
     assert x.tolist() == [[1, 2], [3, 4]] and label.tolist() == [0, 2]
 
 

@@ -97,7 +97,7 @@ def plain(optimizer: str, clip: float | None = None) -> dict[str, torch.Tensor]:
     loader = Loader(made, made.data, datasets(made)["data"])
     for epoch in (1, 2, 3):
         for batch in loader.epoch(epoch):
-            _forward(namespace(leaves), *batch)[0].backward()
+            _forward(namespace(leaves), *batch[0].values())[0].backward()
             for leaf in leaves.values():
                 leaf.grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
             if clip is not None:
@@ -191,7 +191,7 @@ def frees_and_overlaps() -> None:
     """With ZeRO-3 no gathered parameter is alive after forward; buckets start while backward still runs."""
     made = program(zero=3)
     run = Run(made, datasets(made), Log(None, None))
-    batch = next(iter(run.loader.epoch(1)))
+    batch = next(iter(run.loader.epoch(1)))[0].values()
     with run.model.forward_context():
         loss, _ = made.forward(run.model.p, *batch)
     assert len(Held.alive) > 0
