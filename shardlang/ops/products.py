@@ -144,10 +144,14 @@ def _infer_einsum(site: CallSite) -> Inference | None:
 
 
 def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[Term, ...] | None:
-    """The result's terms, each one of the operands'; None after reporting SH283."""
+    """The result's terms, each one of the operands' (a literal 1 where one has that); None after reporting SH283."""
     known = {term for dims in operands for term in dims if term}
+    ones = any(not term for dims in operands for term in dims)
     result: list[Term] = []
     for term in site.arrow or ():
+        if not term and ones:
+            result.append(term)
+            continue
         found = term if term in known else next((t for t in known if site.dims.same(t, term)), None)
         if not term or found is None:
             _report_unknown(site, term, known)
@@ -210,7 +214,9 @@ def _emit_einsum(site: OpSite) -> str:
             return plain
     letters = _Letters(rule)
     inputs = ",".join(letters.text(dims) for dims in rule.operands)
-    return f'torch.einsum("{inputs}->{letters.text(rule.results[0])}", {", ".join(site.operands)})'
+    named = tuple(factors for factors in rule.results[0] if factors)
+    text = f'torch.einsum("{inputs}->{letters.text(named)}", {", ".join(site.operands)})'
+    return text if named == rule.results[0] else f"{text}.reshape({', '.join(site.result_shapes[0])})"
 
 
 Dims = tuple[DimFactors, ...]
@@ -219,7 +225,7 @@ Dims = tuple[DimFactors, ...]
 def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> str:
     """`x @ w` or `F.linear(x, w)` where the einsum is exactly that; "" otherwise."""
     x, w = site.operands
-    if () in left or () in right or len(left) < 2 or len(right) < 2:
+    if () in left[-1:] or () in right or len(left) < 2 or len(right) < 2:
         return ""
     if len(right) == 2 and result[:-1] == left[:-1] and len(result) == len(left):
         if right == (left[-1], result[-1]):
@@ -227,7 +233,7 @@ def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> str:
         if right == (result[-1], left[-1]):
             return f"F.linear({x}, {w})"
     lead = left[:-2]
-    if right[:-2] != lead:
+    if right[:-2] != lead or () in left:
         return ""
     if result == (*lead, left[-2], right[-1]) and left[-1] == right[-2]:
         return f"{atom(x)} @ {atom(w)}"

@@ -221,7 +221,7 @@ def _infer_concat(site: CallSite) -> Inference | None:
             return None
     sizes = [term_size(t.dims[at]) for t in site.operands]
     total = None if None in sizes else sum(s or 0 for s in sizes)
-    new = site.dims.fresh(term_text(first.dims[at]), total)
+    new = site.dims.fresh(_name(first.dims[at]), total)
     resolve = site.dims.resolve
     factors = Factors()
     operands = [_with(factors, [resolve(d) for d in t.dims], {at: factors.alone(t.dims[at])}) for t in site.operands]
@@ -229,6 +229,11 @@ def _infer_concat(site: CallSite) -> Inference | None:
     result = _with(factors, dims, {at: factors.alone(new)})
     rule = factors.rule(operands, (result,), (tuple(range(len(operands))),))
     return Inference((TensorType(first.dtype, dims),), rule, {"dim": at})
+
+
+def _name(term: Term) -> str:
+    """What a dim made of another is found by in arguments: its name, also where that one was made so itself."""
+    return " * ".join(d.name for d in term)
 
 
 def _fits(site: CallSite, first: TensorType, other: TensorType, at: int) -> bool:
@@ -268,7 +273,7 @@ def _infer_slice(site: CallSite) -> Inference | None:
                 labels=[(site.spans[0], str(type))], help=f"a range within 0..{size}, its end exclusive",
             )  # fmt: skip
             return None
-        dims[at] = site.dims.fresh(term_text(term), stop - start)
+        dims[at] = site.dims.fresh(_name(term), stop - start)
         own[at] = (factors.alone(term), factors.alone(dims[at]))
         ranges.append((at, start, stop))
     operand = _with(factors, type.dims, {at: mine[0] for at, mine in own.items()})

@@ -136,3 +136,38 @@ def test_products_unify_part_by_part_or_not_at_all() -> None:
     assert dims.same((two, three), (a, b))
     assert dims.resolve((three, two)) == (b, a)
     assert dims.same(dims.fresh("", 6), (a, b))
+
+
+def test_a_dim_made_of_slices_is_found_by_their_name() -> None:
+    """What `concat` and `slice` make is called as the dim that it is made of, in arguments, however often."""
+    found = checked(
+        """
+        dim batch = 8, seq = 6, d = 4
+        model Net {
+          param w: [d] = ones()
+          forward(x: [batch, seq, d]) -> [batch, d] {
+            swapped = concat(slice(x, seq = 2..6), slice(x, seq = 0..2), over = seq)
+            return mean(slice(swapped, seq = 1..4), over = seq) * w
+          }
+        }
+        """
+    )
+    assert found.messages == []
+
+
+def test_a_layer_takes_a_value_with_a_literal_1() -> None:
+    found = checked(
+        """
+        use std.nn: Linear
+        dim batch = 8, d = 4, out = 6
+        model Net {
+          layer fc = Linear(d, out)
+          layer back = Linear(out, d)
+          forward(x: [batch, d]) -> [batch, d] {
+            h = fc(rearrange(x -> [batch, 1, d])) |> back
+            return rearrange(h -> [batch, d])
+          }
+        }
+        """
+    )
+    assert found.messages == []

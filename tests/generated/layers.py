@@ -1,0 +1,188 @@
+"""Pieces of a generated forward that call models and functions, which are generated for them: nested, in arrays, again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from tests.generated import pointwise, products
+from tests.generated.scope import FLOAT, Dims, Scope, Term, Unfit, Value, text, typed
+
+FUNCTIONS = {
+    "gated": "fn gated(a: [..., h], b: [..., h], scale: float = 1.0) -> [..., h] {\n  return silu(a) * b * scale\n}",
+    "weighed": "fn weighed(a: [..., h], b: [..., h], scale: float = 0.5) -> [..., h] {\n"
+    "  w = softmax(a * scale, over = h)\n  return w * tanh(b)\n}",
+    "levelled": "fn levelled(a: [..., g, h], b: [..., g, h], scale: float = 2.0) -> [..., g, h] {\n"
+    "  u = layer_norm(a, over = (g, h))\n  v = cumsum(tanh(b), over = g)\n  return u + scale * v\n}",
+    "turned": "fn turned(a: [..., g, h], b: [..., g, h], scale: float = 0.3) -> [..., h, g] {\n"
+    "  c = relu(a) - scale * abs(b)\n  return rearrange(c -> [..., h, g])\n}",
+}
+
+
+def function(s: Scope) -> Value | None:
+    """A call of a function of the file."""
+    x = s.pick(least=2)
+    if x is None:
+        return None
+    name, y = s.rng.choice(list(FUNCTIONS)), s.alike(x)
+    if name not in s.shared.makers:
+        s.shared.makers[name] = name
+        s.shared.items.append(FUNCTIONS[name])
+    s.feature("fn")
+    scale = s.rng.choice(["", ", scale = 0.7", ", 0.2"])
+    dims = (*x.dims[:-2], x.dims[-1], x.dims[-2]) if name == "turned" else x.dims
+    if name in ("turned", "levelled") and any(len(t) != 1 for t in x.dims[-2:]):
+        return None
+    form = f"{x.name} |> {name}({y.name}{scale})" if s.rng.random() < 0.4 else f"{name}({x.name}, {y.name}{scale})"
+    return s.let(form, dims, FLOAT, max(x.size * y.size, 4.0), x, y)
+
+
+def mlp(s: Scope) -> Value | None:
+    """The library's two layers; the dim between them is made from a number."""
+    x = s.pick(least=2)
+    if x is None or not x.dims[-1]:
+        return None
+    last = text(x.dims[-1])
+    wide = f"2 * {last}" if len(x.dims[-1]) == 1 else s.rng.choice(["4", "6", "8"])
+    name = s.layer("mlp", f"MLP({last}, {wide})", x.dims[-1])
+    s.shared.imports.add("MLP")
+    s.feature("dim from a number")
+    return s.let(f"{name}({x.name})", x.dims, FLOAT, 2 * x.size, x)
+
+
+def nested(s: Scope) -> Value | None:
+    """A layer of a model made for this value: alone, or an array that it goes through."""
+    x = s.pick(least=2)
+    if x is None or s.depth > 1 or s.shared.blocks > 3:
+        return None
+    again = [n for n, (into, _) in s.layers.items() if into == x.dims and n.startswith("block")]
+    if again and s.rng.random() < 0.5:
+        s.feature("layer called again")
+        name = s.rng.choice(again)
+        stem = name.partition("[")[0]
+        return s.let(f"{stem}[0]({x.name})" if "[" in name else f"{name}({x.name})", s.layers[name][1], FLOAT, 12.0, x)
+    s.shared.blocks += 1
+    s.feature("nested model" if s.depth else "model within")
+    body = _Body(s, x, array=s.rng.random() < 0.6)
+    result = body.write()
+    name, model = s.shared.fresh("block"), body.declare(result)
+    call = f"{model}({', '.join(body.arguments)})"
+    dims = body.returned(result)
+    if dims == x.dims and s.rng.random() < 0.7:
+        return _array(s, x, name, call, result)
+    s.members.append(f"layer {name} = {call}")
+    s.layers[name] = (x.dims, dims)
+    form = s.rng.choice([f"{x.name} |> {name}", f"{name}({x.name})"])
+    return s.let(form, dims, FLOAT, result.size, x)
+
+
+def _array(s: Scope, x: Value, name: str, call: str, result: Value) -> Value:
+    s.feature("layer array")
+    count = s.rng.randint(1, 3)
+    s.members.append(f"layer {name}[{count}] = {call}")
+    s.layers[f"{name}[0]"] = (x.dims, x.dims)
+    last = "" if count < 2 or s.rng.random() < 0.6 else f" |> {name}[{count - 1}]"
+    return s.let(f"{x.name} |> {name}{last}", x.dims, FLOAT, max(result.size, x.size), x)
+
+
+class _Body:
+    """A model written for one value: its formals, and how the caller and it name each other's dims."""
+
+    def __init__(self, s: Scope, x: Value, array: bool) -> None:
+        self.caller, self.x, self.array = s, x, array
+        self.inner = Scope(s.shared, depth=s.depth + 1)
+        self.formals: list[str] = []
+        self.arguments: list[str] = []
+        self.names: dict[str, Term] = {}
+        self.given = Value("x", tuple(self._dim(t) for t in x.dims), FLOAT, x.size)
+        self.inner.live.append(self.given)
+
+    def _dim(self, term: Term) -> Term:
+        s, inner = self.caller, self.inner
+        if not term:
+            return term
+        if len(term) == 1 and term[0] in s.shared.sizes and s.rng.random() < 0.4:
+            return term
+        # What the caller's signature binds is unknown to its members, and so to the arguments of its layers.
+        formal = s.rng.random() < 0.5 and not set(term) & s.bound
+        name = s.shared.fresh("d" if formal else "n")
+        inner.sizes[name] = s.length(term)
+        inner.outer[name] = tuple(c for p in term for c in s.canonical(p))
+        self.names[name] = term
+        if not formal:
+            inner.bound.add(name)
+        else:
+            self.formals.append(f"{name}: dim")
+            self.arguments.append(text(term))
+        return (name,)
+
+    def write(self) -> Value:
+        """The forward's lines; the value that it returns, with whatever nothing else reads folded in."""
+        inner, rng = self.inner, self.caller.rng
+        pieces = SAME if self.array else ALL
+        for _ in range(rng.randint(2, 4)):
+            grow(inner, pieces)
+        settle(inner)
+        result = next((v for v in reversed(inner.live) if not v.uses and v.kind == FLOAT), self.given)
+        if result is self.given:
+            inner.live.append(inner.let("tanh(x) * 2", self.given.dims, FLOAT, 2.0, self.given))
+            result = inner.live[-1]
+        if result.dims == self.given.dims and rng.random() < 0.5:
+            result = inner.let(f"x + {result.name}", result.dims, FLOAT, result.size + self.x.size, result)
+            self.given.uses += 1
+        for value in [v for v in inner.unused() if v is not result]:
+            result = inner.let(f"{result.name} + 0.1 * mean(square({value.name}))", result.dims, FLOAT, result.size + 1,
+                               result, value)  # fmt: skip
+        return result
+
+    def declare(self, result: Value) -> str:
+        """Writes the model down; its name."""
+        rng, shared, inner = self.caller.rng, self.caller.shared, self.inner
+        name = shared.fresh("Block")
+        returns = f" -> {typed(result.dims)}" if rng.random() < 0.5 else ""
+        head = f"forward(x: {typed(self.given.dims)})"
+        lines = [*inner.members, f"{head}{returns} {{", *(f"  {line}" for line in inner.lines),
+                 f"  return {result.name}", "}"]  # fmt: skip
+        if rng.random() < 0.2:
+            shared.features.add("static if")
+            self.formals.append("whole: bool = true")
+            lines = ["if whole {", *(f"  {line}" for line in lines), "} else {", f"  {head} {{", "    return relu(x)",
+                     "  }", "}"]  # fmt: skip
+        formals = f"({', '.join(self.formals)})" if self.formals else ""
+        shared.items.append("\n".join([f"model {name}{formals} {{", *(f"  {line}" for line in lines), "}"]))
+        return name
+
+    def returned(self, result: Value) -> Dims:
+        """The result's dims as the caller calls them."""
+        return tuple(tuple(c for p in t for c in self.names.get(p, (p,))) for t in result.dims)
+
+
+def keep(s: Scope, value: Value | None) -> None:
+    if value is not None and value not in s.live:
+        s.live.append(value)
+
+
+def grow(s: Scope, pieces: tuple[Callable[[Scope], Value | None], ...]) -> None:
+    """One more piece, and the end of whatever dim without a name it has left."""
+    with contextlib.suppress(Unfit):
+        keep(s, s.rng.choice(pieces)(s))
+    settle(s)
+
+
+def settle(s: Scope) -> None:
+    """Values with dims that have no names are led to ones that have, but for images."""
+    for _ in range(4):
+        waiting = [v for v in s.floats(named=False) if not v.named and not v.uses and not _image(v)]
+        if not waiting:
+            return
+        keep(s, pointwise.settled(s))
+
+
+def _image(v: Value) -> bool:
+    return len(v.dims) == 4 and all(t[:1] and t[0].startswith("~") for t in v.dims[2:])
+
+
+SAME = tuple(p for p in pointwise.PIECES if p.__name__ not in ("reduced", "best")) + (
+    mlp, mlp, function, products.attention, products.linear, nested,
+)  # fmt: skip
+ALL = (*pointwise.PIECES, *products.PIECES, function, function, mlp, nested, nested, nested)

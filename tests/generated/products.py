@@ -1,0 +1,226 @@
+"""Pieces of a generated forward that multiply, look up, and give dims other places and names."""
+
+from __future__ import annotations
+
+from tests.generated.pointwise import Piece
+from tests.generated.scope import FLOAT, WHOLE, Dims, Scope, Term, Value, text, typed
+
+
+def _grown(s: Scope, x: Value, contracted: Term, weight: float = 1.0) -> float:
+    return x.size * weight * max(1.0, s.length(contracted) ** 0.5)
+
+
+def _out(s: Scope, x: Value) -> str | None:
+    names = s.others(x.parts())
+    return s.rng.choice(names) if names else None
+
+
+def linear(s: Scope) -> Value | None:
+    """The library's layer, perhaps called again: its parameters are then tied."""
+    x = s.pick(least=2)
+    if x is None:
+        return None
+    known = [n for n, (into, _) in s.layers.items() if into == (x.dims[-1],) and n.startswith("fc")]
+    if known and s.rng.random() < 0.4:
+        s.feature("layer called again")
+        name = s.rng.choice(known)
+        ((out,),) = s.layers[name][1]
+        if out not in x.parts()[: -len(x.dims[-1])]:
+            return s.let(f"{name}({x.name})", (*x.dims[:-1], (out,)), FLOAT, _grown(s, x, x.dims[-1]), x)
+        return None
+    to = _out(s, x)
+    if len(x.dims[-1]) == 1 and s.rng.random() < 0.15:
+        to = x.dims[-1][0]  # a dim twice in one weight
+        s.feature("square layer")
+    if to is None or not x.dims[-1]:
+        return None
+    bias = s.rng.choice(["", "", ", bias = false"])
+    name = s.layer("fc", f"Linear({text(x.dims[-1])}, {to}{bias})", x.dims[-1])
+    s.shared.imports.add("Linear")
+    s.layers[name] = ((x.dims[-1],), ((to,),))
+    return s.let(f"{name}({x.name})", (*x.dims[:-1], (to,)), FLOAT, _grown(s, x, x.dims[-1]), x)
+
+
+def matrix(s: Scope) -> Value | None:
+    """`@` and `einsum` with a parameter."""
+    x = s.pick(least=2)
+    to = None if x is None else _out(s, x)
+    if x is None or to is None or not x.dims[-1]:
+        return None
+    last, size = x.dims[-1], _grown(s, x, x.dims[-1], 0.7)
+    dims = (*x.dims[:-1], (to,))
+    if s.rng.random() < 0.5:
+        return s.let(f"{x.name} @ {s.param((last, (to,)))}", dims, FLOAT, size, x)
+    w = s.param(((to,), last))
+    bias = f" + {s.param(((to,),))}" if s.rng.random() < 0.5 else ""
+    return s.let(f"einsum({x.name}, {w} -> {typed(dims)}){bias}", dims, FLOAT, size + 1, x)
+
+
+def contracted(s: Scope) -> Value | None:
+    """An einsum of two or three values of the forward, in any order of dims."""
+    x = s.pick(least=2)
+    if x is None or any(len(t) > 1 for t in x.dims):
+        return None
+    found = [v for v in s.floats(least=2) if all(len(t) == 1 for t in v.dims) and set(v.dims) & set(x.dims)]
+    y = s.rng.choice(found or [x])
+    operands, every = [x, y], list(dict.fromkeys([t for t in (*x.dims, *y.dims) if t]))
+    batch = [t for t in every if s.canonical(t[0]) == ("batch",)]
+    rest = [t for t in every if t not in batch]
+    kept = s.rng.sample(rest, s.rng.randint(0, min(3, len(rest))))
+    if not kept or s.length(tuple(p for t in kept + batch for p in t)) > 6000:
+        return None
+    if s.rng.random() < 0.2:
+        operands.append(Value(s.param((s.rng.choice(every),)), (), uses=1))
+    dims = tuple(batch + kept)
+    gone = tuple(p for t in every if t not in dims for p in t)
+    size = x.size * y.size * max(1.0, s.length(gone) ** 0.5)
+    names = ", ".join(v.name for v in operands)
+    return s.let(f"einsum({names} -> {typed(dims)})", dims, FLOAT, size, x, y)
+
+
+def batched(s: Scope) -> Value | None:
+    """`@` of two values with leading dims in common: scores of each with each."""
+    x = s.pick(least=3)
+    if x is None or any(len(t) != 1 for t in x.dims):
+        return None
+    *lead, a, b = x.dims
+    turned = s.let(f"rearrange({x.name} -> {typed([*lead, b, a])})", (*lead, b, a), FLOAT, x.size, x)
+    key = [n for n in s.others(x.parts()) if s.size(n) == s.length(a)]
+    if not key:
+        return turned
+    named = s.let(f"relabel({turned.name} -> {typed([*lead, b, (key[0],)])})", (*lead, b, (key[0],)), FLOAT, x.size,
+                  turned)  # fmt: skip
+    return s.let(f"{x.name} @ {named.name}", (*lead, a, (key[0],)), FLOAT, _grown(s, x, b, x.size), x, named)
+
+
+def attention(s: Scope) -> Value | None:
+    """Scores between two dims, their shares, and the weighted sum."""
+    x = s.pick(least=3)
+    if x is None or any(len(t) != 1 for t in x.dims):
+        return None
+    *lead, a, b = x.dims
+    keys = [n for n in s.others(x.parts()) if s.size(n) == s.length(a)]
+    if not keys:
+        return None
+    key, shape = (keys[0],), (*lead, (keys[0],), b)
+    s.feature("attention")
+    k = s.let(f"relabel({x.name} -> {typed(shape)})", shape, FLOAT, x.size, x)
+    scores = s.let(f"einsum({x.name}, {k.name} -> {typed([*lead, a, key])})", (*lead, a, key), FLOAT, 1.0, x, k)
+    return s.let(f"einsum(softmax({scores.name}, over = {text(key)}), {k.name} -> {typed(x.dims)})", x.dims, FLOAT,
+                 x.size, scores, k)  # fmt: skip
+
+
+def moved(s: Scope) -> Value | None:
+    """rearrange: other places, products of dims, a literal 1."""
+    x = s.pick(least=3)
+    if x is None:
+        return None
+    batch = [t for t in x.dims if t and s.canonical(t[0]) == ("batch",)]
+    rest = [t for t in x.dims if t not in batch]
+    s.rng.shuffle(rest)
+    if len(rest) > 1 and s.rng.random() < 0.5:
+        s.feature("product dim")
+        rest = [*rest[:-2], (*rest[-2], *rest[-1])]
+    elif s.rng.random() < 0.2:
+        rest.insert(s.rng.randint(0, len(rest)), ())
+    order = [*batch, *rest]
+    if s.rng.random() < 0.15:
+        s.rng.shuffle(order)
+    return s.let(f"rearrange({x.name} -> {typed(order)})", tuple(order), FLOAT, x.size, x)
+
+
+def flat(s: Scope) -> Value | None:
+    x = s.pick(least=3)
+    if x is None or len(x.dims[0]) != 1:
+        return None
+    s.feature("product dim")
+    keep = s.rng.randint(1, len(x.dims) - 2)
+    if any(len(t) != 1 for t in x.dims[:keep]):
+        return None
+    kept = text(x.dims[0]) if keep == 1 else f"({', '.join(text(t) for t in x.dims[:keep])})"
+    dims = (*x.dims[:keep], tuple(p for t in x.dims[keep:] for p in t))
+    return s.let(f"flatten({x.name}, keep = {kept})", dims, FLOAT, x.size, x)
+
+
+def apart(s: Scope) -> Value | None:
+    """A product dim split into its factors again."""
+    found = [v for v in s.floats() if any(len(t) > 1 for t in v.dims)]
+    if not found:
+        return None
+    x = s.rng.choice([v for v in found if not v.uses] or found)
+    parts: list[Term] = [(p,) for p in x.parts()]
+    if s.rng.random() < 0.5:
+        first, *rest = parts
+        s.rng.shuffle(rest)
+        parts = [first, *rest]
+    return s.let(f"rearrange({x.name} -> {typed(parts)})", tuple(parts), FLOAT, x.size, x)
+
+
+def renamed(s: Scope) -> Value | None:
+    x = s.pick(least=2)
+    if x is None:
+        return None
+    at = s.rng.randrange(1, len(x.dims))
+    names = [n for n in s.others(x.parts()) if s.size(n) == s.length(x.dims[at])]
+    if not names or not x.dims[at]:
+        return None
+    dims = (*x.dims[:at], (s.rng.choice(names),), *x.dims[at + 1 :])
+    return s.let(f"relabel({x.name} -> {typed(dims)})", dims, FLOAT, x.size, x)
+
+
+def broadcast(s: Scope) -> Value | None:
+    """A value of fewer dims beside one of more, aligned from the right or through a literal 1."""
+    x = s.pick(least=3)
+    if x is None:
+        return None
+    smaller = [v for v in s.floats(least=2) if len(v.dims) == len(x.dims) - 1 and v.dims[0] == x.dims[0]]
+    for y in smaller:
+        if y.dims[1:] == x.dims[2:]:
+            s.feature("literal 1")
+            wide = (y.dims[0], (), *y.dims[1:])
+            return s.let(f"{x.name} * rearrange({y.name} -> {typed(wide)})", x.dims, FLOAT, x.size * y.size, x, y)
+    return None
+
+
+def looked_up(s: Scope) -> Value | None:
+    """Rows of a table by ids of the data, or by what another operator found best."""
+    ids = [v for v in s.live if v.kind == WHOLE and v.named and v.bound]
+    if not ids:
+        return None
+    x = s.rng.choice([v for v in ids if not v.uses] or ids)
+    rows = "vocab" if x.bound and x.bound <= s.size("vocab") else None
+    names = s.others([*x.parts(), "vocab"])
+    if rows is None or not names:
+        return None
+    table = s.param(((rows,), (names[0],)), again=0.7)
+    return s.let(f"embedding({x.name}, {table})", (*x.dims, (names[0],)), FLOAT, 2.0, x)
+
+
+def head(s: Scope) -> Value | None:
+    """Against a table that an embedding reads too: tied weights of an output head."""
+    tables = {n: d for n, d in s.params.items() if len(d) == 2 and d[0] == ("vocab",)}
+    x = s.pick(least=2)
+    fitting = [n for n, d in tables.items() if x is not None and d[1] == x.dims[-1] and ("vocab",) not in x.dims]
+    if x is None or not fitting:
+        return None
+    s.feature("tied parameter")
+    dims: Dims = (*x.dims[:-1], ("vocab",))
+    return s.let(f"einsum({x.name}, {fitting[0]} -> {typed(dims)})", dims, FLOAT, _grown(s, x, x.dims[-1]), x)
+
+
+def taken(s: Scope) -> Value | None:
+    """`gather` by ids of the data: each one's own element of a table's rows."""
+    ids = [v for v in s.live if v.kind == WHOLE and v.named and v.bound and v.bound <= s.size("vocab")]
+    if not ids:
+        return None
+    x = s.rng.choice(ids)
+    scores = [v for v in s.floats() if v.dims == (*x.dims, ("vocab",))]
+    if not scores:
+        return None
+    return s.let(f"gather({scores[-1].name}, {x.name}, over = vocab)", x.dims, FLOAT, scores[-1].size, x, scores[-1])
+
+
+PIECES: tuple[Piece, ...] = (
+    linear, linear, linear, matrix, matrix, contracted, contracted, batched, attention, moved, moved, flat, apart, renamed,
+    broadcast, looked_up, head, taken,
+)  # fmt: skip

@@ -1,0 +1,204 @@
+"""A whole generated program but its strategies: data, a model that grows piece by piece, a loss, settings of training."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+from tests.generated import images
+from tests.generated.layers import ALL, grow, keep, settle
+from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, text, typed
+
+SIZES = (2, 4, 4, 6, 8, 8, 12, 3, 5)
+LAST = "fn last(x: [..., k]) -> [...] {\n  return mean(x, over = k)\n}"
+
+
+@dataclass(frozen=True)
+class Written:
+    """`head` is all above the strategies, `tail` the `train` block. features: what the program is made of."""
+
+    head: str
+    tail: str
+    features: frozenset[str]
+
+    def text(self, strategies: str, precision: str = "f32") -> str:
+        return f"{self.head}\n{strategies}\n{self.tail}".replace(RUN, precision)
+
+
+def write(rng: random.Random) -> Written:
+    """A program from the numbers that `rng` gives."""
+    shared = Shared(rng)
+    shared.sizes = {name: rng.choice(SIZES) for name in POOL}
+    if rng.random() < 0.6:
+        shared.sizes["key"] = shared.sizes[rng.choice(["seq", "width"])]
+    shared.sizes |= {"batch": rng.choice((4, 8, 8, 12, 6)), "vocab": rng.choice((8, 12, 16, 10))}
+    shared.sizes |= {c: rng.choice((2, 4, 6)) for c in images.CHANNELS}
+    shared.makers["last"] = "last"
+    root = Scope(shared)
+    fields = _inputs(root)
+    _body(root)
+    return _Train(root, fields).write()
+
+
+def _inputs(s: Scope) -> dict[str, str]:
+    """The model's arguments: field -> its type as written in the source."""
+    rng, fields = s.rng, {}
+    kind = rng.choices(["flat", "seq", "deep", "image", "ids", "both"], [2, 5, 2, 3, 3, 2])[0]
+    if kind in ("flat", "seq", "deep", "both"):
+        dims = {"flat": ("batch", "width"), "deep": ("batch", "seq", "hidden", "width")}.get(
+            kind, ("batch", "seq", "width")
+        )
+        s.live.append(Value("x", tuple((d,) for d in dims)))
+        fields["x"] = typed(s.live[-1].dims)
+    if kind in ("ids", "both"):
+        s.live.append(Value("ids", (("batch",), ("seq",)), WHOLE, 1.0, bound=s.size("vocab")))
+        fields["ids"] = "i64[batch, seq] < vocab"
+    if kind == "image":
+        height, width = rng.choice([(4, 4), (6, 5), (5, 4), (8, 4)])
+        dims = (("batch",), ("chan",), (s.made("height", height),), (s.made("width", width),))
+        s.live.append(Value("x", dims))
+        fields["x"] = f"[batch, chan, {height}, {width}]"
+        if height == width:
+            fields["x"] = f"[batch, chan, {height}, {width + 1}]"
+            s.sizes[dims[3][0]] = width + 1
+    s.feature(f"input {kind}")
+    return fields
+
+
+def _body(s: Scope) -> None:
+    """Pieces, first those that lead from the inputs to floating values with named dims."""
+    from tests.generated import products
+
+    if s.live[0].name == "x" and not s.live[0].named:
+        for _ in range(s.rng.randint(1, 4)):
+            keep(s, s.rng.choice((images.convolved, images.convolved, images.pooled, images.treated))(s))
+        keep(s, images.out_of_images(s))
+    elif s.live[0].kind == WHOLE or len(s.live) > 1:
+        keep(s, products.looked_up(s))
+    for _ in range(s.rng.randint(2, 8)):
+        grow(s, ALL)
+    settle(s)
+    if not s.params and not any("Linear" in m or "Conv" in m for m in s.members):
+        x = s.pick()
+        assert x is not None
+        keep(s, s.let(f"{x.name} * {s.param(x.dims[-1:], again=0.0)}", x.dims, FLOAT, 2 * x.size, x))
+
+
+class _Train:
+    """The `train` block, and the model's declaration once it is known what is returned."""
+
+    def __init__(self, root: Scope, fields: dict[str, str]) -> None:
+        self.s, self.fields, self.rng = root, fields, root.rng
+        self.inputs = list(fields)
+        self.lines: list[str] = []
+
+    def write(self) -> Written:
+        s, rng = self.s, self.rng
+        unread = [v for v in s.live if v.kind == FLOAT and not v.uses and v.name not in self.inputs]
+        out = unread[-1] if unread else self._out()
+        # What nothing reads is read by the loss, at the top.
+        terms = [f"{rng.choice(['0.1', '0.5', '1e-2'])} * mean(square(model.{v.name}))" for v in unread if v is not out]
+        for name in [n for n in self.inputs if n in {v.name for v in s.unused()}]:
+            terms += [] if self.fields[name].startswith("i64") else [f"mean(square({name})) * 0.1"]
+        loss = " + ".join([self._loss(out), *terms])
+        self.lines.append(f"loss = {loss}")
+        self._metrics(out)
+        self._settings()
+        return self._written(out)
+
+    def _out(self) -> Value:
+        """Where everything has been read: the latest once more."""
+        s = self.s
+        found = [v for v in s.floats() if v.name not in self.inputs] or s.floats()
+        value = s.let(f"tanh({found[-1].name}) * 2.0", found[-1].dims, FLOAT, 2.0, found[-1])
+        s.live.append(value)
+        return value
+
+    def _loss(self, out: Value) -> str:
+        rng, first = self.rng, out.dims[0] if out.dims else ()
+        kind = rng.choice(["mse_loss", "bce_with_logits", "cross_entropy", "cross_entropy", "nll_loss", "mean"])
+        self.s.feature(f"loss {kind}")
+        if first != ("batch",) or not out.named:
+            return "mean(square(out))" if kind != "mean" else "sum(square(out)) * 0.01"
+        if kind == "mean":
+            return rng.choice(["mean(square(out))", "mean(abs(out - 0.3))", "sum(square(out)) * 1e-2", "amax(out) - mean(out)"])
+        if kind in ("mse_loss", "bce_with_logits"):
+            self.fields["target"] = typed(out.dims)
+            return f"{kind}(out, target)"
+        places = [i for i, t in enumerate(out.dims) if i and t]
+        if not places:
+            return "mean(square(out))"
+        return self._classes(kind, out, rng.choice(places))
+
+    def _classes(self, kind: str, out: Value, at: int) -> str:
+        rng, rest = self.rng, (*out.dims[:at], *out.dims[at + 1 :])
+        self.fields["label"] = f"i64{typed(rest)} < {self.s.length(out.dims[at])}"
+        options = rng.choice(["", "", ", ignore_index = 0"])
+        if kind == "nll_loss":
+            return f"nll_loss(log_softmax(out, over = {text(out.dims[at])}), label{options})"
+        if len(out.dims[at]) == 1:
+            self.lines.append(f"right = argmax(out, over = {text(out.dims[at])}) == label")
+            self.lines.append("metric accuracy = mean(right)")
+        return f"cross_entropy(out, label{options}{rng.choice(['', '', ', label_smoothing = 0.1'])})"
+
+    def _metrics(self, out: Value) -> None:
+        given = ["mean(out)", "amax(abs(out))", f"sum(cast(out > 0.2, {RUN}))", "mean(square(out - mean(out)))", "amin(out)"]
+        if out.dims and out.dims[-1] and len(out.dims) > 1:
+            given.append(f"mean(argmax(out, over = {text(out.dims[-1])}) == 1)")
+        for at, metric in enumerate(self.rng.sample(given, self.rng.choice([0, 0, 1, 2]))):
+            self.s.feature("metric")
+            self.lines.append(f"metric m{at} = {metric}")
+
+    def _settings(self) -> None:
+        rng, s = self.rng, self.s
+        kinds = {
+            "sgd": ["lr = 0.05", "lr = 0.1, momentum = 0.9", "lr = 0.1, momentum = 0.5, weight_decay = 0.01",
+                    "lr = 0.05, momentum = 0.9, nesterov = true", "lr = 0.1, momentum = 0.9, dampening = 0.1"],
+            "adam": ["lr = 1e-2", "lr = 1e-2, betas = (0.8, 0.9), weight_decay = 0.1"],
+            "adamw": ["lr = 1e-2", "lr = 1e-2, weight_decay = 0.2, eps = 1e-6"],
+        }  # fmt: skip
+        kind = rng.choice(list(kinds))
+        s.feature(f"optimizer {kind}")
+        self.lines.append(f"optimizer = {kind}({rng.choice(kinds[kind])})")
+        if s.params and rng.random() < 0.3:
+            other = rng.choice([k for k in kinds if k != kind])
+            s.feature("several optimizers")
+            selected = ", ".join(rng.sample(sorted(s.params), min(len(s.params), rng.randint(1, 2))))
+            self.lines.append(f"optimizer at {selected} = {other}({rng.choice(kinds[other])})")
+        if rng.random() < 0.3:
+            s.feature("clip")
+            self.lines.append(f"clip = {rng.choice(['0.01', '0.5', '1.0', '100.0'])}")
+        if rng.random() < 0.15:
+            self.lines.append(f"lr_schedule = {rng.choice(['warmup_cosine(warmup = 2, min = 1e-4)', 'linear(warmup = 1, min = 1e-3)'])}")
+        if rng.random() < 0.3:
+            self.lines.append(f"seed = {rng.randint(1, 99)}")
+        self.lines += [f"precision = {RUN}", "steps = 3"]
+
+    def _source(self, batches: int, more: str = "") -> str:
+        given = ", ".join(f"{name}: {kind}" for name, kind in self.fields.items())
+        return f"random({given}, batches = {batches}{more})"
+
+    def _written(self, out: Value) -> Written:
+        s, rng = self.s, self.rng
+        train = ["train {", "  model = Net()", f"  data = {self._source(2)}"]
+        if rng.random() < 0.4:
+            s.feature("eval")
+            train.append(f"  eval = {self._source(rng.choice([1, 2]), ', seed = 3')}")
+        calls = [n for n in self.inputs if any(v.name == n and v.uses for v in s.live)]
+        train += [f"  out = model({', '.join(calls)})", *(f"  {line}" for line in self.lines), "}", ""]
+        kinds = {n: self.fields[n].partition(" <")[0] for n in calls}
+        model = ["model Net {", *(f"  {m}" for m in s.members), "",
+                 f"  forward({', '.join(f'{n}: {k}' for n, k in kinds.items())}) {{",
+                 *(f"    {line}" for line in s.lines), f"    return {out.name}", "  }", "}"]  # fmt: skip
+        return Written(self._head("\n".join(model), "\n".join(train)), "\n".join(train), frozenset(s.shared.features))
+
+    def _head(self, model: str, train: str) -> str:
+        """Imports, the dims that something names, functions and models, in an order in which none is missing."""
+        shared = self.s.shared
+        everything = "\n".join([*shared.items, model, train])
+        items = [*([LAST] if "|> last" in everything else []), *shared.items, model]
+        used = [n for n in shared.sizes if re.search(rf"\b{n}\b", everything)]
+        dims = "dim " + ", ".join(f"{n} = {shared.sizes[n]}" for n in used)
+        imports = [f"use std.nn: {', '.join(sorted(shared.imports))}"] if shared.imports else []
+        return "\n\n".join([*imports, dims, *items]) + "\n"
