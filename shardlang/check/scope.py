@@ -19,8 +19,7 @@ from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim
 
-# Parts of the standard library that programs name and that do not exist yet.
-ABSENT = ("std.transformer", "std.llama")
+LIBRARIES = ("std.nn", "std.transformer", "std.gpt2", "std.llama", "std.clusters")
 
 
 @dataclass(eq=False)
@@ -109,12 +108,9 @@ class Library:
 
     def _imported(self, use: ast.Use, scope: FileScope) -> FileScope | None:
         sink = self.context.sink
-        if not use.file and use.path in ABSENT:
-            sink.report("SH400", f"`{use.path}` is not there yet", use.path_span, "in no version so far")
-            return None
         source = self.load(scope.source.name, use.path, use.file)
         if source is None:
-            close = None if use.file else nearest(use.path, ("std.nn", "std.clusters"))
+            close = None if use.file else nearest(use.path, LIBRARIES)
             sink.report(
                 "SH203",
                 f"there is no file `{use.path}`" if use.file else f"there is no library `{use.path}`",

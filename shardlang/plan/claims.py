@@ -7,7 +7,9 @@ Pins and positional rules come from pins.py and positional.py and outrank what i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations, pairwise
 
 from shardlang.check.selectors import Specificity
 from shardlang.diagnostics.diagnostic import Sink
@@ -93,10 +95,13 @@ class Claims:
         for _, run in dim_runs(op.rule, types):
             if run.factors not in wishes and any(d in self.by_dim for d in run.dims):
                 claims = [self._claim(d, covered) for d in run.dims]
-                if any(claims):
+                # What may not be split at all competes with nothing.
+                free = any(op.rule.factors[f].split is not Split.WHOLE for f in run.factors)
+                if any(claims) and free:
                     wishes[run.factors] = Wish(run, claims, [c.rule.axes if c else () for c in claims])
         if not wishes:
             return None, None
+        wishes = self._joined(op, wishes)
         self._settle(op, types, list(wishes.values()))
         factors: list[tuple[str, ...] | None] = [None] * len(op.rule.factors)
         given: list[tuple[str, ...]] = [()] * len(op.rule.factors)
@@ -126,6 +131,41 @@ class Claims:
         if best is not None:
             self.used.add((best.rule, dim))
         return best
+
+    def _joined(self, op: Op, wishes: dict[tuple[int, ...], Wish]) -> dict[tuple[int, ...], Wish]:
+        """Dims that an operator takes for one (heads that share heads of keys) are split by one wish: the more
+        specific, or the one with more factors; equally specific ones must agree on the factors that both have.
+        """
+        kept = dict(wishes)
+        for few, many in combinations(sorted(wishes, key=len), 2):
+            if not set(few) & set(many) or few not in kept or many not in kept:
+                continue
+            ranks = [max(c.rank for c in wishes[f].claims if c) for f in (few, many)]
+            few_decides = ranks[0] > ranks[1]
+            if ranks[0] == ranks[1]:
+                few_decides = not self._agree(op, wishes[few], wishes[many])
+            del kept[many if few_decides else few]
+        return kept
+
+    def _agree(self, op: Op, few: Wish, many: Wish) -> bool:
+        """Whether two wishes put the same axes on the factors that both have; reports SH309 where no dim is to blame
+        that does not divide."""
+        one, two = (
+            spread(op.rule, w.run.factors, tuple(a for axes in w.axes for a in axes), self.axes.sizes)
+            for w in (few, many)
+        )
+        if all(one[f] == two[f] for f in one if f in two):
+            return True
+        left, right = (next(c for c in w.claims if c) for w in (few, many))
+        degree = self.axes.degree(left.rule.axes)
+        if degree is None or (left.dim.size or 0) % degree == 0:
+            self.sink.report(
+                "SH309", f"`{op.operator}` takes `{left.dim.name}` and `{right.dim.name}` together, and they are split "
+                "differently", right.span, f"over `{', '.join(right.rule.axes)}`",
+                labels=[(left.span, f"over `{', '.join(left.rule.axes)}`")],
+                help=f"split both over `{', '.join(left.rule.axes)}`",
+            )  # fmt: skip
+        return False
 
     def _settle(self, op: Op, types: tuple[TensorType, ...], wishes: list[Wish]) -> None:
         """Each axis goes to one claim: to those that do not give way, then to the most specific."""
@@ -181,11 +221,26 @@ class Claims:
             degree = self.axes.degree(mine)
             used_up = used_up and (degree is None or degree == dim.size)
             axes += mine
-        sizes = self.axes.sizes
-        for f, mine in spread(op.rule, wish.run.factors, tuple(axes), sizes).items():
+        found = spread(op.rule, wish.run.factors, tuple(axes), self.axes.sizes)
+        if len(wish.run.dims) == 1 and not self._in_order(op.rule, wish, found):
+            found = dict.fromkeys(found, ())
+        for f, mine in found.items():
             whole = op.rule.factors[f].split is Split.WHOLE or self._ragged(op.rule, f, mine)
             given[f] = () if whole else mine
             factors[f] = self.axes.refined(given[f])
+
+    def _in_order(self, rule: FactorRule, wish: Wish, found: Mapping[int, tuple[str, ...]]) -> bool:
+        """Whether the axes of one dim of several factors use up each before they cut the next; reports SH304."""
+        claim = next(c for c in wish.claims if c)
+        if claim.rule.uneven or not any(found.values()):
+            return True
+        for f, after in pairwise(wish.run.factors):
+            degree, factor = self.axes.degree(found[f]), rule.factors[f]
+            if degree is not None and degree != factor.size and found[after]:
+                axes = tuple(a for g in wish.run.factors for a in found[g])
+                self.axes.report(factor.name, factor.size, axes, claim.span, self.sink)
+                return False
+        return True
 
     def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...]) -> bool:
         """Whether blocks would differ within a dim of several factors: they are not torch.chunk's of the product."""
