@@ -230,6 +230,10 @@ class Comparison:
             finding.expected, layout.pending, self.step, finding.message, value, (_PHASES.index(kind), at),
         )  # fmt: skip
 
+    def first_value(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
+        """The first value that differs, of a step that did not come to its end."""
+        return next((d for d in self._values(mine.forms, theirs) if d is not None), None)
+
     def first(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
         """The first of all that differs, in the order of computation."""
         return next((d for d in self._all(mine, theirs) if d is not None), None)
@@ -315,7 +319,8 @@ class Comparison:
 
     def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
         """A value that was wrong before the step that cannot run, else that step."""
-        wrong = next((d for d in self._values(failure.made, theirs) if d is not None), None)
+        made = ranks.Results(failure.made, {}, {}, {})
+        wrong = self.first_value(made, theirs)
         if wrong is not None:
             return wrong
         value = self.plan.graph.values[failure.form[0]]

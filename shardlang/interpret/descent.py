@@ -58,9 +58,10 @@ RULES = {"sgd": sgd, "adam": adam, "adamw": adamw}
 
 @dataclass
 class Descent:
-    """One run's optimizers: what each remembers, per parameter and rank."""
+    """One run's optimizers: what each remembers, per parameter and rank. total: the steps of the whole run."""
 
     plan: Plan
+    total: int = 1
     step: int = 0
     memory: dict[tuple[int, int], Memory] = field(default_factory=dict)
 
@@ -99,12 +100,32 @@ class Descent:
         settings, found = self.settings(), {}
         for value, xs in params.items():
             kind, arguments = settings[value]
+            arguments = self._scheduled(arguments)
             given = gradients[value] if not isinstance(gradients[value], Tensor) else [gradients[value]]
             found[value] = [
                 RULES[kind](x, g * factor, self.memory.setdefault((value, rank), {}), self.step, arguments)
                 for rank, (x, g) in enumerate(zip(xs, given, strict=True))
             ]
         return found
+
+    def _scheduled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments with the learning rate of this step."""
+        training = self.plan.program.training
+        if training is None or training.lr_schedule is None or "lr" not in arguments:
+            return arguments
+        kind, given = training.lr_schedule
+        return {**arguments, "lr": rate(arguments["lr"], kind, given, self.step, self.total)}
+
+
+def rate(base: float, kind: str, given: Mapping[str, Any], step: int, total: int) -> float:
+    """The learning rate of step `step`, from 1, of `total`: up in `warmup` equal steps, then down to `min`."""
+    if kind == "constant":
+        return base
+    warmup, least = given.get("warmup", 0), given.get("min", 0.0)
+    if step <= warmup:
+        return base / warmup * step
+    left = 1.0 - min(1.0, (step - 1 - warmup) / max(1, total - warmup))
+    return least + (base - least) * (left if kind == "linear" else math.sin(math.pi / 2 * left) ** 2)
 
 
 def _norm_square(kept: Storage, parts: Sequence[Tensor]) -> float:

@@ -8,8 +8,9 @@ is watched and written down, a file for each step and rank. What should be there
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,13 +31,13 @@ Named = dict[str, Tensor]
 class Call:
     """One call of an emitted function: its local tensors by name, and their gradients.
 
-    file: of the emitted program ("main.py"). number: of the call within the step, from 0. aliases: names of a tensor
-    that an earlier name (or a parameter) stands for already: its gradient is counted there.
+    file: of the emitted program ("main.py"). aliases: names of a tensor that an earlier name (or a parameter) stands
+    for already: its gradient is counted there.
     """
 
     file: str
     function: str
-    number: int
+    microbatch: int
     values: Named = field(default_factory=dict)
     gradients: Named = field(default_factory=dict)
     aliases: list[str] = field(default_factory=list)
@@ -46,14 +47,14 @@ class Call:
 class Record:
     """What one rank computed in one step.
 
-    gradients: of parameters, local, as backward leaves them. reduced: of what the rank stores of each parameter, as the
+    gradients: of parameters, local, by microbatch. reduced: of what the rank stores of each parameter, as the
     optimizer is given it, before clipping. parameters, states: as stored, after the step (step 0: as they begin).
     figures: the loss and the metrics that the run reports. done: the step came to its end.
     """
 
     step: int
     calls: list[Call] = field(default_factory=list)
-    gradients: Named = field(default_factory=dict)
+    gradients: dict[int, Named] = field(default_factory=dict)
     reduced: Named = field(default_factory=dict)
     parameters: Named = field(default_factory=dict)
     states: Named = field(default_factory=dict)
@@ -71,13 +72,12 @@ class Observer:
     def __init__(self, files: frozenset[str]) -> None:
         self.files = files
         self.record = Record(0)
-        self.leaves: dict[int, str] = {}
-        self.counts: dict[str, int] = {}
+        self.leaves: set[int] = set()
 
     def begin(self, step: int, leaves: Mapping[str, Tensor]) -> None:
         """A new record. leaves: the parameters that the functions read, by path."""
-        self.record, self.counts = Record(step), {}
-        self.leaves = {id(leaf): path for path, leaf in leaves.items()}
+        self.record = Record(step)
+        self.leaves = {id(leaf) for leaf in leaves.values()}
 
     def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
         """Python's trace function: only a function of an emitted file is looked at, and only as it ends."""
@@ -95,9 +95,7 @@ class Observer:
     def _take(self, frame: FrameType) -> None:
         """All tensors that the function's names stand for; each is bound once, so nothing has been overwritten."""
         code = frame.f_code
-        number = self.counts.get(code.co_qualname, 0)
-        self.counts[code.co_qualname] = number + 1
-        call = Call(Path(code.co_filename).name, code.co_name, number)
+        call = Call(Path(code.co_filename).name, code.co_name, world.microbatch)
         self.record.calls.append(call)
         seen = set(self.leaves)
         for name, x in frame.f_locals.items():
@@ -108,17 +106,16 @@ class Observer:
                 call.aliases.append(name)
             elif x.requires_grad:
                 seen.add(id(x))
-                x.register_hook(_into(call.gradients, name))
+                x.register_hook(partial(_keep, call.gradients, name))
+
+    def on_gradient(self, path: str, gradient: Tensor) -> None:
+        """A hook: the gradient of a parameter, of the current microbatch."""
+        _keep(self.record.gradients.setdefault(world.microbatch, {}), path, gradient)
 
 
-def _into(found: Named, name: str) -> Callable[[Tensor], None]:
-    """A hook that adds a gradient to those found: a parameter gets one with each microbatch."""
-
-    def hook(gradient: Tensor) -> None:
-        gradient = gradient.detach().to("cpu", copy=True)
-        found[name] = found[name] + gradient if name in found else gradient
-
-    return hook
+def _keep(found: Named, name: str, gradient: Tensor) -> None:
+    gradient = gradient.detach().to("cpu", copy=True)
+    found[name] = found[name] + gradient if name in found else gradient
 
 
 class Figures(Log):
@@ -149,8 +146,7 @@ class Trial:
     def __call__(self, program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
         require_ranks(program, world.size)
         figures = Figures()
-        run = Run(program, data, figures)
-        run.test = None
+        run = Run(replace(program, eval=None), data, figures)
         observer = Observer(self.files)
         self._watch(run, observer)
         # The length of the whole run stays what it is: schedules of the learning rate depend on it.
@@ -168,7 +164,7 @@ class Trial:
         model, total, update = run.model, run.total, run.model.update
         hooked = {path: leaf for path, leaf in model.leaves.items() if path not in model.stored}
         for path, leaf in hooked.items():
-            leaf.register_hook(lambda gradient, path=path: _into(observer.record.gradients, path)(gradient))
+            leaf.register_hook(partial(observer.on_gradient, path))
         observer.record = Record(0, parameters=copied(model.trained), states=copied(model.states), done=True)
         self._write(observer.record)
 

@@ -1,0 +1,221 @@
+"""Three executions of one program held against each other: emitted on real ranks, planned on simulated ranks, one device.
+
+`start` runs the emitted program on real ranks and keeps what was watched; `judge` then executes the other two step by
+step and compares. Starting forks, so it must come before anything here has computed: threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.interpret import initial, ranks, whole
+from shardlang.interpret.batches import Batches, drawn, own
+from shardlang.interpret.compare import Comparison, Difference, Report
+from shardlang.interpret.descent import Descent
+from shardlang.interpret.ranks import CannotRun
+from shardlang.interpret.watched import Step
+from shardlang.plan.plan import Plan
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch import launch_program, read_program
+from shardlang.runtime.observe import Record, Trial
+
+TYPES = {"f64": torch.float64, "f32": torch.float32}
+# Of the greatest magnitude of a value. In float32 a sum of a thousand numbers is off by 1e-5 of its parts, and a
+# gradient is what is left of larger parts.
+TOLERANCES = {"f64": 1e-9, "f32": 1e-3}
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """plan: in the element type of the comparison (see elements.py), as the files in `folder` were emitted from it.
+
+    base: the folder that the program's paths are relative to. random: draw batches even where there are data.
+    """
+
+    plan: Plan
+    folder: Path
+    base: Path
+    dtype: str = "f64"
+    steps: int = 3
+    real: bool = True
+    random: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job whose real ranks have run: its batches, and the watched run (None where there was none)."""
+
+    job: Job
+    batches: Batches
+    trial: Trial | None
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """simulated, emitted: each against one device; emitted is None where no real ranks ran. failed: a rank did."""
+
+    simulated: Report
+    emitted: Report | None
+    drawn: str
+    failed: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.difference is None and not self.failed
+
+    @property
+    def difference(self) -> Difference | None:
+        """The first, of either."""
+        found = [r.difference for r in (self.simulated, self.emitted) if r is not None and r.difference is not None]
+        return min(found, key=lambda d: (d.step, d.order), default=None)
+
+    @property
+    def culprit(self) -> str:
+        """Who does not compute what one device does: "emitted", "plan", "both", or "" where all agree."""
+        plan = self.simulated.difference is not None
+        emitted = self.emitted is not None and self.emitted.difference is not None
+        return "both" if plan and emitted else "plan" if plan else "emitted" if emitted else ""
+
+
+def start(job: Job, progress: Progress = lambda _: None) -> Started:
+    """Reads the data and runs the real ranks. RunError where they cannot start; what a rank says goes to stderr."""
+    main = (job.folder / "main.py").resolve()
+    program = read_program(main)
+    program.base, program.precision = job.base, job.dtype
+    dtype, graph = TYPES[job.dtype], job.plan.graph
+    try:
+        batches = None if job.random else own(program, graph, dtype)
+    except RunError as error:
+        batches = drawn(program, graph, dtype, job.steps, error.message)
+    if batches is None:
+        batches = drawn(program, graph, dtype, job.steps, "--random-data")
+    if not job.real:
+        return Started(job, batches, None)
+    progress(f"training on {job.plan.ranks} real ranks")
+    folder = job.folder / "watched"
+    folder.mkdir()
+    trial = Trial(min(job.steps, batches.total), folder, frozenset(str(p.resolve()) for p in job.folder.glob("*.py")))
+    code = launch_program(
+        batches.program, main, job.plan.ranks, False, job.folder / "logs", None, None, work=trial, data=batches.data
+    )
+    return Started(job, batches, trial, code != 0)
+
+
+@dataclass
+class Side:
+    """One of the two that are held against one device, until it differs. `end` is set once nothing more can be said."""
+
+    comparison: Comparison
+    difference: Difference | None = None
+    end: bool = False
+
+    def at(self, step: int) -> Comparison:
+        self.comparison = replace(self.comparison, step=step)
+        return self.comparison
+
+    def note(self, found: Difference | None) -> None:
+        loose = self.comparison.plan.graph.loss in self.comparison.loose
+        self.difference, self.end = found, found is not None or loose
+
+
+@dataclass
+class Judge:
+    """Takes one device and the simulated ranks through the steps, beside the records of the real ones."""
+
+    started: Started
+    tolerance: float
+    simulated: Side = field(init=False)
+    emitted: Side | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        job = self.started.job
+        self.plan, self.dtype = job.plan, TYPES[job.dtype]
+        self.simulated = Side(Comparison(self.plan, self.tolerance))
+        self.emitted = Side(Comparison(self.plan, self.tolerance)) if self.started.trial is not None else None
+        total = self.started.batches.total
+        self.alone, self.together = Descent(self.plan, total), Descent(self.plan, total)
+        self.seed = self.started.batches.program.seed
+
+    def run(self, progress: Progress) -> Verdict:
+        params = initial.initial(self.plan.graph, self.seed, self.dtype)
+        kept = ranks.store(self.plan, params)
+        self._beginning(params)
+        steps, step = min(self.started.job.steps, self.started.batches.total), 0
+        while step < steps and not self._over():
+            step += 1
+            progress(f"step {step} of {steps} on one device and {self.plan.ranks} simulated ranks")
+            params, kept = self._step(step, params, kept)
+        return Verdict(
+            self.simulated.comparison.report(self.simulated.difference, step),
+            self.emitted.comparison.report(self.emitted.difference, step) if self.emitted is not None else None,
+            self.started.batches.drawn,
+            self.started.failed,
+        )
+
+    def _over(self) -> bool:
+        sides = [side for side in (self.simulated, self.emitted) if side is not None]
+        return any(side.difference is not None for side in sides) or all(side.end for side in sides)
+
+    def _records(self, step: int) -> Step | None:
+        """What all ranks wrote down of a step; None where one did not come so far."""
+        trial = self.started.trial
+        found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
+        records: list[Record] = [r for r in found if r is not None]
+        return Step(self.plan, records) if records and len(records) == len(found) else None
+
+    def _beginning(self, params: Mapping[int, Tensor]) -> None:
+        """The parameters that real ranks begin with."""
+        seen = self._records(0)
+        if self.emitted is None or seen is None:
+            return
+        self.emitted.note(self.emitted.at(0).all_stored(seen.parameters(), params))
+
+    def _step(self, step: int, params: dict[int, Tensor], kept: dict[int, Any]) -> tuple[dict[int, Tensor], Any]:
+        fields = self.started.batches.next()
+        theirs = whole.run(self.plan.graph, fields, params, dtype=self.dtype, step=step, seed=self.seed)
+        after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients)}
+        if self.emitted is not None and not self.emitted.end:
+            self._emitted(self.emitted, step, theirs, after)
+        if not self.simulated.end:
+            kept = self._simulated(step, fields, kept, theirs, after)
+        return after, kept
+
+    def _simulated(self, step: int, fields: Mapping[int, Tensor], kept: dict[int, Any], theirs: whole.Results,
+                   after: Mapping[int, Tensor]) -> dict[int, Any]:
+        comparison = self.simulated.at(step)
+        try:
+            mine = ranks.run(self.plan, fields, kept, dtype=self.dtype, step=step, seed=self.seed)
+        except CannotRun as failure:
+            self.simulated.note(comparison.cannot(failure, theirs))
+            return kept
+        self.simulated.note(comparison.first(mine, theirs))
+        if self.simulated.end:
+            return kept
+        kept = {**kept, **mine.states, **self.together.stored(kept, mine.stored)}
+        self.simulated.note(comparison.all_stored(kept, after))
+        return kept
+
+    def _emitted(self, side: Side, step: int, theirs: whole.Results, after: Mapping[int, Tensor]) -> None:
+        seen = self._records(step)
+        if seen is None:
+            return
+        comparison = side.at(step)
+        mine = seen.results()
+        done = all(record.done for record in seen.records)
+        side.note(comparison.first(mine, theirs) if done else comparison.first_value(mine, theirs))
+        if done and not side.end:
+            stored = seen.parameters()
+            side.note(comparison.all_stored(stored, after))
+
+
+def judge(started: Started, progress: Progress = lambda _: None, tolerance: float | None = None) -> Verdict:
+    """Compares, to a relative error of `tolerance` (by default that of the element type)."""
+    return Judge(started, TOLERANCES[started.job.dtype] if tolerance is None else tolerance).run(progress)
