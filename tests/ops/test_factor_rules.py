@@ -159,6 +159,9 @@ EXAMPLES = [
     ex("einsum", "b=4 i=6", "i j=2", "j b", arrow="b", oracle=lambda x, y, z: torch.einsum("bi,ij,jb->b", x, y, z)),
     ex("einsum", "b=4 1 i=6", "i", arrow="b", oracle=lambda x, w: (x * w).sum((1, 2))),
     ex("einsum", "b=4 h=4*e=2", "o=6 h*e", arrow="b o", oracle=lambda x, w: x @ w.T),
+    ex("einsum", "b=4 1 i=8", "o=6 i", arrow="b 1 o", oracle=lambda x, w: x @ w.T),
+    ex("einsum", "b=4 1 i=8", "o=6 i", arrow="o 1 b", oracle=lambda x, w: (x @ w.T).permute(2, 1, 0)),
+    ex("einsum", "b=4 1 i=8", "b i o=6", arrow="b 1 o", oracle=lambda x, w: x @ w),
     *[
         ex(n, "b=4 s=2 h=6", oracle=f, over="h")
         for n, f in {
