@@ -1,60 +1,168 @@
-"""`shardc verify`: a plan, executed on simulated ranks, against one device. Comparing is interpret's."""
+"""`shardc verify`: the emitted program on real ranks and the plan on simulated ranks, each against one device.
+
+Prepares a job for each strategy that is asked for; starting and comparing is interpret's, words are verify_text's.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from shardlang import driver
 from shardlang.cli import options, output
+from shardlang.cli.compile import write_files
+from shardlang.cli.progress import Live
 from shardlang.diagnostics.diagnostic import Sink
+
+if TYPE_CHECKING:
+    from shardlang.check.program import Program
+    from shardlang.interpret.threefold import Job, Started, Verdict
+
+# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
+REAL_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for. real: None where the number of ranks decides."""
+
+    file: str
+    ranks: int
+    steps: int
+    dtype: str
+    real: bool | None
+    random: bool
+
+    @property
+    def on_real_ranks(self) -> bool:
+        return self.ranks <= REAL_RANKS if self.real is None else self.real
+
+
+@dataclass(frozen=True)
+class Check:
+    """One strategy: its verdict, or why there is none."""
+
+    strategy: str
+    job: Job | None = None
+    verdict: Verdict | None = None
+    skipped: str = ""
 
 
 @click.command(
     "verify",
-    epilog="Examples: shardc verify examples/digits.shard --ranks 8 --strategy both; "
-    "shardc verify model.shard --ranks 64 --steps 2",
+    epilog="Examples: shardc verify examples/digits.shard --ranks 8 --all-strategies; "
+    "shardc verify model.shard --ranks 4 --strategy both --steps 10; "
+    "shardc verify model.shard --ranks 512 --set model.d=64 --json",
 )
 @options.file_argument
 @options.ranks_option(required=True)
 @options.strategy_option
+@click.option("--all-strategies", is_flag=True, help="All strategies of the file that fit the number of ranks.")
 @options.set_option
-@click.option("--steps", type=click.IntRange(1, 100), default=1, show_default=True, help="Training steps to compare.")
+@click.option("--steps", type=click.IntRange(1, 10000), default=3, show_default=True, help="Training steps to compare.")
+@click.option(
+    "--dtype", type=click.Choice(["f64", "f32"]), default="f64", show_default=True,
+    help="Compute in float64 and compare to 1e-9, or in float32 to 1e-3.",
+)  # fmt: skip
+@click.option(
+    "--real/--simulated-only", "real", default=None,
+    help=f"Run the emitted program on real ranks too, or not; by default up to {REAL_RANKS} ranks.",
+)  # fmt: skip
+@click.option("--random-data", is_flag=True, help="Random batches in place of the program's data.")
+@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], steps: int
-) -> None:
-    """Compare a plan with one device: every value, gradient and parameter.
+    ctx: click.Context, file: str, ranks: int, strategy: str | None, all_strategies: bool,
+    overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Prove that a strategy changes no result.
 
-    In float64, on data drawn at random, on ranks simulated in this process: no process is started and no data file is
-    read.
+    Trains some steps three times: the emitted program on real ranks, its plan on ranks simulated in this process, and
+    the model on one device. Every value, gradient and parameter must agree; the first that does not is named.
     """
+    if strategy and all_strategies:
+        raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    if plan is None or plan.graph.loss is None or plan.program.training is None:
-        if plan is not None:
-            driver.emit_plan(plan, sink)  # says that there is nothing to run
+    if program is None:
         ctx.exit(output.show(sink))
-    from shardlang.interpret.compare import verify_plan
+    folder = Path(tempfile.mkdtemp(prefix="shardc-verify-"))
+    wanted = Wanted(file, ranks, steps, dtype, real, random_data)
+    names = [s.name.text for s in program.strategies] if all_strategies else [strategy]
+    prepared = [_prepare(program, name, wanted, folder / str(at), sink) for at, name in enumerate(names)]
+    if all(check.job is None for check in prepared):
+        shutil.rmtree(folder)
+        ctx.exit(output.show(sink) or 1)
+    ctx.exit(_finish(_compare(prepared), wanted, folder, as_json))
 
-    found = verify_plan(plan, steps=steps)
-    if found.difference is not None:
-        sink.report(
-            "SH900", f"a fault of shardc, not of your program: {found.difference}", None,
-            help="please report it with the program and this command",
-        )  # fmt: skip
+
+def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink) -> Check:
+    """Plans and emits one strategy; without a job where that is not possible on so many ranks."""
+    mine = Sink()
+    planned = driver.plan_program(program, name, wanted.ranks, mine)
+    from shardlang.interpret.elements import in_type
+    from shardlang.interpret.limits import check_size
+
+    plan = in_type(planned, wanted.dtype) if planned is not None else None
+    files = driver.emit_plan(plan, mine) if plan is not None else None
+    if plan is None or files is None or not check_size(plan, mine):
+        sink.found.extend(mine.found)
+        return Check(name or "", skipped=next((d.message for d in mine.found), ""))
+    write_files(folder, files)
+    from shardlang.interpret.threefold import Job
+
+    base = Path(wanted.file).resolve().parent if wanted.file != "-" else Path.cwd()
+    job = Job(plan, folder, base, wanted.dtype, wanted.steps, wanted.on_real_ranks, wanted.random)
+    return Check(plan.strategy, job)
+
+
+def _compare(prepared: list[Check]) -> list[Check]:
+    """All real ranks before anything is computed here, as a process with threads is not to be forked."""
+    from shardlang.interpret.threefold import judge, start
+    from shardlang.runtime.errors import RunError
+
+    live = Live(sys.stderr)
+    started: list[Started | None] = []
+    try:
+        for check in prepared:
+            live.head = check.strategy
+            started.append(start(check.job, live) if check.job is not None else None)
+        done = []
+        for check, run in zip(prepared, started, strict=True):
+            live.head = check.strategy
+            done.append(Check(check.strategy, check.job, judge(run, live)) if run is not None else check)
+        return done
+    except RunError as error:
+        live.clear()
+        print(error, file=sys.stderr)
+        return []
+    finally:
+        live.clear()
+
+
+def _finish(checks: list[Check], wanted: Wanted, folder: Path, as_json: bool) -> int:
+    """Shows the verdicts; the exit code. What was emitted is kept where something differs."""
+    from shardlang.cli import verify_text
+
+    if not checks:
+        return 3
+    verdicts = [check.verdict for check in checks if check.verdict is not None]
+    if as_json:
+        print(json.dumps(verify_text.as_json(checks, wanted), indent=2))
+    else:
+        sink = Sink()
+        for check in checks:
+            verify_text.tell(check, wanted, sink)
         output.show(sink)
-        ctx.exit(3)
-    print(
-        f"{file}: {ranks} simulated rank{'s' * (ranks != 1)} compute what one device does "
-        f"({found.values} values, {found.gradients} gradients, {_steps(steps)}; largest relative error "
-        f"{found.largest:.1e}, float64)"
-    )
-    if found.ties:
-        print(f"not compared, as rounding decides them: {', '.join(found.ties)}")
-
-
-def _steps(steps: int) -> str:
-    return f"{steps} step{'s' * (steps != 1)}"
+    if all(verdict.ok for verdict in verdicts):
+        shutil.rmtree(folder)
+        return 0
+    return 1 if any(verdict.difference is not None for verdict in verdicts) else 3

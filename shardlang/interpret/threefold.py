@@ -94,7 +94,8 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     try:
         batches = None if job.random else own(program, graph, dtype)
     except RunError as error:
-        batches = drawn(program, graph, dtype, job.steps, error.message)
+        why = f"{error.message}: {error.file}" if error.file is not None else error.message
+        batches = drawn(program, graph, dtype, job.steps, why)
     if batches is None:
         batches = drawn(program, graph, dtype, job.steps, "--random-data")
     if not job.real:
