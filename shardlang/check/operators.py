@@ -21,11 +21,11 @@ _INTEGERS = ("i64", "i32", "bool")
 
 
 def is_operator(name: str) -> bool:
-    return name in REGISTRY
+    return name in REGISTRY and not REGISTRY[name].internal
 
 
 def operator_names() -> list[str]:
-    return list(REGISTRY)
+    return [name for name, operator in REGISTRY.items() if not operator.internal]
 
 
 def infer(

@@ -75,6 +75,7 @@ ELEMENTWISE: dict[str, Function] = {
     "maximum": _extremum(torch.maximum, "min"),
     "minimum": _extremum(torch.minimum, "max"),
     "where": _elementwise(torch.where),
+    "transfer": lambda call, x: x,
     "detach": _elementwise(lambda a: a.detach()),
     "cast": lambda call, a: a.to(call.dtypes[0]),
 }

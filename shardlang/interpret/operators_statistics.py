@@ -106,20 +106,24 @@ def kept_labels(call: Call, label: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(kept, label, 0).long(), kept
 
 
-def _cross_entropy(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+def _kept_count(call: Call, label: Tensor) -> Tensor:
+    return kept_labels(call, label)[1].sum()
+
+
+def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     dim, smoothing = call.attrs["dim"], call.attrs["label_smoothing"]
     label, kept = kept_labels(call, label)
     logs = torch.log_softmax(scores, dim)
     picked = logs.gather(dim, label.unsqueeze(dim)).squeeze(dim)
     items = -(1.0 - smoothing) * picked - smoothing * logs.mean(dim)
-    return torch.where(kept, items, 0.0).sum() / kept.sum()
+    return torch.where(kept, items, 0.0).sum() / (kept.sum() if count is None else count)
 
 
-def _nll_loss(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+def _nll_loss(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     dim = call.attrs["dim"]
     label, kept = kept_labels(call, label)
     picked = scores.gather(dim, label.unsqueeze(dim)).squeeze(dim)
-    return torch.where(kept, -picked, 0.0).sum() / kept.sum()
+    return torch.where(kept, -picked, 0.0).sum() / (kept.sum() if count is None else count)
 
 
 def squared_errors(x: Tensor, target: Tensor) -> Tensor:
@@ -143,6 +147,7 @@ STATISTICS: dict[str, Function] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "batch_norm": _batch_norm,
+    "kept_count": _kept_count,
     "cross_entropy": _cross_entropy,
     "nll_loss": _nll_loss,
     "mse_loss": lambda call, x, target: squared_errors(x, target).mean(),

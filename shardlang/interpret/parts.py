@@ -230,15 +230,17 @@ def _picked(split: Split, xs: Tensors, labels: Tensors) -> list[Tensor]:
     return found
 
 
-def _averaged(split: Split, items: Tensors, labels: Tensors) -> list[Tensor]:
-    """The sum of the local items that are kept over the count of the whole: pending over what splits the items."""
+def _averaged(split: Split, items: Tensors, labels: Tensors, counts: Tensors | None) -> list[Tensor]:
+    """The sum of the local items that are kept over the count of the whole (given, where it must be known ahead):
+    pending over what splits the items."""
     found = []
-    for x, label, count in zip(items, labels, _kept_count(split, labels), strict=True):
+    counts = _kept_count(split, labels) if counts is None else counts
+    for x, label, count in zip(items, labels, counts, strict=True):
         found.append(torch.where(kept_labels(split.call, label)[1], x, 0.0).sum() / count)
     return found
 
 
-def _cross_entropy(split: Split, xs: Tensors, labels: Tensors) -> list[Tensor]:
+def _cross_entropy(split: Split, xs: Tensors, labels: Tensors, counts: Tensors | None = None) -> list[Tensor]:
     dim, smoothing = split.call.attrs["dim"], split.call.attrs["label_smoothing"]
     classes = split.call.rule.operands[0][dim]
     axes = split.over([classes])
@@ -251,11 +253,11 @@ def _cross_entropy(split: Split, xs: Tensors, labels: Tensors) -> list[Tensor]:
         torch.log(s) - (1.0 - smoothing) * p - smoothing / split.count([classes]) * m
         for s, p, m in zip(sums, picked, level, strict=True)
     ]
-    return _averaged(split, items, labels)
+    return _averaged(split, items, labels, counts)
 
 
-def _nll_loss(split: Split, xs: Tensors, labels: Tensors) -> list[Tensor]:
-    return _averaged(split, [-p for p in _picked(split, xs, labels)], labels)
+def _nll_loss(split: Split, xs: Tensors, labels: Tensors, counts: Tensors | None = None) -> list[Tensor]:
+    return _averaged(split, [-p for p in _picked(split, xs, labels)], labels, counts)
 
 
 def _mean_of(items: Callable[[Tensor, Tensor], Tensor]) -> Function:

@@ -100,7 +100,7 @@ class _Pass:
     def _cut(self, value: int, whole: Tensor) -> Locals:
         layout = self.plan.produced[value]
         at, shape = places(self.plan, layout), tuple(whole.shape)
-        return [cut_out(whole, at.block(rank, shape, layout)).clone() for rank in range(self.plan.ranks)]
+        return [cut_out(whole, at.block(rank, shape, layout)).clone() for rank in range(at.mesh.size)]
 
     def compute(self) -> None:
         for step in self.plan.steps:
@@ -172,7 +172,7 @@ def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Te
     fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see `store`).
     """
     for mesh in plan.meshes:
-        if mesh.size != plan.ranks:
+        if mesh.size != plan.ranks * plan.microbatches:
             raise InternalError(f"{mesh.name} has {mesh.size} places for {plan.ranks} ranks")
     state = _Pass(plan, Run(dtype, training, step, seed))
     state.load(fields, kept)

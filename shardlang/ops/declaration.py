@@ -97,6 +97,7 @@ class Operator:
     train_only: the operator is the identity on its first operand in `eval` (dropout).
     reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out.
+    internal: added by the planner; no program can call it.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Operator:
     train_only: bool = False
     reduces: str = ""
     accumulate: Callable[[OpSite], str] | None = None
+    internal: bool = False
 
 
 REGISTRY: dict[str, Operator] = {}

@@ -5,6 +5,7 @@ from shardlang.ops import (
     attention,
     convolution,
     elementwise,
+    internal,
     lookups,
     losses,
     normalisations,
@@ -15,6 +16,6 @@ from shardlang.ops import (
 )
 
 __all__ = [
-    "arithmetic", "attention", "convolution", "elementwise", "lookups", "losses",
+    "arithmetic", "attention", "convolution", "elementwise", "internal", "lookups", "losses",
     "normalisations", "products", "random", "reductions", "shapes",
 ]  # fmt: skip

@@ -99,6 +99,8 @@ def _count(site: OpSite) -> str:
     """What the sum is divided by: the number of items of the whole, those that are ignored left out."""
     label = site.operands[1]
     ignore = site.attrs["ignore_index"]
+    if len(site.operands) > 2:
+        return site.operands[2]
     if ignore is None:
         return str(math.prod(site.operand_types[1].shape))
     group = group_text(site, factors_of(site.rule.operands[1]))
@@ -108,7 +110,7 @@ def _count(site: OpSite) -> str:
 
 def _local_sum(site: OpSite, function: str, reduction: str) -> str:
     """The loss over the local items as torch or the runtime computes it, "mean", "sum" or per item ("none")."""
-    scores, label = site.operands
+    scores, label = site.operands[:2]
     dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
     factors = site.rule.operands[0][dim]
     group = group_text(site, factors)
@@ -138,7 +140,7 @@ def _rows(site: OpSite) -> tuple[str, str]:
 
 def _emit_class_loss(function: str) -> Callable[[OpSite], str]:
     def emit(site: OpSite) -> str:
-        if not cut(site, 0) and not cut(site, 1):
+        if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
             return _local_sum(site, function, "mean")
         return f"{_local_sum(site, function, 'sum')} / {_count(site)}"
 
@@ -185,6 +187,30 @@ register(
         "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
         reduces="mean",
         accumulate=_accumulate_class_loss("nll_loss"),
+    )
+)
+
+
+def _infer_kept_count(site: CallSite) -> Inference | None:
+    factors = Factors()
+    label = factors.dims(site.operands[0].dims)
+    rule = factors.rule((label,), ((),))
+    return Inference((TensorType("i64", ()),), rule, {"ignore_index": site.static["ignore_index"]})
+
+
+def _emit_kept_count(site: OpSite) -> str:
+    return f"({site.operands[0]} != {site.attrs['ignore_index']}).sum()"
+
+
+register(
+    Operator(
+        "kept_count",
+        (Param("label", "tensor"), Param("ignore_index", "int")),
+        _infer_kept_count,
+        _emit_kept_count,
+        "How many labels are not ignored: what a loss of microbatches is divided by.",
+        differentiable=False,
+        internal=True,
     )
 )
 

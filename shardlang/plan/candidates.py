@@ -37,16 +37,19 @@ class Candidates:
 
 
 def initial(kind: OpClass) -> Assignment:
-    """What the demand fixes, and nothing else split."""
-    rule, demand = kind.rule, kind.demand
-    if demand is None:
-        return assign(((),) * len(rule.factors), mesh=kind.mesh)
-    return assign(
-        tuple(axes or () for axes in demand.factors),
-        tuple((axis, 0) for axis in demand.through),
-        demand.replicated,
-        demand.mesh,
-    )
+    """What the demand fixes, and time; nothing else split."""
+    rule, demand, time = kind.rule, kind.demand, kind.time
+    factors = tuple(axes or () for axes in demand.factors) if demand else ((),) * len(rule.factors)
+    through = tuple((axis, 0) for axis in demand.through) if demand else ()
+    replicated = demand.replicated if demand else ()
+    if time is not None:
+        if time.factor >= 0:
+            factors = tuple((time.axis, *axes) if f == time.factor else axes for f, axes in enumerate(factors))
+        elif time.through >= 0:
+            through = (*through, (time.axis, time.through))
+        else:
+            replicated = (*replicated, time.axis)
+    return assign(factors, through, replicated, demand.mesh if demand else kind.mesh)
 
 
 def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tuple[Assignment, ...]:
@@ -71,7 +74,8 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
         mine = given.factors[f]
         if fixed or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
             continue
-        for at in range(len(mine), -1, -1):
+        first = int(kind.time is not None and kind.time.factor == f)  # the axis of time stays major
+        for at in range(len(mine), first - 1, -1):
             factors = (*given.factors[:f], (*mine[:at], axis, *mine[at:]), *given.factors[f + 1 :])
             yield assign(factors, given.through, given.replicated, given.mesh)
 
@@ -97,9 +101,10 @@ def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
     operands = table.layouts(kind.rule, assignment).operands
     cost = sum(sum(x[2:]) for x in statistics_bytes(kind, assignment, mesh)) * BYTE
     for tensor, layout in zip(kind.operands, operands, strict=True):
-        if tensor.kind is Kind.PARAM and tensor.gradient and layout.replicated:
+        reduced = mesh.ranked(layout.replicated)
+        if tensor.kind is Kind.PARAM and tensor.gradient and reduced:
             local = local_size(tensor.shape, layout, mesh) * tensor.itemsize
-            cost += all_reduce_bytes(mesh.degree(layout.replicated), local) * BYTE
+            cost += all_reduce_bytes(mesh.degree(reduced), local) * BYTE
     return cost + work(kind.rule, assignment, mesh)
 
 
@@ -115,10 +120,11 @@ def all_reduce_bytes(ranks: int, local: int) -> int:
 
 
 def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[tuple[int, tuple[str, ...], int, int]]:
-    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward for its statistics (in
+    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward in a step for its statistics (in
     float32).
     """
     found = []
+    times = mesh.time.size if mesh.time else 1
     for f, factor in enumerate(kind.rule.factors):
         axes = assignment.factors[f]
         if not axes or factor.split is not Split.INSIDE:
@@ -128,7 +134,7 @@ def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[
             continue
         others = [g for dim in kind.rule.operands[owner] for g in dim if g != f]
         rest = math.prod([-(-kind.rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
-        each = all_reduce_bytes(mesh.degree(axes), rest * 4)
+        each = all_reduce_bytes(mesh.degree(axes), rest * 4) * times
         trained = any(t.gradient for t in kind.operands)
         forward, backward = factor.statistics
         found.append((f, axes, forward * each, backward * each if trained else 0))

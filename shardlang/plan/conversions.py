@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Kind
+from shardlang.plan import timed
 from shardlang.plan.assignment import Assignment, LayoutTable
 from shardlang.plan.plan import Conversion, OperandUse
 from shardlang.plan.problem import Problem, Tensor
@@ -61,14 +62,24 @@ class Placing:
         targets = tuple([self._target(op, at) for op, at in users])
         tensor = problem.tensors[value]
         source, through = self._source(value, tensor, targets)
+        if value == problem.graph.loss:
+            targets = (*targets, *self._summed(through or source))
         self.placed.produced[value] = source
         forms = self._forms(source, through, targets, tensor)
         first = len(self.placed.conversions)
         for i, edge in enumerate(forms.edges):
             parent = edge.parent + first if edge.parent >= 0 else -1
             self.placed.conversions.append(Conversion(first + i, value, parent, edge.move, edge.to, edge.gradient))
-        for user, (end, layout) in zip(users, forms.ends, strict=True):
+        for user, (end, layout) in zip(users, forms.ends, strict=False):
             self.placed.uses[user] = OperandUse(value, end + first if end >= 0 else -1, layout)
+
+    def _summed(self, loss: Layout) -> list[Target]:
+        """The loss as the runtime takes it: with microbatches, pending over time even where it is in none of them."""
+        time = self.problem.meshes[loss.mesh].time
+        if time is None or loss.state(time.name) == "P":
+            return []
+        bare = timed.without(loss, time.name)
+        return [Target(self.table.intern(Layout(bare.dims, (*bare.pending, time.name), bare.replicated, bare.mesh)))]
 
     def _target(self, op: int, at: int) -> Target:
         kind = self.problem.classes[op]

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardlang.graph.graph import Graph
+from shardlang.plan.microbatches import Times
 from shardlang.source import Span
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -45,6 +47,8 @@ class ResolvedStrategy:
 
     `meshes`: without axes of size 1, so layouts never name one; empty where `ranks` is None. demands: op id -> demand.
     places: op id -> the rule to show. stored: value id (param, state, data) -> layout demanded of it by a pin.
+    graph: the program's, with what microbatches and stages add; None where that is nothing.
+    times: with microbatches, what each operator does in time; all else says nothing of that axis.
     zero: param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity (`id`-free: the Dim).
     """
 
@@ -58,3 +62,5 @@ class ResolvedStrategy:
     uneven: frozenset[object] = frozenset()
     bucket_bytes: int = 25_000_000
     strict: bool = False
+    times: Times | None = None
+    graph: Graph | None = None

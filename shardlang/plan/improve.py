@@ -99,7 +99,7 @@ class _Improving:
         key = (kind, now)
         if key not in self.ways:
             found = [now]
-            for axis in self.problem.meshes[now.mesh].axes:
+            for axis in self.problem.meshes[now.mesh].timeless.axes:
                 cleared = _without(kind, now, axis.name)
                 if cleared is not None:
                     found += alternatives(kind, cleared, axis.name, self.problem.meshes[now.mesh])
@@ -115,7 +115,7 @@ class _Improving:
         if key not in self.idle:
             used = {*now.split_axes(), *(a for a, _ in now.through)}
             mesh = self.problem.meshes[now.mesh]
-            free = [a.name for a in mesh.axes if a.name not in used]
+            free = [a.name for a in mesh.timeless.axes if a.name not in used]
             self.idle[key] = tuple(a for a in free if len(alternatives(kind, now, a, mesh)) > 1)
         return self.idle[key]
 

@@ -20,7 +20,7 @@ from shardlang.types.layout import Layout
 def label(problem: Problem, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
     """The assignments with `replicated` decided; axes outermost first."""
     for mesh, layout in enumerate(problem.meshes):
-        for axis in layout.axes:
+        for axis in layout.timeless.axes:
             chosen = _Axis(problem, chosen, table, mesh, axis.name).run()
     return chosen
 

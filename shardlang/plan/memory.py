@@ -107,11 +107,11 @@ def reduction_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int]:
     local = local_bytes(plan, param)
     zero = mesh.degree(tuple(a for a in param.zero_axes))
     gather = -(-(zero - 1) * local // zero) if param.zero else 0
-    ranks = mesh.degree(param.reduce_axes)
+    ranks = mesh.degree(mesh.ranked(param.reduce_axes))
     if not plan.graph.values[param.value].gradient or ranks == 1:
         return gather, 0
     if param.zero >= 2:
-        rest = math.prod(mesh.axis_size(a) for a in param.reduce_axes if a not in param.zero_axes)
+        rest = math.prod(mesh.axis_size(a) for a in mesh.ranked(param.reduce_axes) if a not in param.zero_axes)
         scattered = -(-(zero - 1) * local // zero)
         return gather, scattered + -(-2 * (rest - 1) * (local // zero) // rest)
     return gather, -(-2 * (ranks - 1) * local // ranks)

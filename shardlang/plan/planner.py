@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
@@ -54,6 +55,8 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     resolved = resolve(program, strategy, ranks, sink) if found else None
     if resolved is None or sink.failed:
         return None
+    if resolved.graph is not None:
+        program = replace(program, graph=resolved.graph)
     problem = build(program.graph, resolved)
     chosen, table = propagate(problem)
     chosen = label(problem, improve(problem, chosen, table), table)
@@ -103,6 +106,7 @@ def assemble(program: Program, problem: Problem, chosen: list[Assignment], place
         steps=_steps(problem, placed),
         bucket_bytes=strategy.bucket_bytes,
         strict=strategy.strict,
+        microbatches=strategy.times.count if strategy.times else 1,
     )
 
 

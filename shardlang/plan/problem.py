@@ -8,11 +8,12 @@ planning a deep model cost what planning one of its layers does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardlang.graph.graph import Graph, Kind
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
+from shardlang.plan.microbatches import InTime, Times, in_time
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.mesh import Mesh
 
@@ -42,6 +43,7 @@ class OpClass:
     results: tuple[Tensor, ...]
     demand: Demand | None
     mesh: int
+    time: InTime | None = None
 
 
 @dataclass
@@ -71,6 +73,8 @@ class Problem:
 
 def build(graph: Graph, strategy: ResolvedStrategy) -> Problem:
     """The tables of `graph` under `strategy`, whose meshes must be known."""
+    if strategy.times is not None:
+        strategy = _with_time(strategy, strategy.times, graph)
     problem = Problem(graph, strategy.meshes, strategy)
     problem.users = [[] for _ in graph.values]
     problem.tensors = [problem.tensor(v.type, v.kind, v.gradient) for v in graph.values]
@@ -78,11 +82,26 @@ def build(graph: Graph, strategy: ResolvedStrategy) -> Problem:
     return problem
 
 
+def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> ResolvedStrategy:
+    """The layouts that rules write, which say nothing of time, with what is forced along its axis."""
+    demands = {
+        op: demand
+        if demand.result is None
+        else replace(demand, result=in_time(demand.result, times.states[graph.ops[op].results[0]], times.axis))
+        for op, demand in strategy.demands.items()
+    }
+    stored = {
+        v: in_time(layout, times.states[v], times.axis) if graph.values[v].kind is Kind.DATA else layout
+        for v, layout in strategy.stored.items()
+    }
+    return replace(strategy, demands=demands, stored=stored)
+
+
 def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
     known: dict[tuple[object, ...], OpClass] = {}
     trained = problem.tensors
     plain = [problem.tensor(v.type, v.kind, False) for v in problem.graph.values]
-    demands = problem.strategy.demands
+    demands, times = problem.strategy.demands, problem.strategy.times
     same: dict[Demand, Demand] = {}
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
     for op in problem.graph.ops:
@@ -93,10 +112,11 @@ def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
         results = tuple([table[v] for v in op.results])
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
         demand = one[id(demand)] if demand is not None else None
-        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh)
+        time = times.ops[op.id] if times is not None else None
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time)
         found = known.get(key)
         if found is None:
-            found = known[key] = OpClass(op.rule, operands, results, demand, mesh)
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time)
         problem.classes.append(found)
 
 

@@ -193,7 +193,7 @@ def propagate(problem: Problem) -> tuple[list[Assignment], LayoutTable]:
     start = {kind: initial(kind) for kind in dict.fromkeys(problem.classes)}
     chosen = [start[kind] for kind in problem.classes]
     for mesh, layout in enumerate(problem.meshes):
-        for axis in layout.axes:
+        for axis in layout.timeless.axes:
             if axis.size > 1:
                 seen: list[Layout | None] = [None] * len(problem.graph.values)
                 chosen = Sweep(problem, table, distances, mesh, axis.name).run(chosen, seen)

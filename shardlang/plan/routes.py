@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from shardlang.plan import timed
 from shardlang.plan.factorings import bridges
 from shardlang.plan.moves import Space, State, Step, limits, parts_to_bytes, steps, to_layout
 from shardlang.plan.plan import Move, MoveKind
@@ -253,6 +254,7 @@ class Router:
 
     def __init__(self, meshes: tuple[Mesh, ...]) -> None:
         self.meshes = meshes
+        self.time = timed.times_of(meshes)
         self._distances: dict[tuple[object, ...], int | None] = {}
         self._routes: dict[tuple[object, ...], Route | None] = {}
 
@@ -274,6 +276,8 @@ class Router:
         key = (source, target, shape, itemsize, gradient, uneven)
         if key not in self._routes:
             find = self._same_mesh if source.mesh == target.mesh else self._across
+            if self.time is not None:
+                find = self._timed
             self._routes[key] = find(source, target, shape, itemsize, gradient, uneven)
         return self._routes[key]
 
@@ -291,6 +295,33 @@ class Router:
             return None
         moves += chain_moves(about, search, about.state(target), gradient)
         return Route(tuple(moves), about.bytes(weight // TIE))
+
+    def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+               uneven: frozenset[int]) -> Route | None:
+        """What changes in time, then one microbatch's route over the ranks; the bytes are those of all of them."""
+        assert self.time is not None
+        axis = self.time[0]
+        moves: timed.Moves = ()
+        cost = 0
+        if not timed.same(source, target, axis):
+            ready = timed.uncut(source, target, gradient, axis)
+            first = self._over_ranks(source, ready, shape, itemsize, gradient, uneven)
+            found = timed.step(ready, target, gradient, axis)
+            if first is None or found is None:
+                return None
+            moves, cost, source = (*first.moves, found), first.cost, found[1]
+        rest = self._over_ranks(source, target, shape, itemsize, gradient, uneven)
+        return None if rest is None else Route((*moves, *rest.moves), cost + rest.cost)
+
+    def _over_ranks(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+                    uneven: frozenset[int]) -> Route | None:
+        """The route between layouts that are alike in time (`target` is taken for it)."""
+        assert self.time is not None
+        axis, count = self.time
+        ranks = _equal_router(tuple(m.timeless for m in self.meshes))
+        here, there = timed.without(source, axis), timed.without(target, axis)
+        found = ranks.route(here, there, timed.part(shape, source, axis, count), itemsize, gradient, uneven)
+        return found and Route(timed.scaled(found.moves, source, axis, count), found.cost * count)
 
     def _across(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                 uneven: frozenset[int]) -> Route | None:

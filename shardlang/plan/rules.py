@@ -15,6 +15,7 @@ from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.demand import ZeroRule
 from shardlang.plan.mesh_sizes import evaluate
+from shardlang.plan.microbatches import MicrobatchRule
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
@@ -63,6 +64,7 @@ class Rules:
     zero: dict[int, tuple[Specificity, ZeroRule]] = field(default_factory=dict)
     bucket: int | None = None
     strict: bool = False
+    microbatches: MicrobatchRule | None = None
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
@@ -93,7 +95,9 @@ class Rules:
                 self._bucket(rule)
             case ast.Strict():
                 self.strict = True
-            case ast.Stages() | ast.Microbatches() | ast.Schedule() | ast.Recompute() | ast.Place():
+            case ast.Microbatches():
+                self._microbatches(rule)
+            case ast.Stages() | ast.Schedule() | ast.Recompute() | ast.Place():
                 self._later(rule)
             case ast.Mesh() | ast.At():
                 self.sink.report(
@@ -112,9 +116,29 @@ class Rules:
         else:
             self.bucket = int(rule.size.value)
 
+    def _microbatches(self, rule: ast.Microbatches) -> None:
+        if self.microbatches is not None:
+            self.sink.report(
+                "SH321", "the number of microbatches is given twice", rule.span,
+                labels=[(self.microbatches.span, "the first")], help="keep one of them",
+            )  # fmt: skip
+            return
+        count = evaluate(rule.count, self.statics)
+        if count is None and any(name in self.axes for name in _names(rule.count)):
+            return  # the size of an axis, which waits for a rank count
+        if not isinstance(count, int) or count < 1:
+            shown = "no number" if count is None else str(count)
+            self.sink.report(
+                "SH411", f"the number of microbatches is {shown}", rule.count.span,
+                "a whole number from 1 is needed",
+                help="write a number, or an expression of dims and axes: `microbatches 2 * pp`",
+            )  # fmt: skip
+            return
+        self.microbatches = MicrobatchRule(count, rule.span)
+
     # --- features to come ---
 
-    def _later(self, rule: ast.Stages | ast.Microbatches | ast.Schedule | ast.Recompute | ast.Place) -> None:
+    def _later(self, rule: ast.Stages | ast.Schedule | ast.Recompute | ast.Place) -> None:
         match rule:
             case ast.Stages():
                 what = "`stages`"
@@ -132,11 +156,6 @@ class Rules:
                     )  # fmt: skip
                     return
                 what = f"`place on {rule.where.text}`"
-            case ast.Microbatches():
-                count = evaluate(rule.count, self.statics)
-                if count == 1:
-                    return
-                what = "`microbatches` other than 1"
         self.sink.report("SH400", f"{what} is not there yet", rule.span, help="leave the rule out")
 
     # --- names ---
@@ -270,6 +289,19 @@ class Rules:
                 "SH309", f"two rules give `{self.graph.values[value].path}` different zero levels or axes", zero.span,
                 "one rule", labels=[(old[1].span, "as specific as the other")], help="keep one of them",
             )  # fmt: skip
+
+
+def _names(expr: ast.Expr) -> list[str]:
+    """The names in an expression of a strategy."""
+    match expr:
+        case ast.Name():
+            return [expr.text]
+        case ast.Unary():
+            return _names(expr.operand)
+        case ast.Binary():
+            return [*_names(expr.left), *_names(expr.right)]
+        case _:
+            return []
 
 
 def _same_zero(a: ZeroRule, b: ZeroRule) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import local_size
 from shardlang.plan.candidates import all_reduce_bytes
 from shardlang.plan.problem import Tensor
@@ -29,11 +30,17 @@ def bare(layout: Layout) -> Layout:
     return Layout(layout.dims, mesh=layout.mesh)
 
 
+def _all_times(layout: Layout, meshes: tuple[Mesh, ...]) -> Layout:
+    """The layout without cuts in time: what is stored is there in every microbatch."""
+    return Layout(tuple(meshes[layout.mesh].ranked(axes) for axes in layout.dims), mesh=layout.mesh)
+
+
 def choose(
     tensor: Tensor, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool, pinned: Layout | None = None
 ) -> Stored:
     """The cheapest storage among the uses' own layouts and whole; the most split, then first, of equals."""
-    distinct = list(dict.fromkeys(bare(u.layout) for u in uses))
+    kept = [u.layout if tensor.kind is Kind.DATA else _all_times(u.layout, meshes) for u in uses]
+    distinct = list(dict.fromkeys(bare(layout) for layout in kept))
     if pinned is not None:
         distinct = [pinned]
     elif len(distinct) > 1 or not distinct:
@@ -54,7 +61,10 @@ def rooted(layout: Layout, uses: Sequence[Target], meshes: tuple[Mesh, ...]) -> 
         axis.name
         for axis in mesh.axes
         if axis.name not in cut
-        and any(axis.name in u.layout.replicated for u in uses if u.gradient and u.layout.mesh == layout.mesh)
+        and (
+            axis.time  # gradients add up over the microbatches, whatever uses there are
+            or any(axis.name in u.layout.replicated for u in uses if u.gradient and u.layout.mesh == layout.mesh)
+        )
     )
     return Stored(layout, Layout(layout.dims, (), replicated, layout.mesh))
 
@@ -67,7 +77,7 @@ def cost(tensor: Tensor, stored: Stored, uses: Sequence[Target], meshes: tuple[M
         return 1 << 200
     mesh = meshes[stored.root.mesh]
     local = local_size(tensor.shape, stored.layout, mesh) * tensor.itemsize
-    return found.cost + all_reduce_bytes(mesh.degree(stored.root.replicated), local)
+    return found.cost + all_reduce_bytes(mesh.degree(mesh.ranked(stored.root.replicated)), local)
 
 
 def align(layout: Layout, source: Layout, gradient: bool) -> Layout:

@@ -7,19 +7,21 @@ What does not depend on ranks is checked without them too. Choosing the layouts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Kind
+from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.claims import Claims
 from shardlang.plan.conflicts import check_parameters
 from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
 from shardlang.plan.divisibility import Axes
 from shardlang.plan.factorings import Grouping, group
 from shardlang.plan.mesh_sizes import SizedAxis, declared, fit
+from shardlang.plan.microbatches import NAME, Times, check_divides, times
 from shardlang.plan.pins import Pins
 from shardlang.plan.positional import Positional, PositionalRules
+from shardlang.plan.rewriting import with_counts
 from shardlang.plan.rules import Rules
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -53,11 +55,11 @@ class Resolving:
     stored: dict[int, Layout] = field(default_factory=dict)
 
     def run(self) -> ResolvedStrategy:
-        graph = self.program.graph
         sized = self._mesh()
         known = {a.name: a.size for a in sized if a.size is not None}
-        rules = Rules(graph, self.sink, {**self.program.statics, **known}, {a.name: a.span for a in sized})
+        rules = Rules(self.program.graph, self.sink, {**self.program.statics, **known}, {a.name: a.span for a in sized})
         rules.read(self.strategy)
+        graph = self._rewritten(rules)
         axes = Axes({a.name: a for a in sized}, self.ranks)
         positional = self._positional(rules, axes)
         grouping = self._meshes(sized, positional)
@@ -66,12 +68,13 @@ class Resolving:
         self._pins(rules, axes)
         self._splits(rules, axes)
         check_parameters(graph, self.demands, self.places, self.sink)
+        times = self._times(rules, axes, grouping)
         if not self.sink.failed and not positional:
             self._report_idle(sized, rules)
         return ResolvedStrategy(
             self.strategy.name.text,
             self.ranks,
-            _without_units(grouping),
+            _with_time(_without_units(grouping), times),
             self.demands,
             self.places,
             self.stored,
@@ -79,7 +82,28 @@ class Resolving:
             frozenset(d for r in rules.splits if r.uneven for d in r.dims),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
+            times,
+            graph,
         )
+
+    def _rewritten(self, rules: Rules) -> Graph:
+        """The graph with what microbatches add to it; all that follows is about that graph."""
+        graph = self.program.graph
+        if rules.microbatches is not None and rules.microbatches.count > 1:
+            graph = with_counts(graph)
+        self.program = replace(self.program, graph=graph)
+        return graph
+
+    def _times(self, rules: Rules, axes: Axes, grouping: Grouping | None) -> Times | None:
+        """What microbatches make of the operators; None without any, or after mistakes."""
+        graph, rule = self.program.graph, rules.microbatches
+        if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
+            return None
+        name = NAME + "_" * sum(a.startswith(NAME) for a in axes.declared)
+        found = times(graph, name, rule.count, rule.span, self.sink)
+        if not self.sink.failed:
+            check_divides(graph, found, self.demands, _without_units(grouping), rule, self.sink)
+        return found
 
     def _mesh(self) -> list[SizedAxis]:
         """The declared axes, sized where the ranks allow."""
@@ -230,6 +254,12 @@ def _without_units(grouping: Grouping | None) -> tuple[Mesh, ...]:
     if grouping is None:
         return ()
     return tuple(Mesh(tuple(Axis(a.name, a.size) for a in m.axes if a.size > 1), m.name) for m in grouping.meshes)
+
+
+def _with_time(meshes: tuple[Mesh, ...], times: Times | None) -> tuple[Mesh, ...]:
+    if times is None:
+        return meshes
+    return tuple(Mesh((*m.axes, Axis(times.axis, times.count, time=True)), m.name) for m in meshes)
 
 
 def _result(rule: Positional, grouping: Grouping, at: int, axes: Axes) -> Layout:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from shardlang.plan import timed
 from shardlang.plan.moves import State
 from shardlang.plan.plan import Move
 from shardlang.plan.routes import EXACT_AXES, Router, Search, engine, problem, router
@@ -91,18 +92,37 @@ def tree(source: Layout, targets: Sequence[Target], shape: tuple[int, ...], item
     Users without gradient hang off it where that is cheapest, without duals. Exact for those with gradient (or, where
     there is none, for all) up to MOST_EXACT of them, on one mesh of up to three axes; else the best order of sharing.
     """
+    time = timed.times_of(meshes)
+    if time is not None and all(timed.same(source, t.layout, time[0]) for t in targets):
+        return _alike_in_time(source, targets, shape, itemsize, meshes, uneven)
     value = Value(router(meshes), shape, itemsize, uneven)
     distinct = list(dict.fromkeys(sorted(targets, key=lambda t: not t.gradient)))
     first = [t for t in distinct if t.gradient] or distinct
     edges = _best_order(value, source, first)
     if edges is None:
         return None
-    if 2 <= len([t for t in first if t.layout != source]) <= MOST_EXACT:
+    if time is None and 2 <= len([t for t in first if t.layout != source]) <= MOST_EXACT:
         edges = _exact(value, source, first, edges, meshes) or edges
     ends = {t: value.attach(edges, source, t) for t in distinct}
     if any(end is None for end in ends.values()):
         return None
     return Tree(tuple(edges), tuple(end for t in targets if (end := ends[t]) is not None))
+
+
+def _alike_in_time(source: Layout, targets: Sequence[Target], shape: tuple[int, ...], itemsize: int,
+                   meshes: tuple[Mesh, ...], uneven: frozenset[int]) -> Tree | None:
+    """The tree of one microbatch's part over the ranks, with the bytes of all microbatches."""
+    time = meshes[0].time
+    assert time is not None
+    axis, count = time.name, time.size
+    wants = [Target(timed.without(t.layout, axis), t.gradient) for t in targets]
+    ranks = tuple(m.timeless for m in meshes)
+    found = tree(timed.without(source, axis), wants, timed.part(shape, source, axis, count), itemsize, ranks, uneven)
+    if found is None:
+        return None
+    moves = timed.scaled(tuple((e.move, e.to) for e in found.edges), source, axis, count)
+    edges = [Edge(e.parent, move, to, e.gradient) for e, (move, to) in zip(found.edges, moves, strict=True)]
+    return Tree(tuple(edges), found.ends)
 
 
 def _best_order(value: Value, source: Layout, targets: list[Target]) -> list[Edge] | None:

@@ -39,6 +39,21 @@ class Mesh:
         """Product of the sizes of `axes`."""
         return math.prod(self.axis_size(a) for a in axes)
 
+    @property
+    def time(self) -> Axis | None:
+        """The axis of the microbatches, if there is one; it is the last."""
+        return self.axes[-1] if self.axes and self.axes[-1].time else None
+
+    @property
+    def timeless(self) -> Mesh:
+        """The mesh of the ranks alone."""
+        return Mesh(self.axes[:-1], self.name) if self.time else self
+
+    def ranked(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """`axes` without that of the microbatches: those over which something is sent."""
+        time = self.time
+        return axes if time is None else tuple(a for a in axes if a != time.name)
+
     def stride(self, name: str) -> int:
         """Distance in ranks between neighbours along an axis."""
         stride = 1

@@ -59,7 +59,7 @@ MISTAKES = [
     ("mlp", 8, "mesh pp = 2, mp = auto; split classes over mp", "SH304", "axis `mp`", "pp = 2 that leaves `mp = 2`"),
     ("quickstart", None, "mesh a = auto, b = auto", "SH319", "axis `b` is `auto`, and so is `a`", "b = 2"),
     ("quickstart", None, "mesh a = auto; zero 4 over a", "SH321", "no zero 4", "3 parameters"),
-    ("quickstart", None, "mesh a = auto; microbatches 2", "SH400", "`microbatches`", "leave the rule out"),
+    ("quickstart", None, "mesh a = auto; microbatches 0", "SH411", "number of microbatches is 0", "2 * pp"),
     ("quickstart", None, "mesh a = auto; at h: recompute", "SH400", "`recompute`", "leave the rule out"),
     ("quickstart", None, "mesh a = auto; at h: place on host", "SH400", "`place on host`", "leave the rule out"),
     ("quickstart", None, "mesh a = auto; stages over a balanced", "SH400", "`stages`", "leave the rule out"),

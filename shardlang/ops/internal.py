@@ -1,0 +1,32 @@
+"""Operators that the planner adds and no program calls: a value handed on to the next stage.
+
+`kept_count` is beside the losses that it counts for, in losses.py.
+"""
+
+from __future__ import annotations
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import unary_rule
+from shardlang.ops.rule import FactorRule
+from shardlang.ops.site import OpSite
+from shardlang.types.dim import TensorType
+
+TRANSFER = "transfer"
+
+
+def transfer_rule(type: TensorType) -> FactorRule:
+    """The identity: it arrives as it is sent, and what is pending may stay pending."""
+    return unary_rule(type, through=True)
+
+
+def _infer(site: CallSite) -> Inference | None:
+    return Inference((site.operands[0],), transfer_rule(site.operands[0]))
+
+
+def _emit(site: OpSite) -> str:
+    return site.operands[0]
+
+
+register(
+    Operator(TRANSFER, (Param("x", "tensor"),), _infer, _emit, "A value in the next stage.", internal=True)
+)  # fmt: skip

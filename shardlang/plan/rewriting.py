@@ -1,0 +1,82 @@
+"""A graph with operators added: what microbatches and stages need that the user did not write.
+
+Values keep their ids, new ones come after them; operators are numbered anew, in order. Which operators are added is
+said by those who ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.rule import FactorRule, factor_rule
+from shardlang.types.dim import TensorType
+
+
+@dataclass
+class Rewriting:
+    """A graph that grows: `ops` in their new order; `old`: per op its number in the given graph, -1 for a new one."""
+
+    graph: Graph
+    values: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    old: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.values = list(self.graph.values)
+
+    def keep(self, op: Op, operands: tuple[int, ...] | None = None, rule: FactorRule | None = None) -> None:
+        """An operator of the given graph, perhaps with other operands."""
+        self.old.append(op.id)
+        self.ops.append(
+            replace(op, id=len(self.ops), operands=op.operands if operands is None else operands, rule=rule or op.rule)
+        )
+
+    def add(self, like: Op, operator: str, operands: tuple[int, ...], type: TensorType, rule: FactorRule, path: str,
+            **more: Any) -> int:  # fmt: skip
+        """A new operator of one result, at the place of `like`; the result. `more`: attrs, name, gradient."""
+        kept = self.values[like.results[0]]
+        gradient = bool(more.pop("gradient", False))
+        name = str(more.pop("name", kept.name))
+        value = Value(len(self.values), Kind.RESULT, path, name, type, gradient, like.span, kept.statement)
+        self.values.append(value)
+        self.old.append(-1)
+        attrs: Mapping[str, Any] = more.pop("attrs", {})
+        call = like.call if more.pop("same", False) else 0
+        self.ops.append(
+            Op(len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, path, call, like.section)
+        )
+        return value.id
+
+    def result(self) -> Graph:
+        producers = {v: op.id for op in self.ops for v in op.results}
+        return replace(self.graph, values=tuple(self.values), ops=tuple(self.ops), producers=producers)
+
+
+def with_counts(graph: Graph) -> Graph:
+    """Each loss that leaves labels out with the count of the others as an operand: it is known of the whole batch
+    before the first microbatch, where the loss itself sees a part.
+    """
+    work = Rewriting(graph)
+    for op in graph.ops:
+        ignored = op.attrs.get("ignore_index")
+        if op.operator not in ("cross_entropy", "nll_loss") or ignored is None or len(op.operands) > 2:
+            work.keep(op)
+            continue
+        label = op.rule.operands[1]
+        count = work.add(
+            op, "kept_count", (op.operands[1],), TensorType("i64", ()), _counting(op.rule),
+            f"{op.path}:count", name=f"{work.values[op.results[0]].name}_count", attrs={"ignore_index": ignored},
+        )  # fmt: skip
+        rule = factor_rule(op.rule.factors, (op.rule.operands[0], label, ()), op.rule.results, op.rule.through)
+        work.keep(op, (*op.operands, count), rule)
+    return work.result()
+
+
+def _counting(loss: FactorRule) -> FactorRule:
+    """The rule of a count of labels: a sum over all of their dims."""
+    numbers = {f: i for i, f in enumerate(dict.fromkeys(f for dim in loss.operands[1] for f in dim))}
+    label = tuple(tuple(numbers[f] for f in dim) for dim in loss.operands[1])
+    return factor_rule(tuple(loss.factors[f] for f in numbers), (label,), ((),))

@@ -1,0 +1,99 @@
+"""Conversions on meshes with an axis of time: what happens along it is free and apart from what ranks send.
+
+Along time a value may only be repeated, kept of the first microbatch, cut out of a whole, or (without gradient) summed
+once all parts are there. So a route is at most one such move, and a route of one microbatch's part over the ranks.
+Bytes are those of a whole step: each move over ranks runs once a microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardlang.plan.plan import Move, MoveKind
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+Moves = tuple[tuple[Move, Layout], ...]
+
+# (state, state): the move that leads from one to the other with a gradient; `PLAIN` those that have none to pass back.
+FREE = {("I", "P"): MoveKind.I_TO_P, ("R", "P"): MoveKind.R_TO_P, ("R", "I"): MoveKind.R_TO_I,
+        ("R", "S"): MoveKind.R_TO_S}  # fmt: skip
+PLAIN = {**FREE, ("I", "R"): MoveKind.I_TO_R, ("I", "S"): MoveKind.I_TO_S, ("P", "I"): MoveKind.P_TO_I,
+         ("P", "R"): MoveKind.P_TO_R}  # fmt: skip
+
+
+def without(layout: Layout, axis: str) -> Layout:
+    """The layout over ranks alone."""
+    dims = tuple(axes[1:] if axes[:1] == (axis,) else axes for axes in layout.dims)
+    return Layout(
+        dims, tuple(a for a in layout.pending if a != axis), tuple(a for a in layout.replicated if a != axis),
+        layout.mesh,
+    )  # fmt: skip
+
+
+def cut_dim(layout: Layout, axis: str) -> int:
+    """The tensor dim that is cut in time, or -1."""
+    return next((d for d, axes in enumerate(layout.dims) if axes[:1] == (axis,)), -1)
+
+
+def like(layout: Layout, other: Layout, axis: str) -> Layout:
+    """A layout over ranks alone, with the state in time that `other` has."""
+    match other.state(axis):
+        case "S":
+            dim = cut_dim(other, axis)
+            return replace(layout, dims=tuple((axis, *a) if d == dim else a for d, a in enumerate(layout.dims)))
+        case "P":
+            return replace(layout, pending=(*layout.pending, axis))
+        case "R":
+            return replace(layout, replicated=(*layout.replicated, axis))
+        case _:
+            return layout
+
+
+def part(shape: tuple[int, ...], layout: Layout, axis: str, count: int) -> tuple[int, ...]:
+    """The shape of what one microbatch has of a value."""
+    dim = cut_dim(layout, axis)
+    return tuple(-(-n // count) if d == dim else n for d, n in enumerate(shape))
+
+
+def step(source: Layout, target: Layout, gradient: bool, axis: str) -> tuple[Move, Layout] | None:
+    """The one move along time from `source` towards `target`, over ranks nothing changes; None where none is legal."""
+    states = source.state(axis), target.state(axis)
+    kind = (FREE if gradient else PLAIN).get(states)
+    dim = cut_dim(target, axis) if states[1] == "S" else -1
+    if kind is None or (states[1] == "S" and (dim < 0 or source.dims[dim])):
+        return None
+    return Move(kind, (axis,), dim), like(without(source, axis), target, axis)
+
+
+def same(source: Layout, target: Layout, axis: str) -> bool:
+    """Whether nothing changes in time between two layouts."""
+    return source.state(axis) == target.state(axis) and cut_dim(source, axis) == cut_dim(target, axis)
+
+
+def uncut(source: Layout, target: Layout, gradient: bool, axis: str) -> Layout:
+    """`source` with the dim whole that `target` cuts in time: time cuts first, so ranks may cut only after it."""
+    dim = cut_dim(target, axis)
+    loose = source.dims[dim] if dim >= 0 and source.state(axis) != "S" else ()
+    if not loose:
+        return source
+    dims = tuple(() if d == dim else axes for d, axes in enumerate(source.dims))
+    return replace(source, dims=dims, replicated=(*loose, *source.replicated) if gradient else source.replicated)
+
+
+def scaled(moves: Moves, target: Layout, axis: str, count: int) -> Moves:
+    """Moves over ranks as `target` has them in time, with the bytes of all microbatches."""
+    return tuple(
+        (
+            replace(move, forward_bytes=move.forward_bytes * count, backward_bytes=move.backward_bytes * count),
+            like(to, target, axis),
+        )
+        for move, to in moves
+    )
+
+
+def times_of(meshes: Sequence[Mesh]) -> tuple[str, int] | None:
+    """Name and size of the axis of time, which all meshes of a plan share."""
+    time = meshes[0].time if meshes else None
+    return None if time is None else (time.name, time.size)
