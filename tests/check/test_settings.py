@@ -1,0 +1,131 @@
+"""The settings of `train`, one slip each: what is read, and what is told of what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.check.checked import Checked, checked
+
+TEXT = """\
+use std.nn: Linear
+
+dim batch = 8, d = 16
+
+model Net(gain: float = 1.0, wide: bool = false) {
+  layer fc = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    h = fc(x) * (2.0 * gain if wide and gain > 1 else gain)
+    return relu(h)
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: [batch, d], batches = 4)
+  loss = mse_loss(model(x), label)
+  optimizer = adamw(lr = 0.1)
+  epochs = 1
+}
+"""
+END = "  epochs = 1\n"
+
+
+def with_line(*lines: str) -> Checked:
+    return checked(TEXT.replace(END, END + "".join(f"  {line}\n" for line in lines)))
+
+
+def changed(old: str, new: str) -> Checked:
+    assert old in TEXT
+    return checked(TEXT.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("line", "setting", "value"),
+    [
+        ("seed = 4 + 3", "seed", 7),
+        ("precision = f64", "precision", "f64"),
+        ("precision = f32", "precision", "f32"),
+        ("clip = 1 / 4", "clip", 0.25),
+        ("lr_schedule = warmup_cosine(warmup = 10, min = 0.5)", "lr_schedule",
+         ("warmup_cosine", {"warmup": 10, "min": 0.5})),
+        ("lr_schedule = constant()", "lr_schedule", ("constant", {})),
+        ('init = safetensors("w.safetensors")', "init", ("safetensors", {"path": "w.safetensors"})),
+    ],
+)  # fmt: skip
+def test_settings_that_are_read(line: str, setting: str, value: object) -> None:
+    found = with_line(line)
+    assert found.program is not None and found.program.training is not None, found.messages
+    assert getattr(found.program.training, setting) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("seed = 0 - 1", "SH237: `seed` must be at least 0, and this is -1"),
+        ("seed = 1.5", "SH210: `seed` must be a whole number, and this is 1.5"),
+        ("seed = fast", "SH200: "),
+        ("precision = f33", "SH237: there is no precision `f33`"),
+        ("precision = quick", "SH237: there is no precision `quick`"),
+        ("clip = 0", "SH237: `clip` must be above 0, and this is 0"),
+        ('clip = "low"', "SH210: `clip` must be "),
+        ("clip = nowhere", "SH200: "),
+        ("steps = 3", "SH231: `train` has both `epochs` and `steps`"),
+        ("lr_schedule = warmup_cosin(warmup = 1)", "SH237: `warmup_cosin(warmup = 1)` is no schedule"),
+        ("lr_schedule = 0.1", "SH237: `0.1` is no schedule"),
+        ("lr_schedule = linear(3)", "SH237: `linear(3)` is no schedule"),
+        ("lr_schedule = linear(warm = 3)", "SH220: `linear` has no argument `warm`"),
+        ("lr_schedule = linear(warmup = nowhere)", "SH200: "),
+        ("lr_schedule = linear(min = 0 - 1)", "SH237: `min` must be at least 0, and this is -1"),
+        ('init = "w.safetensors"', "SH237: `init` is a file of weights"),
+        ("init = safetensors(3)", "SH210: a path must be a text, and this is "),
+        ("init = safetensors(nowhere)", "SH200: "),
+        ("metric loss = mean(x)", "SH201: metric `loss` is there already"),
+        ("metric m = 3", "SH232: metric `m` must be computed from the data, and this is "),
+        ("optimizer = sgd(lr = 0.1)", "SH201: "),
+        ("optimizer at **.bias = sgd(0.1)", "SH218: `sgd` takes its arguments by name"),
+        ("optimizer at **.bias = sgd(lr = 0.1, lr = 0.2)", "SH219: `sgd` gets `lr` twice"),
+        ("optimizer at **.bias = 3", "SH236: `optimizer` is an optimizer with its arguments"),
+        ("optimizer at **.bias = sgd(lr = 0.1, nesterov = 1)", "SH210: `nesterov` must be true or false"),
+        ("optimizer at **.bias = adam(betas = 0.9)", "SH210: `betas` must be 2 numbers"),
+        ("optimizer at **.bias = adam(betas = (0.9, 1.5))", "SH237: "),
+        ("optimizer at **.bias = sgd(momentum = 0.9)", "SH221: `sgd` needs `lr`"),
+        ("optimizer at **.bias = sgd(lr = 0.1, nesterov = true)", "SH237: `nesterov` needs a momentum"),
+        ("optimizer at **.bias = sdg(lr = 0.1)", "SH236: there is no optimizer `sdg`"),
+    ],
+)
+def test_a_line_too_many_or_wrong(line: str, message: str) -> None:
+    found = with_line(line).messages
+    assert len(found) == 1 and found[0].startswith(message), found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs = 1", "", "SH231: `train` needs `epochs` or `steps`"),
+        ("epochs = 1", "epochs = 1.5", "SH210: `epochs` must be a whole number"),
+        ("adamw(lr = 0.1)", "adamw(lr = quick)", "SH200: "),
+        ("optimizer = adamw(lr = 0.1)", "optimizer at **.weight = adamw(lr = 0.1)",
+         "SH238: no optimizer is given for `fc.bias`"),
+        ("Net()", "Net(width = 3)", "SH220: `Net` has no argument `width`"),
+        ("Net()", "Net(1.0, true, 3)", "SH218: "),
+        ("Net()", "Net(1.0, gain = 2.0)", "SH219: `Net` gets `gain` twice"),
+        ("Net()", "Net(gain = wide)", "SH200: "),
+        ("Net()", 'Net(gain = "loud")', "SH210: "),
+        ("Net()", "Net(wide = 1)", "SH210: `wide` is of kind bool, and this is "),
+        ("Net()", "Net", "SH"),
+        ("gain: float = 1.0", "gain: [d]", "SH208: `gain` is a tensor, and a model's arguments are static"),
+        ("loss = mse_loss(model(x), label)", "loss = model(x)", "SH232: "),
+    ],
+)  # fmt: skip
+def test_a_line_changed(old: str, new: str, message: str) -> None:
+    found = changed(old, new).messages
+    assert found and found[0].startswith(message), found
+
+
+def test_a_model_and_its_dims_are_overridden_by_set() -> None:
+    text = TEXT.replace("dim batch = 8, d = 16", "dim batch = 8, d = 16, other = 3")
+    found = checked(text, {"batch": "4", "model.gain": "0.5"})
+    assert found.value("train.x").type.shape == (4, 16)
+    assert checked(text, {"model.nothing": "1"}).messages[0].startswith("SH224: ")
+    assert checked(text, {"train.clip": "0.5"}).program.training.clip == 0.5  # type: ignore[union-attr]

@@ -1,0 +1,92 @@
+"""Data sources: the fields they declare, and what is told of what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.check.checked import Checked, checked
+
+TEXT = """\
+dim batch = 8, d = 16, other = 8, classes = 3, half = 4
+
+model Net {
+  param w: [d] = ones()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x * w
+  }
+}
+
+train {
+  model = Net()
+  data = DATA
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
+
+
+def sourced(data: str, more: str = "") -> Checked:
+    return checked(TEXT.replace("DATA", data).replace("  epochs = 1\n", f"  epochs = 1\n{more}"))
+
+
+def test_fields_and_arguments() -> None:
+    source = "random(x: [batch, d], label: i64[batch] < classes, batches = 2 * 3, seed = 5)"
+    found = sourced(source, "  metric ones = mean(label == 1)\n")
+    assert found.program is not None and found.program.training is not None, found.messages
+    data = found.program.training.data
+    assert (data.kind, data.batch, data.arguments["batches"], data.arguments["seed"]) == ("random", 8, 6, 5)
+    assert found.value("train.label").bound == 3
+    assert found.value("train.label").type.dtype == "i64"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("3", "SH235: `data` is a source with its arguments"),
+        ("randon(x: [batch, d])", "SH235: "),
+        ("random(batches = 1)", "SH235: `random` needs its fields"),
+        ("random(3, x: [batch, d], batches = 1)", "SH218: `random` takes "),
+        ("random(x: [batch, d], batches = 1, batches = 2)", "SH219: `random` gets `batches` twice"),
+        ("random(x: [batch, d], batch = 1, batches = 1)", "SH220: `random` has no argument `batch`"),
+        ("random(x: [batch, d], batches = 0)", "SH"),
+        ('random(x: [batch, d], batches = "two")', "SH210: `batches` must be a whole number"),
+        ("random(x: [batch, d], batches = 5 / 2)", "SH212: "),
+        ("random(x: [batch, d], batches = nowhere)", "SH200: "),
+        ("random(x: [batch, d], label: [other, d], batches = 1)", "SH235: fields of one source share their first dim"),
+        ("random(x: [batch, d], label: [], batches = 1)", "SH235: field `label` needs the batch as its first dim"),
+        ("random(x: [batch, d], label: [batch] < classes, batches = 1)", "SH235: `label` is f32, and a bound "),
+        ("random(x: [batch, d], label: i64[batch] < 0, batches = 1)", "SH213: a bound is at least 1, and this is 0"),
+        ("random(x: [batch, d], label: i64[batch] < nowhere, batches = 1)", "SH200: "),
+        ("digits(batch = batch, x: [batch, d])", "SH235: `digits` declares its fields itself"),
+        ('digits(split = "train")', "SH221: `digits` needs `batch`"),
+        ('digits(split = 3, batch = batch)', "SH210: `split` must be a text"),
+        ('mnist("data", batch = batch, shuffle = 1)', "SH210: `shuffle` must be true or false"),
+        ("digits(batch = 2.5)", "SH210: `batch` must be a whole number"),
+    ],
+)  # fmt: skip
+def test_slips(data: str, message: str) -> None:
+    found = [m for m in sourced(data).messages if not m.startswith("SH200: there is no `x`")]
+    assert found and found[0].startswith(message), found
+
+
+def test_a_batch_by_number_is_a_dim_of_its_own() -> None:
+    text = (
+        TEXT.replace("DATA", "digits(batch = 4)").replace("[batch, d]", "[..., d]").replace("model(x)", "model(image)")
+    )
+    found = checked(text.replace("d = 16", "d = 64"))
+    assert found.value("train.image").type.shape == (4, 64), found.messages
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("eval = random(y: [batch, d], batches = 1)", "SH235: `eval` has the fields y, and `data` has x"),
+        ("eval = random(x: [half, d], batches = 1)", "SH235: `eval` has batches of 4, and `data` of 8"),
+        ("eval = 3", "SH235: "),
+    ],
+)
+def test_eval_is_like_data(line: str, message: str) -> None:
+    found = sourced("random(x: [batch, d], batches = 1)", f"  {line}\n").messages
+    assert found and found[0].startswith(message), found
