@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from shardlang.graph.graph import Graph
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.types.dim import Dim, TensorType, Term
 
@@ -92,3 +93,30 @@ def lonely_minor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, 
                     return f, dim
                 used_up = used_up and degree == rule.factors[f].size
     return None
+
+
+def loose(dims: set[Dim], graph: Graph) -> frozenset[Dim]:
+    """The dims that rules may cut unevenly, with all that operators take for the same: `relabel` makes one of another,
+    and what is cut so after it is cut so before.
+    """
+    found, waiting = set(dims), bool(dims)
+    same = _same(graph) if waiting else []
+    while waiting:
+        more = {d for group in same if group & found for d in group} - found
+        found |= more
+        waiting = bool(more)
+    return frozenset(found)
+
+
+def _same(graph: Graph) -> list[set[Dim]]:
+    """Sets of several dims that are one factor of some operator."""
+    groups: list[set[Dim]] = []
+    for op in graph.ops:
+        of: dict[int, set[Dim]] = {}
+        values = zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True)
+        for value, numbers in values:
+            for term, factors in zip(graph.values[value].type.dims, numbers, strict=True):
+                if len(term) == 1 and len(factors) == 1:
+                    of.setdefault(factors[0], set()).add(term[0])
+        groups += [dims for dims in of.values() if len(dims) > 1 and dims not in groups]
+    return groups

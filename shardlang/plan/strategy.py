@@ -17,6 +17,7 @@ from shardlang.plan.conflicts import check_parameters
 from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
 from shardlang.plan.divisibility import Axes
 from shardlang.plan.factorings import Grouping, group
+from shardlang.plan.factors import loose
 from shardlang.plan.mesh_sizes import SizedAxis, declared, fit
 from shardlang.plan.microbatches import NAME, Times, check_divides, times
 from shardlang.plan.pins import Pins
@@ -79,7 +80,7 @@ class Resolving:
             self.places,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
-            frozenset(d for r in rules.splits if r.uneven for d in r.dims),
+            loose({d for r in rules.splits if r.uneven for d in r.dims}, graph),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
             times,

@@ -155,8 +155,9 @@ class _Train:
         kinds = {
             "sgd": ["lr = 0.05", "lr = 0.1, momentum = 0.9", "lr = 0.1, momentum = 0.5, weight_decay = 0.01",
                     "lr = 0.05, momentum = 0.9, nesterov = true", "lr = 0.1, momentum = 0.9, dampening = 0.1"],
-            "adam": ["lr = 1e-2", "lr = 1e-2, betas = (0.8, 0.9), weight_decay = 0.1"],
-            "adamw": ["lr = 1e-2", "lr = 1e-2, weight_decay = 0.2, eps = 1e-6"],
+            # With eps = 1e-8 Adam takes whole steps along gradients that are nothing but rounding.
+            "adam": ["lr = 1e-2, eps = 1e-3", "lr = 1e-2, betas = (0.8, 0.9), eps = 1e-4, weight_decay = 0.1"],
+            "adamw": ["lr = 1e-2, eps = 1e-4", "lr = 1e-2, weight_decay = 0.2, eps = 1e-3"],
         }  # fmt: skip
         kind = rng.choice(list(kinds))
         s.feature(f"optimizer {kind}")

@@ -146,8 +146,10 @@ class Scope:
             self.feature("tied parameter")
             return self.rng.choice(known)
         name = self.shared.fresh("p")
-        start = start or self.rng.choice(("normal(0.5)", "normal(0.5)", "uniform(-1.0, 1.0)", "normal(0.3)", "ones()",
-                                          "constant(0.7)", f"kaiming_uniform({max(1, self.length(dims[-1]))})",
+        # Only vectors begin alike in all elements: the spread of a constant table is nothing but rounding.
+        flat = ("ones()", "constant(0.7)") if len(dims) == 1 else ()
+        start = start or self.rng.choice(("normal(0.5)", "normal(0.5)", "uniform(-1.0, 1.0)", "normal(0.3)", *flat,
+                                          f"kaiming_uniform({max(1, self.length(dims[-1]))})",
                                           "xavier_uniform(4, 6)"))  # fmt: skip
         self.members.append(f"param {name}: {typed(dims)} = {start}")
         self.params[name] = dims

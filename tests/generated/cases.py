@@ -1,0 +1,112 @@
+"""One generated pair of program and strategy: written from its seed, checked, planned, run on simulated ranks, judged."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from dataclasses import dataclass, field, replace
+
+from shardlang import driver
+from shardlang.check.program import Program
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph
+from shardlang.interpret.compare import verify_plan
+from shardlang.plan.plan import Plan
+from shardlang.plan.verify import verify
+from shardlang.source import Source
+from shardlang.syntax import ast
+from tests.generated import program, strategies
+
+AGREED, REFUSED, WRONG, INVALID, CRASHED = "agreed", "refused", "wrong", "invalid", "crashed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a pair. detail: diagnostics, the difference, or the traceback. largest: relative difference."""
+
+    seed: int
+    kind: str
+    text: str
+    ranks: int
+    features: frozenset[str] = frozenset()
+    detail: str = ""
+    codes: tuple[str, ...] = ()
+    largest: float = 0.0
+    ties: int = 0
+    forward: frozenset[str] = field(default_factory=frozenset)
+    backward: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def failed(self) -> bool:
+        return self.kind in (WRONG, INVALID, CRASHED)
+
+
+def case(seed: int, ranks: int | None = None, precision: str = "f32") -> Outcome:
+    """The pair of this seed: the same on every machine."""
+    rng = random.Random(seed)
+    written = program.write(rng)
+    outcome = Outcome(seed, INVALID, written.text("", precision), 0, written.features)
+    try:
+        sink = Sink()
+        checked = driver.check_source(Source("generated.shard", outcome.text), sink)
+        if checked is None:
+            return replace(outcome, detail="\n".join(f"{d.code}: {d.message}" for d in sink.found))
+        rules = strategies.write(rng, checked.graph, ranks)
+        outcome = replace(outcome, text=written.text(rules.text, precision), ranks=rules.ranks,
+                          features=written.features | rules.features)  # fmt: skip
+        return _planned(outcome, _with(checked, rules.text), steps=rng.choice((1, 1, 1, 2)))
+    except Exception:
+        return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
+
+
+def judged(text: str, ranks: int) -> Outcome:
+    """A pair given as text, strategy included: as what `case` says of it."""
+    outcome = Outcome(0, INVALID, text, ranks)
+    try:
+        sink = Sink()
+        checked = driver.check_source(Source("generated.shard", text), sink)
+        if checked is None:
+            return replace(outcome, detail="\n".join(f"{d.code}: {d.message}" for d in sink.found))
+        return _planned(outcome, checked, steps=2)
+    except Exception:
+        return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
+
+
+def _with(checked: Program, strategy: str) -> Program:
+    """The checked program with a strategy, which nothing of the checking depends on."""
+    sink = Sink()
+    tree = driver.parse_source(Source("generated.shard", strategy), sink)
+    assert not sink.found, (strategy, [d.message for d in sink.found])
+    return replace(checked, strategies=tuple(i for i in tree.items if isinstance(i, ast.Strategy)))
+
+
+def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
+    sink = Sink()
+    plan = driver.plan_program(checked, None, outcome.ranks, sink)
+    if plan is None:
+        codes = tuple(d.code for d in sink.found)
+        return replace(outcome, kind=REFUSED, codes=codes, detail="\n".join(f"{d.code}: {d.message}" for d in sink.found))
+    forward, backward = reached(plan.graph)
+    features = outcome.features | _of_plan(plan)
+    outcome = replace(outcome, forward=forward, backward=backward, features=features)
+    holes = verify(plan, frozenset(plan.graph.dims))
+    if holes:
+        return replace(outcome, kind=WRONG, detail="\n".join(map(str, holes)))
+    report = verify_plan(plan, steps=steps)
+    return replace(outcome, kind=AGREED if report.ok else WRONG, detail=str(report.difference or ""),
+                   largest=report.largest, ties=len(report.ties))  # fmt: skip
+
+
+def reached(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
+    """The operators that are computed, and those through which a gradient flows."""
+    forward = frozenset(op.operator for op in graph.ops)
+    back = (op for op in graph.ops if op.section == "loss" and graph.values[op.results[0]].gradient)
+    return forward, frozenset(op.operator for op in back if any(graph.values[v].gradient for v in op.operands))
+
+
+def _of_plan(plan: Plan) -> set[str]:
+    """What can only be seen once it is planned."""
+    found = {f"move {c.move.kind.value}" for c in plan.conversions}
+    if len(plan.meshes) > 1:
+        found.add("several meshes")
+    return found | {f"ranks {plan.ranks}"}

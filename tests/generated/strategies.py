@@ -1,0 +1,344 @@
+"""A strategy at random for a checked graph: meshes, splits, pins, positional rules, ZeRO and what else a strategy says.
+
+Most of what is written fits; what does not, the planner must refuse with a diagnostic.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from dataclasses import dataclass, field
+
+from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.rule import Split
+from shardlang.types.dim import Dim, Term
+
+RANKS = {1: 1, 2: 10, 3: 4, 4: 16, 5: 1, 6: 10, 7: 1, 8: 16, 9: 1, 10: 1, 12: 6, 16: 5, 24: 1, 32: 1, 64: 1}
+NAMES = ("dp", "mp", "cp", "tp", "a", "b", "c")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A strategy's text, its rank count and what it is made of."""
+
+    text: str
+    ranks: int
+    features: frozenset[str]
+
+
+def write(rng: random.Random, graph: Graph, ranks: int | None = None) -> Rules:
+    """A strategy named `s`, on `ranks` ranks if they are given."""
+    ranks = ranks or rng.choices(list(RANKS), list(RANKS.values()))[0]
+    writer = _Writer(rng, graph, ranks)
+    writer.run()
+    body = "\n".join(f"  {line}" for line in writer.lines)
+    return Rules(f"strategy s {{\n{body}\n}}\n", ranks, frozenset(writer.features))
+
+
+@dataclass
+class _Writer:
+    rng: random.Random
+    graph: Graph
+    ranks: int
+    lines: list[str] = field(default_factory=list)
+    features: set[str] = field(default_factory=set)
+    sizes: dict[str, int] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        graph = self.graph
+        self.dims = {n: d[0] for n, d in graph.dims.items() if len(d) == 1 and (d[0].size or 0) > 1}
+        present = {d for v in graph.values for t in v.type.dims for d in t}
+        # The dims of the layers of an array are named by its path without indexes, all at once.
+        alone = {n for n in self.dims if "[" not in n or sum(_plain(n) == _plain(m) for m in self.dims) == 1}
+        self.dims = {_plain(n): d for n, d in self.dims.items() if d in present and n in alone}
+        self.together: dict[Dim, set[Dim]] = {}
+        self.twice: set[Dim] = set()
+        for op in graph.ops:
+            self._meet(op)
+        named = {v: path for path, values in graph.addresses.items() if len(values) == 1 for v in values}
+        self.paths = {graph.values[v]: p for v, p in named.items() if re.fullmatch(r"[\w.\[\]]+", p) and "return" not in p.split(".")}
+
+    def _meet(self, op: Op) -> None:
+        values = [self.graph.values[v] for v in (*op.operands, *op.results)]
+        there = {d for v in values for t in v.type.dims for d in t}
+        for d in there:
+            self.together.setdefault(d, set()).update(there - {d})
+        for value in values:
+            parts = [d for t in value.type.dims for d in t]
+            self.twice.update(d for d in parts if parts.count(d) > 1)
+
+    def run(self) -> None:
+        rng = self.rng
+        style = rng.choices(["named", "positional", "mixed"], [6, 2, 2])[0]
+        if self.ranks == 1:
+            style = "named"
+        if style != "positional":
+            self._mesh()
+            self._splits()
+            self._scoped()
+            self._pins()
+        if style != "named":
+            self._positional(rng.randint(1, 3), rng.random() < 0.3 and style == "mixed")
+        if style == "positional" and not self.lines:
+            self._mesh()
+            self._splits()
+        self._zero()
+        self._rest()
+        self._idle()
+
+    # --- meshes and splits ---
+
+    def _mesh(self) -> None:
+        factors = _factoring(self.rng, self.ranks)
+        if self.rng.random() < 0.1:
+            factors.insert(self.rng.randint(0, len(factors)), 1)
+            self.features.add("axis of one rank")
+        names = self.rng.sample(NAMES, len(factors))
+        self.sizes = dict(zip(names, factors, strict=True))
+        auto = self.rng.choice(names) if names and self.rng.random() < 0.15 else ""
+        if names:
+            self.lines.append("mesh " + ", ".join(f"{n} = {'auto' if n == auto else self.sizes[n]}" for n in names))
+        self.features.add(f"{sum(f > 1 for f in factors)} axes")
+
+    def _splits(self) -> None:
+        taken: set[Dim] = set()
+        axes = [a for a in self.sizes if self.sizes[a] > 1]
+        self.rng.shuffle(axes)
+        while axes:
+            axis = axes.pop()
+            group = [axis]
+            if axes and self.rng.random() < 0.15:
+                group.append(axes.pop())
+                self.features.add("split over a group")
+            if self.rng.random() < 0.85:
+                self._split(tuple(group), taken)
+
+    def _split(self, axes: tuple[str, ...], taken: set[Dim]) -> None:
+        rng, degree = self.rng, math.prod(self.sizes[a] for a in axes)
+        free = {n: d for n, d in self.dims.items() if d not in taken and (d not in self.twice or rng.random() < 0.1)}
+        fitting = [n for n, d in free.items() if (d.size or 0) % degree == 0]
+        over = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+        uneven = [n for n, d in free.items() if (d.size or 0) % degree]
+        if uneven and (not fitting or rng.random() < 0.15):
+            name = rng.choice(uneven)
+            self._say(f"split {name} over {over} uneven", axes, "uneven")
+            taken.add(free[name])
+            return
+        if not fitting:
+            return
+        names = [rng.choice([*(["batch"] * 2 if "batch" in fitting else []), *fitting])]
+        more = [n for n in fitting if free[n] is not free[names[0]] and free[n] not in self.together.get(free[names[0]], ())]
+        if more and rng.random() < 0.5:
+            names.append(rng.choice(more))
+            self.features.add("several dims over an axis")
+        taken.update(free[n] for n in names)
+        self._say(f"split {', '.join(names)} over {over}", axes, "split")
+        rest = [n for n in fitting if free[n] not in taken]
+        if rest and rng.random() < 0.15:
+            name = rng.choice(rest)
+            taken.add(free[name])
+            over = f"{axes[0]}?" if len(axes) == 1 else f"({', '.join(axes)}?)"
+            self._say(f"split {name} over {over}", axes, "gives way")
+
+    def _say(self, line: str, axes: tuple[str, ...], feature: str) -> None:
+        self.used.update(axes)
+        self.features.add(feature)
+        self.lines.append(line)
+
+    def _scoped(self) -> None:
+        """Rules for layers and single values, which replace those for all."""
+        axes = [a for a in self.sizes if self.sizes[a] > 1]
+        count = self.rng.choice([0, 0, 1, 1, 2]) if axes else 0
+        for value in self.rng.sample(list(self.paths), min(count, len(self.paths))):
+            path = self.paths[value]
+            scope = self.rng.choice([path, path.rpartition(".")[0] or path])
+            near = self._near(scope)
+            axis = self.rng.choice(axes)
+            fitting = [n for n, d in self.dims.items() if d in near and d not in self.twice and not (d.size or 0) % self.sizes[axis]]
+            if fitting:
+                self._say(f"at {_starred(self.rng, scope)}: split {self.rng.choice(fitting)} over {axis}", (axis,), "scoped split")
+
+    def _near(self, scope: str) -> set[Dim]:
+        values = [v for v, p in self.paths.items() if p == scope or p.startswith((f"{scope}.", f"{scope}["))]
+        return {d for v in values for t in v.type.dims for d in t}
+
+    # --- pins ---
+
+    def _pins(self) -> None:
+        axes = [a for a in self.sizes if self.sizes[a] > 1]
+        values = [v for v in self.paths if v.type.dims and v.kind is not Kind.CONSTANT]
+        for value in self.rng.sample(values, min(len(values), self.rng.choice([0, 0, 1, 1, 2, 3]))):
+            if axes:
+                self._pin(value, axes)
+
+    def _pin(self, value: Value, axes: list[str]) -> None:
+        rng, free = self.rng, rng_shuffled(self.rng, axes)
+        texts = []
+        for term in value.type.dims:
+            mine: list[str] = []
+            while free and rng.random() < 0.4 and self._cuts(value, term, [*mine, free[-1]]):
+                mine.append(free.pop())
+            texts.append(_dim_text(term, mine, self.sizes))
+            self.used.update(mine)
+        if None in texts:
+            return
+        marks = ""
+        if free and value.kind is Kind.RESULT and rng.random() < 0.12:
+            mark = rng.choice(["+", "^"]) if self._sums(value, free[-1]) else "^"
+            self.used.add(free[-1])
+            marks = f" {mark}{free.pop()}"
+            self.features.add("pending pin" if mark == "+" else "replicated pin")
+        what = "pin" if value.kind is Kind.RESULT else f"pinned {value.kind.value}"
+        self.features.add(what)
+        if any(len(t) > 1 for t in value.type.dims):
+            self.features.add("pinned product dim")
+        self.lines.append(f"at {_starred(rng, self.paths[value])}: [{', '.join(t for t in texts if t)}]{marks}")
+
+    def _cuts(self, value: Value, term: Term, axes: list[str]) -> bool:
+        """Whether a dim may be cut so: its major factor divides, and the operator does not need it whole."""
+        degree = math.prod(self.sizes[a] for a in axes)
+        if not term or (term[0].size or 1) % degree:
+            return False
+        producer = self.graph.producers.get(value.id)
+        if producer is None:
+            return True
+        op = self.graph.ops[producer]
+        dims = op.rule.results[0][value.type.dims.index(term)]
+        return all(op.rule.factors[f].split is not Split.WHOLE for f in dims)
+
+    def _sums(self, value: Value, axis: str) -> bool:
+        """Whether a value may be pinned as pending: by its one contraction, or through an operator that sums nothing."""
+        rule = self.graph.ops[self.graph.producers[value.id]].rule
+        kept = {f for dims in rule.results for d in dims for f in d}
+        summed = [x for f, x in enumerate(rule.factors) if f not in kept and x.split is Split.FREE and x.size > 1]
+        return (len(summed) == 1 and summed[0].size % self.sizes[axis] == 0) or (not summed and bool(rule.through))
+
+    # --- positional rules ---
+
+    def _positional(self, count: int, by_name: bool) -> None:
+        results = [v for v in self.paths if v.kind is Kind.RESULT and v.statement == 1]
+        axes = [a for a in self.sizes if self.sizes[a] > 1]
+        for value in self.rng.sample(results, min(len(results), count)):
+            line = self._named_shard(value, axes) if by_name and axes else self._shard(value)
+            if line:
+                self.lines.append(f"at {self.paths[value]}: shard {line}")
+
+    def _inputs(self, value: Value) -> tuple[Op, list[int]] | None:
+        op = self.graph.ops[self.graph.producers[value.id]]
+        inputs = [i for i, v in enumerate(op.operands) if self.graph.values[v].kind is not Kind.CONSTANT]
+        dims = [op.rule.operands[i] for i in inputs]
+        return None if not inputs or any(len(t) > 1 for d in dims for t in d) else (op, inputs)
+
+    def _shard(self, value: Value) -> str:
+        found = self._inputs(value)
+        if found is None:
+            return ""
+        op, inputs = found
+        cuts: dict[int, int] = {}
+        for f in self.rng.sample(range(len(op.rule.factors)), len(op.rule.factors)):
+            factor, room = op.rule.factors[f], self.ranks // math.prod(cuts.values())
+            choices = [c for c in (1, 2, 2, 3, 4, 6, 8) if room % c == 0 and factor.size % c == 0]
+            cuts[f] = self.rng.choice(choices) if factor.split is not Split.WHOLE else 1
+        tuples = [_tuple([str(cuts[t[0]] if t else 1) for t in op.rule.operands[i]]) for i in inputs]
+        text = f"({', '.join(tuples)})"
+        self.features.add("positional")
+        if self.rng.random() < 0.2 and value.type.dims:
+            room, after = self.ranks, []
+            for size in value.type.shape:
+                after.append(self.rng.choice([c for c in (1, 2, 3, 4) if room % c == 0 and size % c == 0]))
+                room //= after[-1]
+            self.features.add("positional output")
+            text += f" -> ({_tuple([str(c) for c in after])})"
+        return text
+
+    def _named_shard(self, value: Value, axes: list[str]) -> str:
+        found = self._inputs(value)
+        if found is None:
+            return ""
+        op, inputs = found
+        free, cuts = rng_shuffled(self.rng, axes), {}
+        for f, factor in enumerate(op.rule.factors):
+            fits = free and factor.size % self.sizes[free[-1]] == 0 and factor.split is not Split.WHOLE
+            cuts[f] = free.pop() if fits and self.rng.random() < 0.5 else "_"
+        self.used.update(a for a in cuts.values() if a != "_")
+        if all(a == "_" for a in cuts.values()):
+            return ""
+        self.features.add("positional by name")
+        return f"({', '.join(_tuple([cuts[t[0]] if t else '_' for t in op.rule.operands[i]]) for i in inputs)})"
+
+    # --- the rest ---
+
+    def _zero(self) -> None:
+        axes = [a for a in self.sizes if self.sizes[a] > 1]
+        if not axes or self.rng.random() > 0.35:
+            return
+        some = self.rng.sample(axes, min(len(axes), self.rng.choice([1, 1, 2])))
+        level = self.rng.choice([1, 2, 3])
+        over = some[0] if len(some) == 1 else f"({', '.join(some)})"
+        params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]
+        place = f"at {self.rng.choice(params)}: " if params and self.rng.random() < 0.3 else ""
+        self._say(f"{place}zero {level} over {over}", tuple(some), f"zero {level}")
+        if len(some) > 1:
+            self.features.add("zero over several axes")
+
+    def _rest(self) -> None:
+        if self.rng.random() < 0.3:
+            self.features.add("bucket size")
+            self.lines.append(f"bucket gradients {self.rng.choice(['64B', '1KB', '300B', '25MB'])}")
+        if self.rng.random() < 0.01:
+            self.features.add("strict")
+            self.lines.append("strict")
+
+    def _idle(self) -> None:
+        """An axis that no rule uses would be an error."""
+        for axis, size in self.sizes.items():
+            if size > 1 and axis not in self.used:
+                batch = self.graph.batch
+                line = f"zero {self.rng.choice([1, 2, 3])} over {axis}"
+                if batch is not None and not any("zero" not in r and "batch" in r for r in self.lines):
+                    line = f"split {batch.name} over {axis} uneven"
+                elif any(r.startswith("zero") for r in self.lines):
+                    line = f"at train.loss: split {batch.name if batch else 'batch'} over {axis} uneven"
+                self.lines.append(line)
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"\[\d+\]", "", path)
+
+
+def rng_shuffled(rng: random.Random, items: list[str]) -> list[str]:
+    return rng.sample(items, len(items))
+
+
+def _factoring(rng: random.Random, ranks: int) -> list[int]:
+    """An ordered factoring into at most four axes."""
+    found: list[int] = []
+    while ranks > 1:
+        if len(found) == 3 or rng.random() < 0.25:
+            return [*found, ranks]
+        factor = rng.choice([f for f in range(2, ranks + 1) if ranks % f == 0])
+        found.append(factor)
+        ranks //= factor
+    return found
+
+
+def _starred(rng: random.Random, path: str) -> str:
+    """At times all layers of an array instead of one."""
+    return re.sub(r"\[\d+\]", "[*]", path) if rng.random() < 0.4 else path
+
+
+def _dim_text(term: Term, axes: list[str], sizes: dict[str, int]) -> str | None:
+    """`heads@mp * width`; literal dims by their size; None where a dim cannot be written."""
+    texts = []
+    for at, dim in enumerate(term):
+        name = str(dim.size) if dim.literal else dim.name.rpartition(".")[2]
+        mine = axes if at == 0 else []
+        cut = "" if not mine else f"@{mine[0]}" if len(mine) == 1 else f"@({', '.join(mine)})"
+        texts.append(name + cut)
+    return " * ".join(texts) or "1"
+
+
+def _tuple(items: list[str]) -> str:
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
