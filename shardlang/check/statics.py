@@ -17,6 +17,8 @@ from shardlang.syntax import ast
 
 # Above this a number is surely a slip, and powers of it would take for ever.
 LARGEST = 2**63
+# Up to here a float that is whole is that number and no other.
+_EXACT = 2**53
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": python.lt,
@@ -147,10 +149,12 @@ def show(value: Any) -> str:
 
 
 def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
-    """An int (of a dim: its size) or UNKNOWN; a fraction is reported with its numbers."""
+    """An int (of a dim: its size; of `0.5 * 16`: 8) or UNKNOWN; a fraction is reported with its numbers."""
     value = plain(value)
     if value is UNKNOWN or (isinstance(value, int) and not isinstance(value, bool)):
         return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
     if isinstance(value, Fraction):
         sink.report(
             "SH212",
