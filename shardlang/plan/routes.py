@@ -320,7 +320,8 @@ class Router:
         axis, count = self.time
         ranks = _equal_router(tuple(m.timeless for m in self.meshes))
         here, there = timed.without(source, axis), timed.without(target, axis)
-        found = ranks.route(here, there, timed.part(shape, source, axis, count), itemsize, gradient, uneven)
+        even = uneven - {timed.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
+        found = ranks.route(here, there, timed.part(shape, source, axis, count), itemsize, gradient, even)
         return found and Route(timed.scaled(found.moves, source, axis, count), found.cost * count)
 
     def _across(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,

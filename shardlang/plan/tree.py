@@ -117,7 +117,8 @@ def _alike_in_time(source: Layout, targets: Sequence[Target], shape: tuple[int, 
     axis, count = time.name, time.size
     wants = [Target(timed.without(t.layout, axis), t.gradient) for t in targets]
     ranks = tuple(m.timeless for m in meshes)
-    found = tree(timed.without(source, axis), wants, timed.part(shape, source, axis, count), itemsize, ranks, uneven)
+    even = uneven - {timed.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
+    found = tree(timed.without(source, axis), wants, timed.part(shape, source, axis, count), itemsize, ranks, even)
     if found is None:
         return None
     moves = timed.scaled(tuple((e.move, e.to) for e in found.edges), source, axis, count)

@@ -1,0 +1,141 @@
+"""Microbatches on simulated ranks against one device: the axis in time is one more axis, along which nothing is sent."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from building import Builder, digits, planned, quickstart
+from generated import model, strategy
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.interpret.compare import verify_plan
+from shardlang.plan.phases import phases
+from shardlang.plan.plan import Plan
+from shardlang.plan.report import report
+from shardlang.plan.verify import verify
+from shardlang.source import Source
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def agrees(plan: Plan | list[str], steps: int = 2) -> Plan:
+    assert isinstance(plan, Plan), plan
+    assert verify(plan) == []
+    found = verify_plan(plan, steps=steps)
+    assert found.ok, str(found.difference)
+    return plan
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("rules", [
+    "mesh dp = 2; split batch over dp",
+    "mesh mp = 2; split hidden over mp",
+    "mesh dp = 2, mp = 2; split batch over dp; split hidden over mp",
+    "mesh dp = 2; split batch over dp; zero 3 over dp",
+])  # fmt: skip
+def test_digits(rules: str, count: int) -> None:
+    ranks = 4 if "mp" in rules and "dp" in rules else 2
+    text = "".join(f"  {line}\n" for line in (*rules.split("; "), f"microbatches {count}"))
+    plan = agrees(planned(digits(), f"strategy s {{\n{text}}}\n", ranks))
+    assert plan.microbatches == count
+    assert plan.ranks == ranks
+    assert all(m.time is not None and m.time.size == count for m in plan.meshes)
+
+
+def test_positional_rules_with_several_meshes() -> None:
+    agrees(planned(quickstart(), "strategy s {\n  at h: shard ((2, 4), (4, 1))\n  microbatches 4\n}\n", 8))
+    b = Builder()
+    for name, size in (("batch", 24), ("input", 12), ("hidden", 24), ("output", 6)):
+        b.dim(name, size)
+    h = b.op("matmul", b.data("x", "batch input"), b.param("w", "input hidden"), path="h")
+    y = b.op("matmul", b.op("relu", h, path="a"), b.param("w2", "hidden output"), path="y")
+    graph = b.graph(b.op("mse_loss", y, b.data("label", "batch output"), path="train.loss"))
+    rules = "  at h: shard ((2, 3), (3, 1))\n  at y: shard ((3, 2), (2, 1))\n  microbatches 2\n"
+    plan = agrees(planned(graph, f"strategy s {{\n{rules}}}\n", 6))
+    assert len(plan.meshes) == 2
+
+
+def checked(text: str, ranks: int, strategy: str | None = None) -> Plan:
+    sink = Sink()
+    program = driver.check_source(Source("test.shard", text), sink)
+    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    assert plan is not None, [d.message for d in sink.found]
+    return plan
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("count", [2, 4])
+def test_mnist_with_dropout(ranks: int, count: int) -> None:
+    text = (EXAMPLES / "mnist_ddp.shard").read_text()
+    agrees(checked(text.replace("over dp", f"over dp\n  microbatches {count}"), ranks, "ddp"), steps=1)
+
+
+MASKED = """
+use std.nn: Dropout, Linear
+
+dim batch = 16, seq = 6, classes = 8
+
+model Net(d: dim = 12) {
+  layer up = Linear(classes, d)
+  layer drop = Dropout(0.3)
+  layer down = Linear(d, classes)
+  param g: [d] = ones()
+  forward(x: [batch, seq, classes]) -> [batch, seq, classes] {
+    h = up(x) |> gelu |> drop
+    k = h * tanh(g)          # of the parameter alone: once a microbatch, its gradients add up
+    return down(k)
+  }
+}
+
+strategy s {
+  mesh dp = auto, mp = 2
+  split batch over dp
+  split d over mp
+  microbatches 4
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, classes], label: i64[batch, seq] < 8, batches = 4, seed = 1)
+  scores = model(x)
+  loss = cross_entropy(scores, label, ignore_index = 0) + 0.01 * sum(tanh(model.g) * model.g)
+  metric accuracy = mean(argmax(scores, over = classes) == label)
+  metric perplexity = exp(loss)
+  optimizer = adamw(lr = 0.1)
+  epochs = 1
+}
+"""
+
+
+def test_masked_loss_a_term_without_the_batch_and_a_metric_of_the_total() -> None:
+    plan = agrees(checked(MASKED, 4))
+    graph, found = plan.graph, phases(plan)
+    names = {v.path: v.id for v in graph.values}
+    operators = {graph.ops[plan.ops[s.index].op].operator for s in found.body if s.kind == "op"}
+    assert {value for value, _ in found.totals} == {names["train.loss:1:count"]}
+    assert [graph.ops[plan.ops[s.index].op].operator for s in found.ahead if s.kind == "op"] == ["kept_count"]
+    assert [graph.ops[plan.ops[s.index].op].operator for s in found.after if s.kind == "op"] == ["exp"]
+    assert {value for value, _ in found.sums} == {graph.loss}
+    assert {"einsum", "cross_entropy", "dropout", "tanh"} <= operators
+
+
+def test_layouts_for_people_say_nothing_of_time() -> None:
+    assert "microbatch@" not in str(report(checked(MASKED, 4))) and "@microbatch" not in str(report(checked(MASKED, 4)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_generated_models(seed: int) -> None:
+    rng = random.Random(seed)
+    graph = model(rng)
+    text, ranks = strategy(rng, graph)
+    rule = f"strategy s {{\n  microbatches {rng.choice([2, 4])}\n"
+    plan = planned(graph, text.replace("strategy s {\n", rule), ranks)
+    if not isinstance(plan, Plan):
+        assert all(d.startswith(("SH3", "SH410", "SH411")) for d in plan), (seed, plan)
+        return
+    assert verify(plan, frozenset(graph.dims)) == [], seed
+    found = verify_plan(plan)
+    assert found.ok, (seed, text, str(found.difference))
