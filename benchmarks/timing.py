@@ -57,10 +57,13 @@ def ratios(timings: Mapping[str, Timing], ours: str, other: str) -> tuple[float,
     return tuple(a / b for a, b in zip(timings[ours].seconds, timings[other].seconds, strict=True))
 
 
-def verdict(label: str, values: Sequence[float], target: float) -> bool:
-    """Print the median ratio against the target; returns whether it holds."""
+def verdict(label: str, values: Sequence[float], limit: float) -> bool:
+    """Print the median ratio against its limit, with the spread of the middle half; returns whether it holds."""
     middle = statistics.median(values)
-    held = middle <= target
-    print(f"{label}: ratio {middle:.3f} (from {min(values):.3f} to {max(values):.3f}), target at most {target:g}: "
-          f"{'held' if held else 'MISSED'}")
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (middle, middle, middle)
+    held = middle <= limit
+    print(
+        f"{label}: ratio {middle:.3f} (limit {limit:.2f}, spread {low:.3f}-{high:.3f}): {'held' if held else 'MISSED'}",
+        flush=True,
+    )
     return held

@@ -1,0 +1,63 @@
+"""Claim: data-parallel digits, a whole training loop, takes at most the time of DistributedDataParallel by hand.
+
+    python benchmarks/data_parallel.py [turns]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from by_hand.digits import Training
+from emitted import emitted
+from ranks import on_ranks
+from timing import ratios, verdict
+
+from shardlang.runtime.logs import Log
+from shardlang.runtime.mesh import world
+from shardlang.runtime.train import Run, datasets
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "digits.shard"
+EPOCHS = 3
+WARMUP = 2
+
+
+def sides(ranks: int, turns: int) -> Callable[[], Mapping[str, Callable[[], None]]]:
+    """Both ways to train; made before the ranks are forked, so that the data is read once."""
+    program = emitted(EXAMPLE, "data_parallel", ranks, {"train.epochs": str(EPOCHS)})
+    # Evaluation is no part of the claim, and the other side has none.
+    program = dataclasses.replace(program, eval=None)
+    data = datasets(program)
+    arrays = data["data"].arrays  # type: ignore[attr-defined]
+    image, label = torch.from_numpy(arrays["image"]), torch.from_numpy(arrays["label"])
+
+    def connected() -> Mapping[str, Callable[[], None]]:
+        out = open(os.devnull, "w") if world.rank == 0 else None
+        if world.rank == 0:
+            sys.stdout = out
+        by_hand = Training(image, label, world.rank, ranks)
+        # A run trains once, so there is one for each turn.
+        runs = iter([Run(program, data, Log(out, None)) for _ in range(turns)])
+        return {"ours": lambda: next(runs).train(), "by hand": lambda: by_hand.epochs(EPOCHS)}
+
+    return connected
+
+
+def main() -> int:
+    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    held = []
+    for ranks in (2, 4):
+        wall, processor = on_ranks(ranks, sides(ranks, turns + WARMUP), turns, WARMUP)
+        for name, timing in wall.items():
+            print(f"{ranks} ranks, {name:8} {timing}, processor {processor[name]}")
+        print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")
+        held.append(verdict(f"digits on {ranks} ranks / DistributedDataParallel", ratios(wall, "ours", "by hand"), 1.0))
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

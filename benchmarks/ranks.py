@@ -1,0 +1,77 @@
+"""Interleaved timings on several connected ranks: in each process the sides take turns, so that whatever slows the
+machine slows both.
+
+A turn is a call on every rank at once, from a barrier to a barrier: its wall time is the first rank's, its processor
+time that of all ranks together.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from timing import Timing
+
+from shardlang.runtime import mesh
+
+Sides = Callable[[], Mapping[str, Callable[[], None]]]
+
+
+def on_ranks(size: int, sides: Sides, turns: int, warmup: int = 2) -> tuple[dict[str, Timing], dict[str, Timing]]:
+    """Wall and processor seconds of each side's turns on `size` forked gloo ranks.
+
+    sides: called on every rank once it is connected; name -> what a turn of that side does.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        children = [_fork(rank, size, sides, warmup + turns, Path(folder)) for rank in range(size)]
+        if any([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]):
+            sys.exit("a rank failed")
+        measured = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(size)]
+    wall = {name: Timing(tuple(taken[warmup:])) for name, taken in measured[0]["wall"].items()}
+    processor = {
+        name: Timing(tuple(sum(of_rank) for of_rank in zip(*(m["processor"][name] for m in measured), strict=True))[warmup:])
+        for name in wall
+    }
+    return wall, processor
+
+
+def _fork(rank: int, size: int, sides: Sides, turns: int, folder: Path) -> int:
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
+        mesh.connect(rank, size, torch.device("cpu"), dist.FileStore(str(folder / "store"), size))
+        (folder / f"rank-{rank}.json").write_text(json.dumps(_take_turns(sides(), turns)))
+        dist.barrier()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def _take_turns(runs: Mapping[str, Callable[[], None]], turns: int) -> dict[str, dict[str, list[float]]]:
+    wall: dict[str, list[float]] = {name: [] for name in runs}
+    processor: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(turns):
+        # Each side goes first every other turn.
+        for name in sorted(runs, reverse=bool(turn % 2)):
+            gc.collect()
+            dist.barrier()
+            start, used = time.perf_counter(), time.process_time()
+            runs[name]()
+            processor[name].append(time.process_time() - used)
+            dist.barrier()
+            wall[name].append(time.perf_counter() - start)
+    return {"wall": wall, "processor": processor}
