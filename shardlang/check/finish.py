@@ -6,9 +6,11 @@ Turns drafts into values and operators; reports declarations that nothing uses.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from shardlang.check.context import Context
 from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term
@@ -55,7 +57,8 @@ def _within(span: Span, model: Span) -> bool:
 def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None) -> Graph:
     """The frozen graph. Values and operators keep their numbers, which are in topological order."""
     build = context.build
-    values, ops = _values(context, loss), _ops(context, loss)
+    ops = _ops(context, loss)
+    values = _bounded(_values(context, loss), ops)
     ids = {kind: tuple(v.id for v in values if v.kind is kind) for kind in Kind}
     found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
@@ -75,6 +78,17 @@ def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
         )
         for i, v in enumerate(context.build.values)
     )  # fmt: skip
+
+
+def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...]:
+    """Fields of whole numbers with the bound that follows from their use: ids stay below the rows of their table."""
+    fields = [v for v in values if v.kind is Kind.DATA and not v.type.floating]
+    if not fields:
+        return values
+    bounds, found = index_bounds(values, ops), list(values)
+    for field in fields:
+        found[field.id] = replace(field, bound=bounds.get(field.id))
+    return tuple(found)
 
 
 def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:

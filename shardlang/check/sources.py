@@ -21,22 +21,17 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim, TensorType, Term
 
-# Sources that programs name and that do not exist yet, with their fields.
-ABSENT: Mapping[str, tuple[str, ...]] = {
-    "criteo": ("ids", "values", "label"),
-    "parallel_text": ("source", "target", "label"),
-    "tokens": ("tokens", "label"),
-}
-
 
 @dataclass(frozen=True)
 class Known:
     """A source: arguments and their Python kinds, those that must be given, and (where it declares its own) its fields
-    as name -> (element type or "" for floating, sizes after the batch, exclusive bound)."""
+    as name -> (element type or "" for floating, sizes after the batch, exclusive bound). A size may be one of `dims`,
+    arguments that are a dim or a number as `batch` is."""
 
     arguments: Mapping[str, type]
     required: tuple[str, ...]
-    fields: Mapping[str, tuple[str, tuple[int, ...], int | None]] | None
+    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None
+    dims: tuple[str, ...] = ()
 
 
 SOURCES = {
@@ -51,6 +46,23 @@ SOURCES = {
     ),
     "numpy": Known({"path": str, "shuffle": bool, "seed": int}, ("path",), None),
     "csv": Known({"path": str, "shuffle": bool, "seed": int, "header": bool, "delimiter": str}, ("path",), None),
+    "criteo": Known(
+        {"path": str, "threshold": int, "shuffle": bool, "seed": int},
+        ("path",),
+        {"ids": ("i64", (39,), None), "values": ("", (39,), None), "label": ("", (1,), None)},
+    ),
+    "parallel_text": Known(
+        {"path": str, "source_vocab": str, "target_vocab": str, "shuffle": bool, "seed": int},
+        ("path",),
+        {"source": ("i64", ("src",), None), "target": ("i64", ("tgt",), None), "label": ("i64", ("tgt",), None)},
+        ("src", "tgt"),
+    ),
+    "tokens": Known(
+        {"path": str, "dtype": str, "shuffle": bool, "seed": int},
+        ("path",),
+        {"tokens": ("i64", ("seq",), None), "label": ("i64", ("seq",), None)},
+        ("seq",),
+    ),
 }
 
 
@@ -67,7 +79,7 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
     kind = node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else ""
     known = SOURCES.get(kind)
     written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []
-    for name in (*written, *ABSENT.get(kind, ()), *((known.fields or ()) if known else ("image", "label"))):
+    for name in (*written, *((known.fields or ()) if known else ("image", "label"))):
         frame.names.setdefault(name, UNKNOWN)
     frame.sightless = not written and (known is None or known.fields is None)
 
@@ -80,7 +92,8 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     arguments = _arguments(call, kind, known, frame)
     if arguments is None:
         return None, None
-    fields, batch = _fields(call, kind, known, arguments.pop("batch", None), frame)
+    sizes = {name: arguments.pop(name) for name in ("batch", *known.dims) if name in arguments}
+    fields, batch = _fields(call, kind, known, sizes, frame)
     if batch is None or batch.size is None:
         return None, None
     return DataSource(kind, arguments, tuple(fields), batch.size, call.span), batch
@@ -100,10 +113,7 @@ def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]
     name = node.callee.text
     if name in SOURCES:
         return node, SOURCES[name]
-    if name in ABSENT:
-        sink.report("SH400", f"the data source `{name}` is not there yet", node.callee.span, "in no version so far")
-        return None, None
-    close = nearest(name, [*SOURCES, *ABSENT])
+    close = nearest(name, SOURCES)
     sink.report(
         "SH235",
         f"there is no data source `{name}`",
@@ -116,7 +126,7 @@ def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]
 
 def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:
     """Evaluated arguments; positional ones are the source's path. None after a report."""
-    own = {"batch": int} if known.fields is not None else {}
+    own = dict.fromkeys(("batch", *known.dims), int) if known.fields is not None else {}
     allowed: dict[str, type] = {**known.arguments, **own}
     given = _given(call, kind, allowed, frame)
     if given is None:
@@ -130,7 +140,7 @@ def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[st
         value = frame.evaluate(node)
         if value is UNKNOWN:
             return None
-        found[name] = value if name == "batch" else _typed(value, allowed[name], name, node.span, frame)
+        found[name] = value if name in own else _typed(value, allowed[name], name, node.span, frame)
         if found[name] is UNKNOWN:
             return None
     return found if _in_range(found, given, kind, frame) else None
@@ -143,6 +153,8 @@ def _in_range(found: Mapping[str, Any], given: Mapping[str, ast.Expr], kind: str
         ("batches", lambda v: v >= 1, "an epoch has at least 1 batch"),
         ("seed", lambda v: v >= 0, "a seed is a whole number from 0"),
         ("delimiter", lambda v: len(v) == 1, 'one character, such as `delimiter = ";"`'),
+        ("threshold", lambda v: v >= 1, "a category is kept when it is seen that often, 1 keeps all"),
+        ("dtype", lambda v: v in ("u16", "u32"), 'tokens are kept in `"u16"` or `"u32"`'),
         ("split", lambda v: v in splits, f'`{kind}` is split in `"train"` and `"test"`'),
     ):
         if name in found and not fits(found[name]):
@@ -188,7 +200,9 @@ def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
     return UNKNOWN
 
 
-def _fields(call: ast.Call, kind: str, known: Known, batch: Any, frame: Frame) -> tuple[list[DataField], Dim | None]:
+def _fields(
+    call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], frame: Frame
+) -> tuple[list[DataField], Dim | None]:
     if known.fields is None:
         return _written_fields(call, kind, frame)
     if call.fields:
@@ -200,24 +214,33 @@ def _fields(call: ast.Call, kind: str, known: Known, batch: Any, frame: Frame) -
             help=f"its fields are {', '.join(f'`{n}`' for n in known.fields)}",
         )
         return [], None
-    term = _batch_term(batch, call.span, frame)
-    if term is None:
+    terms = {name: _size_term(name, value, call.span, frame) for name, value in sizes.items()}
+    batch = terms.get("batch")
+    if batch is None or None in terms.values():
         return [], None
     made = []
-    for name, (dtype, sizes, bound) in known.fields.items():
-        dims: list[Term] = [term]
-        dims.extend(() if s == 1 else (Dim(f"train.{name}.{s}", s, call.span, True),) for s in sizes)
+    for name, (dtype, shape, bound) in known.fields.items():
+        dims: list[Term] = [batch]
+        for size in shape:
+            own = terms[size] if isinstance(size, str) else _own_term(name, size, call.span)
+            dims.append(own if own is not None else ())
         made.append(_add(name, TensorType(dtype or frame.context.dtype, tuple(dims)), bound, call.span, None, frame))
-    return made, term[0]
+    return made, batch[0]
 
 
-def _batch_term(batch: Any, span: Span, frame: Frame) -> Term | None:
-    if isinstance(batch, DimValue):
-        return batch.term
-    length = whole(batch, span, frame.context.sink, "`batch`")
+def _own_term(field: str, size: int, span: Span) -> Term:
+    """A dim of a source's own, which unifies once with a dim of its size."""
+    return () if size == 1 else (Dim(f"train.{field}.{size}", size, span, True),)
+
+
+def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
+    """A dim that is given to a source, or one made from a number."""
+    if isinstance(size, DimValue):
+        return size.term
+    length = whole(size, span, frame.context.sink, f"`{name}`")
     if length is UNKNOWN:
         return None
-    return (Dim("batch", length, span, True),)
+    return (Dim(name, length, span, True),)
 
 
 def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataField], Dim | None]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "Train on this machine.",
     "verify": "Compare a plan with one rank, forward and backward.",
     "fmt": "Write programs in their one form.",
+    "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
     "explain": "Print the page of a diagnostic's code.",
 }
 

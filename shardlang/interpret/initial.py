@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Init, Value
 from shardlang.interpret import draws
 from shardlang.interpret.call import element_type
-
-# Operators with whole numbers for indices -> (operand that is the index, operand with the dim it points into).
-_POINTED = {"embedding": (0, 1), "gather": (1, 0), "cross_entropy": (1, 0), "nll_loss": (1, 0)}
-_KEEP_ELEMENTS = ("rearrange", "relabel", "flatten", "slice", "concat", "cast")
 
 
 def initial(graph: Graph, seed: int, dtype: torch.dtype) -> dict[int, Tensor]:
@@ -57,7 +52,7 @@ def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, T
 
     Verification needs numbers without symmetry, not the user's data, which may not be at hand.
     """
-    bounds = index_bounds(graph)
+    bounds = index_bounds(graph.values, graph.ops)
     fields = {}
     for id in graph.data:
         value = graph.values[id]
@@ -68,20 +63,3 @@ def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, T
             drawn = torch.floor(draws.uniform(key, value.type.shape).double() * bounds.get(id, 2))
         fields[id] = drawn.to(element_type(value.type.dtype, dtype))
     return fields
-
-
-def index_bounds(graph: Graph) -> Mapping[int, int]:
-    """value id -> the number that its whole numbers must stay below, as far as declared or by what they point into."""
-    bounds = {v.id: v.bound for v in graph.values if v.bound is not None}
-    for op in reversed(graph.ops):
-        if op.operator in _KEEP_ELEMENTS and op.results[0] in bounds:
-            for operand in op.operands:
-                bounds[operand] = min(bounds[op.results[0]], bounds.get(operand, bounds[op.results[0]]))
-        elif op.operator in _POINTED:
-            index, into = _POINTED[op.operator]
-            size = graph.values[op.operands[into]].type.shape[op.attrs.get("dim", 0)]
-            bounds[op.operands[index]] = min(size, bounds.get(op.operands[index], size))
-        elif op.operator == "one_hot":
-            size = graph.values[op.results[0]].type.shape[-1]
-            bounds[op.operands[0]] = min(size, bounds.get(op.operands[0], size))
-    return bounds

@@ -32,9 +32,12 @@ _NUMPY = {
 
 
 class Dataset(Protocol):
-    """Examples by number, 0 to length - 1."""
+    """Examples by number, 0 to length - 1. `notes` tell the user what was read, and what of it is not in the examples
+    as it stands in the file.
+    """
 
     length: int
+    notes: Sequence[str] = ()
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
         """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block`
@@ -42,16 +45,20 @@ class Dataset(Protocol):
         """
 
 
-Reader = Callable[[Source, Path], Dataset]
+# From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it shares.
+Reader = Callable[[Source, Path, Dataset | None], Dataset]
 # A batch as a rank has it: per microbatch, its fields by name, in the source's order.
 Batch = list[dict[str, Tensor]]
 
 
 def readers() -> dict[str, Reader]:
     """The reader of each kind of source."""
-    from shardlang.runtime import data_arrays, data_random
+    from shardlang.runtime import data_arrays, data_criteo, data_random, data_text
 
     return {
+        "criteo": data_criteo.read_criteo,
+        "parallel_text": data_text.read_parallel,
+        "tokens": data_text.read_tokens,
         "random": data_random.read,
         "digits": data_arrays.read_digits,
         "mnist": data_arrays.read_mnist,
@@ -60,12 +67,15 @@ def readers() -> dict[str, Reader]:
     }
 
 
-def load(source: Source, base: Path) -> Dataset:
-    """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed."""
+def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
+    """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed.
+
+    like: the training data, where this is `eval`.
+    """
     known = readers()
     if source.kind not in known:
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
-    return known[source.kind](source, base)
+    return known[source.kind](source, base, like)
 
 
 def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
@@ -133,6 +143,7 @@ class Arrays:
             listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())
             raise RunError("SH502", f"the fields are not equally long: {listed}", file=origin)
         self.length = next(iter(lengths.values()), 0)
+        self.notes: list[str] = []
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
         return self.arrays[field.name][(examples, *block.slices()[1:])]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shardlang.runtime.data import Arrays, require
+from shardlang.runtime.data import Arrays, Dataset, require
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Field, Source, elements
 
@@ -46,7 +46,7 @@ def _split(source: Source) -> str:
     return str(split)
 
 
-def read_digits(source: Source, base: Path) -> Arrays:
+def read_digits(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
     """digits(split = "train"): image [64] in 0..1, label; 1,437 examples to train, 360 to test."""
     table = _table(DIGITS, _bytes(DIGITS).decode().splitlines(), 0, 65)
     test = np.arange(len(table)) % DIGITS_STRIDE == 0
@@ -79,7 +79,7 @@ def _either(folder: Path, name: str) -> Path:
     return plain if plain.exists() and not packed.exists() else packed
 
 
-def read_mnist(source: Source, base: Path) -> Arrays:
+def read_mnist(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
     """mnist("folder", split = "train"): image [1, 28, 28], normalised; label. idx files, .gz or not."""
     folder = base / str(require(source.arguments, "path", "mnist"))
     prefix = "train" if _split(source) == "train" else "t10k"
@@ -92,7 +92,7 @@ def read_mnist(source: Source, base: Path) -> Arrays:
     return Arrays(source, {"image": images, "label": labels.astype(np.int64)}, folder)
 
 
-def read_numpy(source: Source, base: Path) -> Arrays:
+def read_numpy(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
     """numpy("file.npz", ...): the arrays of an .npz by the fields' names, examples along the first dim."""
     path = base / str(require(source.arguments, "path", "numpy"))
     try:
@@ -149,7 +149,7 @@ def _table(path: Path, lines: list[str], first: int, width: int, delimiter: str 
     return table
 
 
-def read_csv(source: Source, base: Path) -> Arrays:
+def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
     """csv("file.csv", ...): numbers, .gz or not. With a header, a field takes its columns by name (`x`, or `x0`,
     `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the fields in their order.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shardlang.runtime import random
+from shardlang.runtime.data import Dataset
 from shardlang.runtime.program import Block, Field, Source
 
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(v) for v in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -30,6 +31,7 @@ class Drawn:
 
     def __init__(self, length: int, seed: int) -> None:
         self.length, self.seed = length, seed
+        self.notes: list[str] = []
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
         index = examples.astype(np.uint64)
@@ -43,6 +45,6 @@ class Drawn:
         return (drawn >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def read(source: Source, base: Path) -> Drawn:
+def read(source: Source, base: Path, like: Dataset | None = None) -> Drawn:
     """random(field: type, ..., batches = 4, seed = 1)."""
     return Drawn(int(source.arguments.get("batches", 1)) * source.batch, int(source.arguments.get("seed", 0)))

@@ -33,6 +33,12 @@ class Log:
         self.total, self.per_epoch, self.batch = total, per_epoch, batch
         self._begun = self._shown = self._epoch_begun = time.monotonic()
 
+    def note(self, text: str) -> None:
+        """A line for the user that is no figure."""
+        if self.out is not None:
+            self._clear()
+            print(text, file=self.out, flush=True)
+
     def step(self, step: int, epoch: int, figures: Mapping[str, float], seconds: float) -> None:
         """Figures of one step that took `seconds`."""
         if self.file is not None:

@@ -73,11 +73,9 @@ def test_an_import_cycle_names_its_chain() -> None:
 
 
 def test_what_is_not_there_yet_is_named() -> None:
-    text = DIGITS.replace('digits(split = "train", batch = batch)', "tokens(batch = batch)").replace(
-        "momentum = 0.9)", "momentum = 0.9)\n  precision = bf16"
-    )
+    text = DIGITS.replace("momentum = 0.9)", "momentum = 0.9)\n  precision = f16")
     found = [m for m in checked(text).messages if m.startswith("SH400")]
-    assert found == ["SH400: the precision `bf16` is not there yet", "SH400: the data source `tokens` is not there yet"]
+    assert found == ["SH400: the precision `f16` is not there yet"]
 
 
 def test_overrides() -> None:

@@ -228,4 +228,4 @@ def test_mistakes_in_numpy_files(tmp_path: Path) -> None:
 
 
 def test_an_unknown_source_is_named() -> None:
-    assert "`tokens` is not there yet" in str(told(rt.Source("tokens", batch=1, fields=[]), Path()))
+    assert "`images` is not there yet" in str(told(rt.Source("images", batch=1, fields=[]), Path()))

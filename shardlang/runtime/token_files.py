@@ -1,0 +1,122 @@
+"""Files of token numbers: how they are written from text, and how they are mapped to be read.
+
+A file is a header of 24 bytes (`MAGIC`, version, bytes a token, tokens; little endian) and the tokens, 2 or 4 bytes
+each. A file without the header is taken as tokens alone, as nanoGPT and others write them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from shardlang.runtime.errors import RunError
+
+MAGIC, VERSION = b"SHARDTOK", 1
+_HEADER = struct.Struct("<8sIIQ")
+WIDTHS = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+_CHUNK = 1 << 20
+
+
+class Tokenizer(Protocol):
+    """Text to token numbers from 0 to vocab - 1."""
+
+    vocab: int
+
+    def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
+        """uint32 arrays that together are the tokens of the text, given line by line (ends of lines kept)."""
+
+
+class Bytes:
+    """Each byte of the text in UTF-8 is a token."""
+
+    vocab = 256
+
+    def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
+        for line in text:
+            yield np.frombuffer(line.encode(), np.uint8).astype(np.uint32)
+
+
+class FromFile:
+    """A tokenizer.json of the `tokenizers` library."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import tokenizers
+        except ModuleNotFoundError:
+            raise RunError(
+                "SH502", "a tokenizer file needs the library tokenizers", help="pip install tokenizers"
+            ) from None
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception for whatever is wrong with the file
+            raise RunError("SH502", f"the tokenizer cannot be read: {error}", file=path) from None
+        self.vocab = int(self._tokenizer.get_vocab_size())
+
+    def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
+        for line in text:
+            yield np.asarray(self._tokenizer.encode(line, add_special_tokens=False).ids, np.uint32)
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                yield from file
+        except UnicodeDecodeError as error:
+            raise RunError("SH502", f"the file is no text in UTF-8: {error}", file=path) from None
+        except OSError as error:
+            raise RunError("SH502", f"the text cannot be read: {error.strerror}", file=path) from None
+
+
+def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
+    """Writes the tokens of texts, one after another, to a file that appears only when it is whole; how many."""
+    width = "u16" if tokenizer.vocab <= 1 << 16 else "u32"
+    kind, count, part = WIDTHS[width], 0, to.with_name(f"{to.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, 0))
+            for tokens in tokenizer.encode(_lines(texts)):
+                file.write(tokens.astype(kind).tobytes())
+                count += len(tokens)
+            file.seek(0)
+            file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, count))
+        os.replace(part, to)
+    except OSError as error:
+        raise RunError("SH502", f"the tokens cannot be written: {error.strerror}", file=to) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def mapped(path: Path, width: str | None) -> np.ndarray:
+    """The tokens of a file, mapped read-only. `width` ("u16", "u32") is for files without a header: "u16" if None."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(_HEADER.size)
+    except OSError as error:
+        raise RunError("SH502", f"the token file cannot be read: {error.strerror}", file=path) from None
+    if head[:8] != MAGIC:
+        return _map(path, size, WIDTHS[width or "u16"], 0)
+    if len(head) < _HEADER.size:
+        raise RunError("SH502", f"the file ends within its header, after {size} bytes", file=path)
+    _, version, each, count = _HEADER.unpack(head)
+    kinds = {kind.itemsize: kind for kind in WIDTHS.values()}
+    if version != VERSION or each not in kinds:
+        raise RunError("SH502", f"version {version} with {each} bytes a token is not known", file=path)
+    if size != _HEADER.size + count * each:
+        raise RunError("SH502", f"the header says {count} tokens of {each} bytes; the file has {size} bytes", file=path)
+    return _map(path, size, kinds[each], _HEADER.size)
+
+
+def _map(path: Path, size: int, kind: np.dtype, offset: int) -> np.ndarray:
+    if (size - offset) % kind.itemsize:
+        raise RunError("SH502", f"{size - offset} bytes are no whole number of {kind.itemsize}-byte tokens", file=path)
+    if size == offset:
+        return np.empty(0, kind)
+    return np.memmap(path, kind, "r", offset)
