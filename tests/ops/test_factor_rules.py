@@ -187,6 +187,7 @@ EXAMPLES = [
     ex("amin", "b=4 h=6", oracle=lambda x: x.amin(1), over="h", make={0: ties}),
     ex("argmax", "b=4 h=6", oracle=lambda x: x.argmax(0), over="b", make={0: ties}),
     ex("argmax", "b=4 h=2*e=3", oracle=lambda x: x.argmax(1), over="h*e", make={0: ties}),
+    ex("argmax", "b=8 h=2*e=3", oracle=lambda x: x.argmax(1), over="h*e"),
     ex("mean", "bool b=4 s=2", oracle=lambda x: x.sum() / 8, make={0: truth}),
     ex("sum", "bool b=4 s=2", oracle=lambda x: x.long().sum(), make={0: truth}),
     ex("mean", "b=4 h=2*e=3", oracle=lambda x: x.sum(1) / 6, over="h*e"),
@@ -194,6 +195,7 @@ EXAMPLES = [
     ex("cross_entropy", "b=4 t=2 c=6", "i64 b t", oracle=ce(2), make={1: below(6)}),
     ex("cross_entropy", "b=4 c=6 t=2", "i64 b t", oracle=ce(1), make={1: below(6)}),
     ex("cross_entropy", "c=6 b=4", "i64 b", oracle=ce(0), make={1: below(6)}),
+    ex("cross_entropy", "b=8 c=2*e=3", "i64 b", oracle=ce(1), make={1: below(6)}),
     ex("cross_entropy", "c=6", "i64", oracle=ce(0), make={1: below(6)}),
     ex("cross_entropy", "b=4 t=2 c=6", "i64 b t", oracle=ce(2, ignore_index=0), ignore_index=0, make={1: below(3)}),
     ex(
@@ -313,6 +315,7 @@ EXAMPLES = [
     ex("rotary", "s=6 b=2 e=4", over="e", along="s", base=500.0, oracle=turned(0, 2, 500.0)),
     ex("rotary", "b=2 e=4 s=6", over="e", along="s", oracle=turned(2, 1)),
     ex("dropout", "b=4 c=6", p=0.5, oracle=None),
+    ex("dropout", "b=4 h=2*e=3", p=0.5, oracle=None),
     ex("dropout2d", "b=4 c=6 h=2 w=3", p=0.5, oracle=None),
 ]
 
@@ -367,3 +370,14 @@ def test_every_split_equals_the_whole(example: Example) -> None:
     for split in splits(case):
         with labelled(split):
             check(split)
+
+
+def test_a_sum_is_not_narrowed_before_it_is_taken() -> None:
+    """The parts of a sum, each rounded, are not the rounded sum; a wider type holds them as they are."""
+    through = {
+        (a, b): call("cast", f"{a} b=4", dtype=b).inference.rule.through  # type: ignore[union-attr]
+        for a in ("f64", "f32", "bf16")
+        for b in ("f64", "f32", "bf16", "f16", "i64")
+    }
+    wider = {("f64", "f64"), ("f32", "f64"), ("f32", "f32"), *(("bf16", b) for b in ("f64", "f32", "bf16", "f16"))}
+    assert {pair for pair, sets in through.items() if sets} == wider
