@@ -10,7 +10,7 @@ from shardlang.diagnostics.diagnostic import Sink
 if TYPE_CHECKING:
     from shardlang.cli.verify import Check, Wanted
     from shardlang.interpret.compare import Difference, Report
-    from shardlang.interpret.threefold import Verdict
+    from shardlang.interpret.threefold import Job, Verdict
 
 _TYPES = {"f64": "float64", "f32": "float32"}
 _CULPRITS = {
@@ -87,13 +87,13 @@ def _ties(verdict: Verdict) -> tuple[str, ...]:
 def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
     """The first difference, where it is, and who is to blame; or that a rank failed, all before being right."""
     assert check.job is not None
-    emitted = f"the emitted program is {check.job.folder / 'main.py'}"
     first = verdict.difference
+    emitted = f"the emitted program is {check.job.folder / 'main.py'}{_named(check.job, first)}"
     if first is None:
         print(f"{_name(check, wanted)}: the emitted program failed, as is said above; what it computed before is right")
         print(f"  {emitted}")
         return
-    span = check.job.plan.graph.values[first.value].span
+    span = check.job.plan.graph.values[first.form[0]].span
     notes = [
         f"{check.strategy or 'no strategy'}, {first.when}, {_where(first)}",
         *_others(verdict, first, wanted),
@@ -104,6 +104,16 @@ def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
         "SH510", f"{_CULPRITS[verdict.culprit]}: {first.what}", span, first.path, notes=tuple(notes),
         help="this is a fault of shardc, not of your program: please report it with the program and this command",
     )  # fmt: skip
+
+
+def _named(job: Job, found: Difference | None) -> str:
+    """What stands for the value in the emitted program."""
+    if found is None or found.kind not in ("value", "gradient", "step"):
+        return ""
+    from shardlang.emit.names import form_names
+
+    name = form_names(job.plan).get(found.form)
+    return f", where it is `{name}`" if name else ""
 
 
 def _where(found: Difference) -> str:

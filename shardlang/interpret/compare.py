@@ -34,8 +34,7 @@ class Difference:
 
     kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state", "parameter" or
     "step" (one that cannot run: `message`). layout: as written in types. rank: the one that shows it most; summed: the
-    axes over which ranks were summed for it. index: in the whole value. place: `file:line`. value: its id in the graph.
-    order: of two differences in one step, the one with the lesser was computed first.
+    axes over which ranks were summed for it. index: in the whole value. place: `file:line`. form: in the plan. order: of two differences in one step, the one with the lesser was computed first.
     """
 
     kind: str
@@ -49,7 +48,7 @@ class Difference:
     summed: tuple[str, ...] = ()
     step: int = 1
     message: str = ""
-    value: int = -1
+    form: Form = (-1, -1)
     order: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
@@ -68,8 +67,10 @@ class Difference:
     @property
     def what(self) -> str:
         """``the gradient of `h` [batch@a, hidden@b]``."""
-        kind = "" if self.kind in ("value", "step") else f"the {self.kind} of "
-        return f"{'the reported ' if self.kind == 'figure' else kind}`{self.path}` {self.layout}"
+        words = {
+            "value": "", "step": "", "figure": "the reported ", "state": "the state ", "parameter": "the parameter ",
+        }  # fmt: skip
+        return f"{words.get(self.kind, f'the {self.kind} of ')}`{self.path}` {self.layout}"
 
 
 @dataclass(frozen=True)
@@ -219,15 +220,15 @@ class Comparison:
     def place(self, value: Value) -> str:
         return f"{value.span.source.name}:{value.span.line}"
 
-    def differs(self, kind: str, value: int, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
+    def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
         self.largest = max(self.largest, finding.error)
         if finding.error <= self.tolerance:
             return None
-        described = self.plan.graph.values[value]
+        described = self.plan.graph.values[form[0]]
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
         return Difference(
             kind, described.path, text, self.place(described), finding.rank, finding.index, finding.found,
-            finding.expected, layout.pending, self.step, finding.message, value, (_PHASES.index(kind), at),
+            finding.expected, layout.pending, self.step, finding.message, form, (_PHASES.index(kind), at),
         )  # fmt: skip
 
     def first_value(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
@@ -258,7 +259,7 @@ class Comparison:
             local = [x.detach() for x in forms[form]]
             finding = judged(local, layout, theirs.values[form[0]], self.plan)
             if finding.error <= self.tolerance or not self._tied(form, local, theirs):
-                yield self.differs("value", form[0], layout, finding, at)
+                yield self.differs("value", form, layout, finding, at)
 
     def _figures(self, figures: Mapping[str, float], theirs: whole.Results) -> Iterator[Difference | None]:
         """The loss and the metrics as a run reports them: one number, on all ranks."""
@@ -270,7 +271,7 @@ class Comparison:
                 continue
             found, expected = torch.tensor(number, dtype=torch.float64), theirs.values[value].double()
             finding = measured(found, expected, scale_of(expected), 0, ())
-            yield self.differs("figure", value, Layout((), mesh=self.plan.produced[value].mesh), finding)
+            yield self.differs("figure", (value, -1), Layout((), mesh=self.plan.produced[value].mesh), finding)
 
     def _tied(self, form: Form, local: Sequence[Tensor], theirs: whole.Results) -> bool:
         """Whether rounding explains a difference; then what follows from the value is left out from here on."""
@@ -294,7 +295,7 @@ class Comparison:
             layout = dual(layout_of(self.plan, form))
             local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
             whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
-            yield self.differs("gradient", form[0], layout, judged(local, layout, whole_gradient, self.plan), at)
+            yield self.differs("gradient", form, layout, judged(local, layout, whole_gradient, self.plan), at)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
         """What ranks store of a parameter or state, rows under ZeRO."""
@@ -304,7 +305,7 @@ class Comparison:
             block = kept.block(rank)
             findings.append(measured(local[rank], cut_out(expected, block), scale, rank, block))
         self.parameters += kind == "parameter"
-        return self.differs(kind, value, kept.plan.stored, max(findings, key=lambda f: f.error))
+        return self.differs(kind, (value, -1), kept.plan.stored, max(findings, key=lambda f: f.error))
 
     def all_stored(self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor]) -> Difference | None:
         """The first parameter that is not, as ranks store it, what one device has."""
@@ -328,7 +329,7 @@ class Comparison:
         text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
         at = (_PHASES.index("step"), self.position[failure.form])
         return Difference(
-            "step", value.path, text, self.place(value), step=self.step, message=failure.message, value=value.id, order=at,
+            "step", value.path, text, self.place(value), step=self.step, message=failure.message, form=failure.form, order=at,
         )  # fmt: skip
 
 
