@@ -23,8 +23,8 @@ class Split(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape less this factor,
-    an INSIDE factor all-reduces forward and backward, for cost and for the plan's table."""
+    """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape less all INSIDE
+    factors, an INSIDE factor all-reduces forward and backward, for cost and for the plan's table."""
 
     name: str
     size: int

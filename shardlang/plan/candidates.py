@@ -132,8 +132,9 @@ def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[
         owner = next((i for i, dims in enumerate(kind.rule.operands) if any(f in d for d in dims)), None)
         if owner is None:
             continue
-        others = [g for dim in kind.rule.operands[owner] for g in dim if g != f]
-        rest = math.prod([-(-kind.rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
+        rule = kind.rule
+        others = [g for dim in rule.operands[owner] for g in dim if rule.factors[g].split is not Split.INSIDE]
+        rest = math.prod([-(-rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
         each = all_reduce_bytes(mesh.degree(axes), rest * 4) * times
         trained = any(t.gradient for t in kind.operands)
         forward, backward = factor.statistics
