@@ -6,8 +6,6 @@ from tests.mutants.fault import Fault
 
 RULES = ("ops/test_factor_rules.py",)
 STATES = ("ops/test_random_and_states.py",)
-TEXTS = ("ops/test_texts.py",)
-GENERATED = ("interpret/test_generated.py",)
 
 FAULTS = (
     Fault("a sum passes one pending side", "a bias is counted by every rank", "ops/arithmetic.py",
@@ -39,9 +37,11 @@ FAULTS = (
           RULES),
     Fault("a bias of every part of a convolution", "conv2d over split input channels", "ops/convolution.py",
           "if bias and group:", "if bias and not group:", RULES),
-    Fault("softmax may be cut freely", "what softmax's factor rule says of its dim", "ops/normalisations.py",
+    Fault("softmax's statistics cost nothing", "which plan is cheapest", "ops/normalisations.py",
           "Factors(marked([type.dims[dim]], Split.INSIDE, (2, 1)))",
-          "Factors(marked([type.dims[dim]], Split.FREE, (2, 1)))", GENERATED),
+          "Factors(marked([type.dims[dim]], Split.FREE, (2, 1)))", ("plan/test_pins.py",)),
+    Fault("the parts of a maximum are summed", "amax over a dim that is cut", "ops/reductions.py",
+          "site.operands[0].dtype, Split.INSIDE, False", "site.operands[0].dtype, Split.FREE, False", RULES),
     Fault("batch_norm counts the local items", "statistics over a batch that is cut", "ops/normalisations.py",
           "size = math.prod(rule.factors[f].size for f in others)",
           "size = math.prod(int(s) for d, s in enumerate(site.operand_shapes[0]) if d != dim)", RULES),
@@ -55,7 +55,7 @@ FAULTS = (
     Fault("dropout without its place", "masks of a value that is cut", "ops/random.py",
           "if cut(site, 0) or any(", "if False and any(", RULES),
     Fault("dropout's key without the call", "masks of a layer called twice", "ops/random.py",
-          'f", {site.call}" if site.call else ""', '""', TEXTS),
+          'f", {site.call}" if site.call else ""', '""', ("emit/test_settings.py",)),
     Fault("offsets of a product by its minor factor", "the place of a cut product dim", "ops/texts.py",
           "inner *= site.rule.factors[f].size", "inner *= 1", RULES),
     Fault("a narrowing cast of a pending sum", "rounding of the parts of a sum", "ops/shapes.py",
