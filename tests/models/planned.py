@@ -1,0 +1,30 @@
+"""The models of this folder, with overrides, as programs and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardlang import driver
+from shardlang.check.program import Program
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.plan import Plan
+from shardlang.source import Source
+
+HERE = Path(__file__).resolve().parent
+
+
+def program_of(text: str, overrides: Mapping[str, str] | None = None) -> Program:
+    """A checked program; fails with what was reported."""
+    sink = Sink()
+    program = driver.check_source(Source(str(HERE / "test.shard"), text), sink, overrides or {})
+    assert program is not None, [d.message for d in sink.found]
+    return program
+
+
+def plan_of(name: str, strategy: str | None, ranks: int, overrides: Mapping[str, str] | None = None) -> Plan:
+    """The plan of `NAME.shard` in this folder."""
+    sink = Sink()
+    plan = driver.plan_program(program_of((HERE / f"{name}.shard").read_text(), overrides), strategy, ranks, sink)
+    assert plan is not None, [d.message for d in sink.found]
+    return plan
