@@ -78,12 +78,19 @@ def graph(operators: int, seed: int) -> list[Choice]:
     return choices
 
 
-def test_ten_thousand_operators() -> None:
-    choices = graph(10_000, 0)
+def seconds(operators: int) -> float:
+    choices = graph(operators, 0)
     start = time.process_time()
-    cost, labels = decide(10_000, choices)
-    assert time.process_time() - start < 2
+    cost, labels = decide(operators, choices)
+    taken = time.process_time() - start
     assert cost == cost_of(labels, choices)
+    return taken
+
+
+def test_ten_thousand_operators() -> None:
+    """Ten times as many take about 22 times as long: 0.8 s. Told by the ratio, so that no load or tracing counts."""
+    few = min(seconds(1_000) for _ in range(3))
+    assert seconds(10_000) < 60 * few
 
 
 def test_a_long_chain_needs_no_recursion() -> None:
