@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlang.check.arguments import number, unknown_argument
+from shardlang.check.checkpoints import read_checkpoint
 from shardlang.check.context import Frame
 from shardlang.check.statics import whole
 from shardlang.check.values import UNKNOWN, describe
@@ -74,11 +75,10 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
         found.lr_schedule = _schedule(given["lr_schedule"].value, frame)
     if "init" in given:
         found.init = _init(given["init"].value, frame)
-    for name in ("checkpoint", "log"):
-        if name in given:
-            frame.context.sink.report(
-                "SH400", f"the setting `{name}` is not there yet", given[name].span, "in no version so far"
-            )
+    if "checkpoint" in given:
+        found.checkpoint = read_checkpoint(given["checkpoint"].value, frame)
+    if "log" in given:
+        frame.context.sink.report("SH400", "the setting `log` is not there yet", given["log"].span, "in no version so far")
     return found
 
 

@@ -1,0 +1,200 @@
+"""Checkpoints: all that a run needs to go on, written in parts by the ranks and read back under any layout.
+
+A checkpoint is a folder `step-N`: a safetensors file per rank with the blocks that no other rank writes, and
+`index.json`, which says where in each whole tensor each block lies. Its folder bears another name until it is complete.
+Nothing is pickled. (torch.distributed.checkpoint pickles its metadata, so it is not used.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.mesh import world
+
+INDEX, FORMAT = "index.json", 1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """This rank's block of a whole tensor: `local` begins at `offsets` of `shape`. writes: no other rank writes it."""
+
+    name: str
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    local: Tensor
+    writes: bool
+
+
+class Checkpoints:
+    """The folder of a run's checkpoints. keep: how many are left there, the latest; 0: all."""
+
+    def __init__(self, folder: Path, every: int, keep: int) -> None:
+        self.folder, self.every, self.keep = folder, every, keep
+
+    def due(self, step: int, total: int) -> bool:
+        return step % self.every == 0 or step == total
+
+    def latest(self) -> Path | None:
+        """The complete checkpoint of the greatest step."""
+        found = [(int(p.name[5:]), p) for p in self._all()]
+        return max(found)[1] if found else None
+
+    def _all(self) -> list[Path]:
+        return [p for p in self.folder.glob("step-*") if p.name[5:].isdigit() and (p / INDEX).is_file()]
+
+    def write(self, step: int, pieces: Sequence[Piece], facts: Mapping[str, Any]) -> Path:
+        """All ranks call it. The folder gets its name once every rank has written its file."""
+        whole = self.folder / f"step-{step}"
+        draft = self.folder / f".step-{step}.part"
+        if world.rank == 0:
+            shutil.rmtree(draft, ignore_errors=True)
+            _made(draft)
+        _together()
+        blocks = _write_file(draft / f"rank-{world.rank:05d}.safetensors", pieces)
+        listed = _collected(blocks)
+        if world.rank == 0:
+            index = {"format": FORMAT, "step": step, **facts, "blocks": [b for part in listed for b in part]}
+            (draft / INDEX).write_text(json.dumps(index))
+            shutil.rmtree(whole, ignore_errors=True)
+            os.replace(draft, whole)
+            self._drop_old(step)
+        _together()
+        return whole
+
+    def _drop_old(self, step: int) -> None:
+        older = sorted((p for p in self._all() if int(p.name[5:]) <= step), key=lambda p: int(p.name[5:]))
+        for path in older[: -self.keep] if self.keep else []:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _made(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=folder) from None
+
+
+def _together() -> None:
+    if world.size > 1:
+        dist.barrier()
+
+
+def _collected(blocks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Every rank's blocks, on rank 0: as bytes of JSON, each rank's padded to the longest."""
+    if world.size == 1:
+        return [blocks]
+    text = json.dumps(blocks).encode()
+    sizes = [torch.zeros(1, dtype=torch.int64, device=world.device) for _ in range(world.size)]
+    dist.all_gather(sizes, torch.tensor([len(text)], device=world.device))
+    longest = max(int(size) for size in sizes)
+    mine = torch.zeros(longest, dtype=torch.uint8)
+    mine[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    parts = [torch.zeros(longest, dtype=torch.uint8, device=world.device) for _ in range(world.size)]
+    dist.all_gather(parts, mine.to(world.device))
+    return [json.loads(bytes(part[: int(size)].cpu().numpy())) for part, size in zip(parts, sizes, strict=True)]
+
+
+def _write_file(path: Path, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+    """Writes the pieces that this rank writes, and says where they lie."""
+    from safetensors.torch import save_file
+
+    mine = [piece for piece in pieces if piece.writes and piece.local.numel()]
+    try:
+        save_file({piece.name: piece.local.detach().cpu().contiguous() for piece in mine}, path)
+    except OSError as error:
+        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=path) from None
+    return [
+        {"name": p.name, "shape": p.shape, "offsets": p.offsets, "lengths": list(p.local.shape), "file": path.name}
+        for p in mine
+    ]
+
+
+class Saved:
+    """A checkpoint to go on from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self.index = json.loads((folder / INDEX).read_text())
+        except (OSError, ValueError) as error:
+            raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=folder / INDEX) from None
+        if self.index.get("format") != FORMAT:
+            raise RunError("SH508", f"the checkpoint has format {self.index.get('format')}", file=folder / INDEX)
+        self.blocks: dict[str, list[dict[str, Any]]] = {}
+        for block in self.index["blocks"]:
+            self.blocks.setdefault(block["name"], []).append(block)
+        self._files: dict[str, Any] = {}
+
+    @property
+    def step(self) -> int:
+        return int(self.index["step"])
+
+    def require(self, facts: Mapping[str, Any]) -> None:
+        """What must be as it was for the run to go on as it would have: RunError where it is not."""
+        for name, value in facts.items():
+            if self.index.get(name) != value:
+                raise RunError(
+                    "SH508", f"`{name}` is {value}, and the checkpoint was written with {self.index.get(name)}",
+                    file=self.folder, help="give it as it was, or start anew without --resume",
+                )  # fmt: skip
+
+    def read(self, pieces: Sequence[Piece]) -> None:
+        """Fills the local tensors of all pieces, whatever layout they were written from."""
+        lacking = [piece.name for piece in pieces if piece.name not in self.blocks and piece.local.numel()]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            raise RunError("SH508", f"the checkpoint lacks `{lacking[0]}`{more}", file=self.folder)
+        for piece in pieces:
+            if piece.local.numel():
+                self._fill(piece)
+
+    def _fill(self, piece: Piece) -> None:
+        blocks = self.blocks[piece.name]
+        if tuple(blocks[0]["shape"]) != piece.shape:
+            raise RunError(
+                "SH508", f"`{piece.name}` is {blocks[0]['shape']} in the checkpoint and {list(piece.shape)} in the program",
+                file=self.folder,
+            )  # fmt: skip
+        filled = 0
+        with torch.no_grad():
+            for block in blocks:
+                filled += self._copy(piece, block)
+        if filled != piece.local.numel():
+            raise RunError("SH508", f"the checkpoint lacks a part of `{piece.name}`", file=self.folder)
+
+    def _copy(self, piece: Piece, block: Mapping[str, Any]) -> int:
+        """Copies what a saved block and a piece share; how many elements that is."""
+        there, here = [], []
+        for start, length, mine, size in zip(
+            block["offsets"], block["lengths"], piece.offsets, piece.local.shape, strict=True
+        ):
+            first, last = max(start, mine), min(start + length, mine + size)
+            if first >= last:
+                return 0
+            there.append(slice(first - start, last - start))
+            here.append(slice(first - mine, last - mine))
+        saved = self._file(block["file"])
+        part = saved.get_slice(piece.name)[tuple(there)] if there else saved.get_tensor(piece.name)
+        piece.local[tuple(here)] = part.to(device=piece.local.device, dtype=piece.local.dtype)
+        return part.numel()
+
+    def _file(self, name: str) -> Any:
+        from safetensors import SafetensorError, safe_open
+
+        if name not in self._files:
+            try:
+                self._files[name] = safe_open(str(self.folder / name), framework="pt")
+            except (OSError, SafetensorError) as error:
+                raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=self.folder / name) from None
+        return self._files[name]
