@@ -78,7 +78,8 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     if "checkpoint" in given:
         found.checkpoint = read_checkpoint(given["checkpoint"].value, frame)
     if "log" in given:
-        frame.context.sink.report("SH400", "the setting `log` is not there yet", given["log"].span, "in no version so far")
+        fact = "the setting `log` is not there yet"
+        frame.context.sink.report("SH400", fact, given["log"].span, "in no version so far")
     return found
 
 

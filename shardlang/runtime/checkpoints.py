@@ -162,10 +162,10 @@ class Saved:
     def _fill(self, piece: Piece) -> None:
         blocks = self.blocks[piece.name]
         if tuple(blocks[0]["shape"]) != piece.shape:
+            there, due = blocks[0]["shape"], list(piece.shape)
             raise RunError(
-                "SH508", f"`{piece.name}` is {blocks[0]['shape']} in the checkpoint and {list(piece.shape)} in the program",
-                file=self.folder,
-            )  # fmt: skip
+                "SH508", f"`{piece.name}` is {there} in the checkpoint and {due} in the program", file=self.folder
+            )
         filled = 0
         with torch.no_grad():
             for block in blocks:
