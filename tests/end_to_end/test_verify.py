@@ -1,0 +1,138 @@
+"""`shardc verify`: examples agree, and what is made wrong on purpose is found, named, and blamed on the right one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.curves import ROOT
+from tests.end_to_end.faulty import FAULTS, verdict
+
+pytestmark = pytest.mark.slow
+
+# fault -> who differs, kind, path and step of the first difference, a piece of what is said
+FOUND = {
+    "a wrong group": ("emitted", "value", "down.return:1", 1, "where it is `scores_1`"),
+    "a dropped sum": ("emitted", "value", "h", 1, "the plan, on simulated ranks, agrees with one device"),
+    "a scaled gradient": ("emitted", "gradient", "h", 1, "the gradient of `h` [batch@dp, hidden@mp]"),
+    "a wrong normaliser": ("emitted", "value", "train.loss", 1, "summed over dp"),
+    "a sum not taken of the loss": ("emitted", "figure", "train.loss", 1, "the reported `train.loss`"),
+    "a gradient that is not reduced": ("emitted", "stored gradient", "up.weight", 1, "[hidden@mp, pixels]"),
+    "another learning rate": ("emitted", "parameter", "up.weight", 1, "the parameter `up.weight`"),
+    "another initial value": ("emitted", "parameter", "up.bias", 0, "before the first step"),
+    "a wrong value before a step that fails": ("emitted", "value", "h", 1, "[2, 16] where the layout says [8, 4]"),
+    "a plan that slices": ("both", "value", "h", 1, "the fault is in the plan, which both follow"),
+    "a plan without a reduction": ("both", "stored gradient", "up.weight", 1, "neither the plan nor"),
+    "a plan that is not what was emitted": ("plan", "stored gradient", "up.weight", 1, "the emitted program agrees"),
+    "a collective with a wrong dual": ("emitted", "gradient", "return", 1, "`out_pending`"),
+    "buckets that average": ("emitted", "stored gradient", "up.weight", 1, "the stored gradient of `up.weight`"),
+    "numbers drawn with another key": ("emitted", "parameter", "up.weight", 0, "before the first step"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_fault_is_found_and_named(name: str) -> None:
+    differs, kind, path, step, said = FOUND[name]
+    found = verdict(name)
+    (check,) = found["checks"]
+    first = check["difference"]
+    assert (check["differs"], first["kind"], first["path"], first["step"]) == (differs, kind, path, step), found
+    assert said in "; ".join(found["said"][0])
+    assert check["failed"] == name.endswith("that fails")
+
+
+def test_where_all_is_right_nothing_is_found() -> None:
+    (check,) = verdict("nothing")["checks"]
+    assert check["ok"] and check["differs"] == "" and check["difference"] is None
+
+
+def test_a_rank_that_fails_is_no_agreement() -> None:
+    (check,) = verdict("a step that fails")["checks"]
+    assert not check["ok"] and check["failed"] and check["difference"] is None
+
+
+def test_every_fault_is_expected_here() -> None:
+    assert set(FAULTS) == {*FOUND, "nothing", "a step that fails"}
+
+
+def shardc(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """`shardc` in a process of its own; `before` is run there first."""
+    script = f"{before}\nfrom shardlang.cli.main import main\nmain({list(arguments)!r})"
+    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+
+
+def checks(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    done = shardc("verify", *arguments, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["checks"]
+    return found
+
+
+def test_an_example_under_all_its_strategies() -> None:
+    found = checks("examples/digits.shard", "--ranks", "2", "--all-strategies", "--steps", "2")
+    assert [c["strategy"] for c in found] == ["data_parallel", "tensor_parallel", "both", "sharded"]
+    for check in found:
+        assert check["ok"] and check["data"] == "own"
+        for side in (check["emitted"], check["simulated"]):
+            assert side["steps"] == 2 and side["values"] and side["gradients"] and side["parameters"]
+            assert side["largest_error"] < 1e-12
+
+
+def test_strategies_that_do_not_fit_are_told() -> None:
+    found = checks("examples/digits.shard", "--ranks", "1", "--all-strategies", "--simulated-only", "--steps", "1")
+    assert [c["strategy"] for c in found if "skipped" in c] == ["both"]
+    assert checks_none("examples/digits.shard", "--ranks", "5", "--all-strategies")
+
+
+def checks_none(*arguments: str) -> bool:
+    done = shardc("verify", *arguments)
+    return done.returncode == 1 and "SH304" in done.stderr and done.stdout == ""
+
+
+def test_many_ranks_are_simulated_only_and_it_says_so() -> None:
+    done = shardc("verify", "examples/digits.shard", "--ranks", "64", "--steps", "1", "--strategy", "sharded")
+    assert done.returncode == 0, done.stderr
+    assert "emitted program: not run" in done.stdout
+    assert "plan on 64 simulated ranks: 15 values" in done.stdout
+
+
+def test_data_that_are_not_at_hand_are_drawn(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "mnist_ddp.shard").read_text().replace("batch = 128", "batch = 4")
+    (tmp_path / "net.shard").write_text(text)
+    done = shardc("verify", str(tmp_path / "net.shard"), "--ranks", "2", "--steps", "1")
+    assert done.returncode == 0, done.stderr
+    assert "on random data (the data file is missing: " in done.stdout
+
+
+def test_float32_is_compared_more_loosely() -> None:
+    (check,) = checks("examples/quickstart.shard", "--ranks", "8", "--dtype", "f32")
+    assert 1e-9 < check["emitted"]["largest_error"] < 1e-5
+
+
+def test_a_difference_ends_with_1_and_a_rank_that_fails_with_3() -> None:
+    wrong = "from shardlang.runtime import collectives as c; old = c.scattered; c.scattered = lambda *a: old(*a) {}"
+    options = ("verify", "examples/quickstart.shard", "--ranks", "8", "--steps", "1")
+    done = shardc(*options, before=wrong.format("+ 1"))
+    assert done.returncode == 1
+    assert "error[SH510]: the emitted program does not compute what one device does: `h`" in done.stderr
+    assert "quickstart.shard:11" in done.stderr
+    done = shardc(*options, before=wrong.format("/ []"))
+    assert done.returncode == 3
+    assert "error[SH501]: rank 0 failed: TypeError" in done.stderr
+    assert "what it computed before is right" in done.stdout
+
+
+def test_wrong_use() -> None:
+    done = shardc("verify", "examples/digits.shard", "--ranks", "2", "--strategy", "both", "--all-strategies")
+    assert done.returncode == 2 and "only one of them" in done.stderr
+
+
+def test_too_large_to_simulate() -> None:
+    big = ("--set", "hidden=4194304", "--strategy", "data_parallel", "--ranks", "64")
+    done = shardc("verify", "examples/digits.shard", *big)
+    assert done.returncode == 1 and "error[SH511]: 64 simulated ranks need about" in done.stderr
