@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from building import chain, digits, planned, quickstart
+from building import Builder, chain, digits, planned, quickstart
 
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.plan import Plan
@@ -51,3 +51,20 @@ def test_512_ranks_take_seconds() -> None:
     start = time.perf_counter()
     agrees(digits(1024), BOTH, 512, steps=1)
     assert time.perf_counter() - start < 30
+
+
+def test_a_tied_table_is_cut_for_one_use_and_gathered_for_the_other() -> None:
+    """Stored as the head cuts it: its gradient comes back along the gather, so no axis is left to reduce over."""
+    b = Builder()
+    for name, size in (("batch", 8), ("vocab", 16), ("width", 4)):
+        b.dim(name, size)
+    ids, table = b.data("ids", "batch", "i64", 16), b.param("table", "vocab width")
+    h = b.op("tanh", b.op("embedding", ids, table, path="e"), path="h")
+    scores = b.op("einsum", h, table, path="scores", arrow="batch vocab")
+    graph = b.graph(b.op("cross_entropy", scores, b.data("label", "batch", "i64", 16), path="train.loss"))
+    rules = "  mesh mp = 4\n  at e: [batch@mp, width]\n  at scores: split vocab over mp\n"
+    found = planned(graph, "strategy s {\n" + rules + "}\n", 4)
+    assert isinstance(found, Plan), found
+    assert (found.params[table].stored.dims, found.params[table].reduce_axes) == ((("mp",), ()), ())
+    report = verify_plan(found, steps=2)
+    assert report.ok, str(report.difference)

@@ -142,3 +142,17 @@ def test_split_statistics_are_counted() -> None:
     (softmax,) = [plan.ops[op.id] for op in plan.graph.ops if op.operator == "softmax"]
     # An all-reduce of 16 bytes over 2 ranks sends 16.
     assert [(axes, forward, backward) for _, axes, forward, backward in softmax.inside] == [(("mp",), 32, 16)]
+
+
+def test_what_only_metrics_read_has_no_dual() -> None:
+    """cumsum needs the batch whole: z is gathered for it, and nothing goes back; the loss reads z as it is."""
+    text = TEXT.replace("RULES", "").replace(
+        "loss = mean(square(z))", "loss = mean(square(z))\n  metric m = mean(cumsum(z, over = batch))"
+    )
+    sink = Sink()
+    program = driver.check_source(Source("net.shard", text.replace(", mp = 2", "")), sink)
+    assert program is not None, [d.message for d in sink.found]
+    plan = driver.plan_program(program, None, 2, sink)
+    assert plan is not None, [d.message for d in sink.found]
+    (gathered,) = [c for c in plan.conversions if c.move.forward_bytes]
+    assert (gathered.gradient, gathered.move.backward_bytes, gathered.move.axes) == (False, 0, ("dp",))
