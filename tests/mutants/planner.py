@@ -116,5 +116,6 @@ FAULTS = (
           "for f in factors:\n        mine = math.gcd", "for f in reversed(factors):\n        mine = math.gcd",
           ("plan/test_strategy.py", "plan/test_positional.py")),
     Fault("an output layout is dropped", "`-> (..)` of a positional rule", "plan/conversions.py",
-          "wanted = kind.demand.result if kind.demand and at == 0 else None", "wanted = None", ("plan/test_positional.py",)),
+          "wanted = kind.demand.result if kind.demand and at == 0 else None", "wanted = None",
+          ("plan/test_positional.py",)),
 )  # fmt: skip
