@@ -17,8 +17,7 @@ FAULTS = (
     Fault("gradients are averaged", "the promise that no run divides by a number of ranks", "runtime/buckets.py",
           "member.grad = view.view(member.shape)", "member.grad = view.view(member.shape) / self.group.size", TRAINING),
     Fault("a bucket starts at its first gradient", "gradients that come later are lost", "runtime/buckets.py",
-          "self._missing = [len(bucket.members) for bucket in self.buckets]",
-          "self._missing = [1 for bucket in self.buckets]", TRAINING),
+          "len(self.buckets[number].members) for number in chosen", "1 for number in chosen", TRAINING),
     Fault("gradients pile up over steps", "each step adds the last ones", "runtime/model.py",
           "leaf.grad = None", "leaf.grad = leaf.grad", TRAINING),
     # ZeRO
@@ -38,7 +37,7 @@ FAULTS = (
           "return scattered(rows(gradient), 0, self.group, even)",
           "return sliced(rows(gradient), 0, self.group, even).contiguous()", TRAINING),
     Fault("ZeRO-3 sums what is not pending", "gradients identical over the sharding axes", "runtime/model.py",
-          "pending = tuple(axis for axis in tensor.reduce if axis in tensor.zero_axes)",
+          "pending = tuple(axis for axis in self._reduce(tensor) if axis in tensor.zero_axes)",
           "pending = tuple(tensor.zero_axes)", TRAINING),
     Fault("ZeRO-3 sums shards with each other", "gradients of pieces over the sharding axes", "runtime/model.py",
           "reduce = tuple(axis for axis in reduce if axis not in tensor.zero_axes)", "reduce = tuple(reduce)",

@@ -145,7 +145,7 @@ def test_split_statistics_are_counted() -> None:
 
 
 def test_what_only_metrics_read_has_no_dual() -> None:
-    """cumsum needs the batch whole: z is gathered for it, and nothing goes back; the loss reads z as it is."""
+    """cumsum needs the batch whole: z is exchanged for it, and nothing goes back; the loss reads z as it is."""
     text = TEXT.replace("RULES", "").replace(
         "loss = mean(square(z))", "loss = mean(square(z))\n  metric m = mean(cumsum(z, over = batch))"
     )
@@ -154,5 +154,5 @@ def test_what_only_metrics_read_has_no_dual() -> None:
     assert program is not None, [d.message for d in sink.found]
     plan = driver.plan_program(program, None, 2, sink)
     assert plan is not None, [d.message for d in sink.found]
-    (gathered,) = [c for c in plan.conversions if c.move.forward_bytes]
-    assert (gathered.gradient, gathered.move.backward_bytes, gathered.move.axes) == (False, 0, ("dp",))
+    assert [c.move.forward_bytes > 0 for c in plan.conversions] == [True, True]
+    assert {(c.gradient, c.move.backward_bytes) for c in plan.conversions} == {(False, 0)}
