@@ -133,12 +133,28 @@ SHAPES: dict[str, Function] = {
 
 
 def _conv2d(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """torch takes no images and weights without channels, which ranks have of uneven parts: one of zeros stands in."""
     attrs = call.attrs
-    return functional.conv2d(x, weight, bias, attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"])
+    options = attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
+    if x.shape[1] == 0:
+        x, weight = _one_more(x, 1), _one_more(weight, 1)
+    if weight.shape[0] == 0:
+        bias = None if bias is None else _one_more(bias, 0)
+        return functional.conv2d(x, _one_more(weight, 0), bias, *options).narrow(1, 0, 0)
+    return functional.conv2d(x, weight, bias, *options)
+
+
+def _one_more(x: Tensor, dim: int) -> Tensor:
+    shape = [1 if d == dim else size for d, size in enumerate(x.shape)]
+    return torch.cat([x, x.new_zeros(shape)], dim)
 
 
 def _pool(function: Callable[..., Tensor]) -> Function:
-    return lambda call, x: function(x, call.attrs["kernel_size"], call.attrs["stride"], call.attrs["padding"])
+    def pooled(call: Call, x: Tensor) -> Tensor:
+        windows = call.attrs["kernel_size"], call.attrs["stride"], call.attrs["padding"]
+        return function(x, *windows) if x.shape[1] else function(_one_more(x, 1), *windows).narrow(1, 0, 0)
+
+    return pooled
 
 
 IMAGES: dict[str, Function] = {

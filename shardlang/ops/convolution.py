@@ -150,7 +150,14 @@ def _emit_conv2d(site: OpSite) -> str:
         # The result is pending over the input channels: the bias joins that sum once.
         bias = [f"rt.keep_first_replicated({bias[0]}, {group})"]
     options = _pairs(site, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1})
-    return f"F.conv2d({', '.join([x, weight, *bias, *options])})"
+    name = "rt" if _perhaps_none(site, 0, 1) or _perhaps_none(site, 1, 0) else "F"
+    return f"{name}.conv2d({', '.join([x, weight, *bias, *options])})"
+
+
+def _perhaps_none(site: OpSite, at: int, dim: int) -> bool:
+    """Whether a dim is cut unevenly, so that a rank may have nothing of it."""
+    size = site.operand_shapes[at][dim]
+    return size == "0" or not size.isdigit()
 
 
 register(
@@ -209,7 +216,8 @@ def _pool(name: str, through: tuple[tuple[int, ...], ...], doc: str) -> None:
         kernel = site.attrs["kernel_size"]
         plain = kernel[0] if kernel[0] == kernel[1] else kernel
         options = _pairs(site, {"stride": plain, "padding": 0})
-        return f"F.{name}({', '.join([site.operands[0], str(plain), *options])})"
+        where = "rt" if _perhaps_none(site, 0, 1) else "F"
+        return f"{where}.{name}({', '.join([site.operands[0], str(plain), *options])})"
 
     params = (
         _X,

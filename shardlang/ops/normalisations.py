@@ -168,6 +168,11 @@ def _batch_norm(site: CallSite, at: int, has: tuple[str, ...]) -> Inference:
     return Inference((TensorType(type.dtype, tuple(whole)),), rule, attrs)
 
 
+def _some(size: str) -> bool:
+    """Whether a local size is known to be above 0."""
+    return size.isdigit() and size != "0"
+
+
 def _emit_batch_norm(site: OpSite) -> str:
     dim, has = site.attrs["dim"], site.attrs["has"]
     rule: FactorRule = site.rule
@@ -177,10 +182,13 @@ def _emit_batch_norm(site: OpSite) -> str:
     named = [f"{h}={g}" for h, g in zip(has, site.operands[3:], strict=True)]
     plain = list(site.operands[3:]) if has[:1] == ("weight",) else named
     tail = [f"momentum={site.attrs['momentum']}", f"eps={site.attrs['eps']}"]
-    if group:
+    # Of channels that are cut unevenly a rank may have none, which torch's own does not take.
+    if group or (site.training and not _some(site.operand_shapes[0][dim])):
         size = math.prod(rule.factors[f].size for f in others)
-        parts = [x, str(dim), *site.operands[1:3], *named, f"size={size}", *tail, f"group={group}"]
-        return f"rt.batch_norm({', '.join(parts)})"
+        parts = [x, str(dim), *site.operands[1:3], *named, f"size={size}", *tail]
+        return f"rt.batch_norm({', '.join([*parts, f'group={group}'] if group else parts)})"
+    if not site.training and not _some(site.operand_shapes[0][dim]):
+        return f"rt.batch_norm_eval({', '.join([x, str(dim), *site.operands[1:3], *named, tail[1]])})"
     mode = [f"training={site.training}"]
     if dim == 1:
         return f"F.batch_norm({', '.join([x, *site.operands[1:3], *plain, *mode, *tail])})"

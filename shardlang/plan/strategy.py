@@ -24,6 +24,7 @@ from shardlang.plan.pins import Pins
 from shardlang.plan.positional import Positional, PositionalRules
 from shardlang.plan.rewriting import with_counts
 from shardlang.plan.rules import Rules
+from shardlang.plan.states import States
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
@@ -69,6 +70,8 @@ class Resolving:
         self._pins(rules, axes)
         self._splits(rules, axes)
         check_parameters(graph, self.demands, self.places, self.sink)
+        pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
+        States(graph, self.demands, self.places, self.sink, pinned).settle()
         times = self._times(rules, axes, grouping)
         if not self.sink.failed and not positional:
             self._report_idle(sized, rules)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from tests.generated import pointwise, products
-from tests.generated.scope import FLOAT, Dims, Scope, Term, Unfit, Value, text, typed
+from tests.generated.scope import FLOAT, LARGEST, Dims, Scope, Term, Unfit, Value, text, typed
 
 FUNCTIONS = {
     "gated": "fn gated(a: [..., h], b: [..., h], scale: float = 1.0) -> [..., h] {\n  return silu(a) * b * scale\n}",
@@ -94,7 +94,8 @@ class _Body:
         self.formals: list[str] = []
         self.arguments: list[str] = []
         self.names: dict[str, Term] = {}
-        self.given = Value("x", tuple(self._dim(t) for t in x.dims), FLOAT, x.size)
+        # Of an array each layer takes what the one before it gives.
+        self.given = Value("x", tuple(self._dim(t) for t in x.dims), FLOAT, LARGEST if array else x.size)
         self.inner.live.append(self.given)
 
     def _dim(self, term: Term) -> Term:
@@ -131,7 +132,7 @@ class _Body:
             result = inner.let(f"x + {result.name}", result.dims, FLOAT, result.size + self.x.size, result)
             self.given.uses += 1
         for value in [v for v in inner.unused() if v is not result]:
-            result = inner.let(f"{result.name} + 0.1 * mean(square({value.name}))", result.dims, FLOAT, result.size + 1,
+            result = inner.let(f"{result.name} + tanh(mean(square({value.name})))", result.dims, FLOAT, result.size + 1,
                                result, value)  # fmt: skip
         return result
 

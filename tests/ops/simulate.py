@@ -243,11 +243,8 @@ def splits(case: Case, degrees: Sequence[int] = (2, 3)) -> Iterator[Case]:
         for f, factor in enumerate(rule.factors)
         if factor.split is not Split.WHOLE and factor.size > 1 and _major(rule, f)
     ]
-    # torch.conv2d of no input channels at all is not a sum of nothing but an empty image.
-    empty = case.call.operator != "conv2d"
-    for f, degree in product(legal, degrees):
-        if not empty and 0 in chunk_sizes(rule.factors[f].size, degree):
-            continue
+    # Also over more ranks than there are pieces, so that the last have nothing.
+    for f, degree in product(legal, (*degrees, 5)):
         yield _with(case, {"a": degree}, {f: ("a",)})
     for f in legal:
         if rule.factors[f].size % 4 == 0:

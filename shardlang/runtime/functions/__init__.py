@@ -1,12 +1,21 @@
 """The tensor functions that operators' emitted text calls: those with collectives, masks or random numbers inside."""
 
 from shardlang.runtime.functions.attention import attention, rotary
+from shardlang.runtime.functions.images import avg_pool2d, conv2d, max_pool2d
 from shardlang.runtime.functions.lookups import arange, dropout, dropout2d, embedding, gather, one_hot
 from shardlang.runtime.functions.losses import cross_entropy, nll_loss
-from shardlang.runtime.functions.normalisations import batch_norm, layer_norm, log_softmax, rms_norm, softmax
+from shardlang.runtime.functions.normalisations import (
+    batch_norm,
+    batch_norm_eval,
+    layer_norm,
+    log_softmax,
+    rms_norm,
+    softmax,
+)
 from shardlang.runtime.functions.statistics import amax, amin, argmax, count, tally
 
 __all__ = [
-    "amax", "amin", "arange", "argmax", "attention", "batch_norm", "count", "cross_entropy", "dropout", "dropout2d",
-    "embedding", "gather", "layer_norm", "log_softmax", "nll_loss", "one_hot", "rms_norm", "rotary", "softmax", "tally",
+    "amax", "amin", "arange", "argmax", "attention", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",
+    "count", "cross_entropy", "dropout", "dropout2d", "embedding", "gather", "layer_norm", "log_softmax", "max_pool2d",
+    "nll_loss", "one_hot", "rms_norm", "rotary", "softmax", "tally",
 ]  # fmt: skip

@@ -33,7 +33,11 @@ def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tens
     else:
         local = index.long() - start
         here = (local >= 0) & (local < x.shape[dim])
-        found = x.gather(dim, local.where(here, 0)).where(here, 0)
+        # Of nothing, sums of nothing: zeros that gradients still go back through.
+        if x.shape[dim] == 0:
+            found = x.sum(dim, keepdim=True).expand(index.shape)
+        else:
+            found = x.gather(dim, local.where(here, 0)).where(here, 0)
     return found.squeeze(dim) if lacks else found
 
 

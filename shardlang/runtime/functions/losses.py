@@ -21,6 +21,13 @@ def _place(label: Tensor, dim: int, start: int, size: int) -> tuple[Tensor, Tens
     return local.where(here, 0), here
 
 
+def _picked(x: Tensor, dim: int, place: Tensor, here: Tensor) -> Tensor:
+    """x at `place` along `dim`, and 0 where that is not here; also where x has nothing along it."""
+    if x.shape[dim] == 0:
+        return x.sum(dim, keepdim=True)
+    return x.gather(dim, place).where(here, 0.0)
+
+
 def _finished(items: Tensor, reduction: str) -> Tensor:
     return items if reduction == "none" else items.sum()
 
@@ -34,7 +41,7 @@ class _CrossEntropy(Function):
         place, here = _place(label, dim, start, scores.shape[dim])
         shifted = scores - greatest(extreme(scores, (dim,)), group)
         shares = shifted.exp()
-        picked = shifted.gather(dim, place).where(here, 0.0)
+        picked = _picked(shifted, dim, place, here)
         parts = [shares.sum(dim, keepdim=True), picked]
         if smoothing:
             parts.append(shifted.sum(dim, keepdim=True))
@@ -56,7 +63,8 @@ class _CrossEntropy(Function):
         result = shares * gradient
         if ctx.smoothing:
             result -= ctx.smoothing / ctx.classes * gradient
-        result.scatter_add_(ctx.dim, place, ((ctx.smoothing - 1.0) * gradient).where(here, 0.0))
+        if result.shape[ctx.dim]:
+            result.scatter_add_(ctx.dim, place, ((ctx.smoothing - 1.0) * gradient).where(here, 0.0))
         return (result, *[None] * 7)
 
 
@@ -92,5 +100,5 @@ def nll_loss(
     place, here = _place(label, dim, start, scores.shape[dim])
     if ignore_index is not None:
         here = here & (label != ignore_index).unsqueeze(dim)
-    items = -scores.gather(dim, place).where(here, 0.0).squeeze(dim)
+    items = -_picked(scores, dim, place, here).squeeze(dim)
     return _finished(items, reduction)

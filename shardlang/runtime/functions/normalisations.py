@@ -144,3 +144,17 @@ def batch_norm(
         running_mean.lerp_(mean.detach().flatten(), momentum)
         running_var.lerp_(variance.detach().flatten() * (size / max(size - 1, 1)), momentum)
     return _affine(result, (dim,), weight, bias)
+
+
+def batch_norm_eval(
+    x: Tensor,
+    dim: int,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """x normalised along `dim` by the running statistics, also where it has nothing there."""
+    centred = _affine(x, (dim,), None, -running_mean)
+    return _affine(_affine(centred, (dim,), (running_var + eps).rsqrt(), None), (dim,), weight, bias)
