@@ -22,7 +22,7 @@ from shardlang.plan.labels import label
 from shardlang.plan.plan import Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.problem import Problem, build
 from shardlang.plan.propagate import propagate
-from shardlang.plan.storage import Stored
+from shardlang.plan.storage import Stored, sharded
 from shardlang.plan.strategy import resolve
 from shardlang.syntax import ast
 
@@ -106,6 +106,7 @@ def assemble(program: Program, problem: Problem, chosen: list[Assignment], place
         steps=_steps(problem, placed),
         bucket_bytes=strategy.bucket_bytes,
         strict=strategy.strict,
+        pipeline=strategy.pipeline,
         microbatches=strategy.times.count if strategy.times else 1,
     )
 
@@ -142,8 +143,7 @@ def _params(problem: Problem, stored: dict[int, Stored]) -> dict[int, ParamPlan]
         if kind not in (Kind.PARAM, Kind.STATE):
             continue
         rule = problem.strategy.zero.get(value) if kind is Kind.PARAM else None
-        cut = set(form.layout.split_axes())
-        axes = tuple(a for a in rule.axes if a not in cut) if rule and problem.tensors[value].shape else ()
+        axes = sharded(rule.axes, form.layout, problem.meshes) if rule and problem.tensors[value].shape else ()
         level = rule.level if rule and axes else 0
         found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes)
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import local_size
 from shardlang.plan.candidates import all_reduce_bytes
+from shardlang.plan.factorings import translate
 from shardlang.plan.problem import Tensor
 from shardlang.plan.tree import Target, tree
 from shardlang.types.layout import Layout
@@ -86,3 +87,17 @@ def align(layout: Layout, source: Layout, gradient: bool) -> Layout:
         return layout
     taken = {*layout.split_axes(), *layout.pending}
     return Layout(layout.dims, layout.pending, tuple(a for a in source.replicated if a not in taken), layout.mesh)
+
+
+def sharded(axes: tuple[str, ...], layout: Layout, meshes: tuple[Mesh, ...]) -> tuple[str, ...]:
+    """Of the axes that `zero` names, on the first mesh, those over which a parameter stored as `layout` is sharded.
+
+    It is not cut over them already; and where it lies on another factoring, that one has them, together or each alone.
+    """
+    if layout.mesh:
+        there = meshes[layout.mesh]
+        ways = [translate(Layout((), each), meshes[0], there, layout.mesh) for each in (axes, *[(a,) for a in axes])]
+        found = ways[0].pending if ways[0] else tuple(a for way in ways[1:] if way for a in way.pending)
+        axes = tuple(dict.fromkeys(found))
+    cut = set(layout.split_axes())
+    return tuple(a for a in axes if a not in cut)
