@@ -1,0 +1,37 @@
+"""The interpreter's optimizers, which are written from their formulas, against torch.optim in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from shardlang.interpret.descent import RULES
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("sgd", {"lr": 0.1}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    ("adam", {"lr": 1e-3}),
+    ("adam", {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    ("adamw", {"lr": 1e-3}),
+    ("adamw", {"lr": 0.01, "weight_decay": 0.3}),
+]
+TORCH = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+def test_steps_are_torchs(kind: str, settings: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(7, generator=generator, dtype=torch.float64)
+    leaf = torch.nn.Parameter(x.clone())
+    theirs = TORCH[kind]([leaf], **settings)
+    memory: dict[str, torch.Tensor] = {}
+    for step in range(1, 7):
+        gradient = torch.randn(7, generator=generator, dtype=torch.float64)
+        leaf.grad = gradient.clone()
+        theirs.step()
+        x = RULES[kind](x, gradient, memory, step, settings)
+    torch.testing.assert_close(x, leaf.detach(), atol=1e-12, rtol=1e-12)
