@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from tests.mutants import emitter, operators, planner, runtime_collectives, runtime_functions, runtime_training
+from tests.mutants import (
+    emitter,
+    microbatches,
+    operators,
+    planner,
+    runtime_collectives,
+    runtime_functions,
+    runtime_training,
+)
 
 FAULTS = (
     *operators.FAULTS,
     *planner.FAULTS,
     *emitter.FAULTS,
+    *microbatches.FAULTS,
     *runtime_collectives.FAULTS,
     *runtime_functions.FAULTS,
     *runtime_training.FAULTS,

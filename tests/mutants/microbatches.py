@@ -1,0 +1,57 @@
+"""Faults of microbatches and schedules: an axis in time, sums over it, what is known ahead, orders of a pipeline."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+SIMULATED = ("interpret/test_microbatches.py",)
+RANKS = ("runtime/test_microbatches.py",)
+WHOLE = ("diagnostics/SH410-the-whole-batch-at-once.md",)
+SCHEDULES = ("plan/test_schedules.py",)
+
+FAULTS = (
+    # what operators do in time
+    Fault("time cuts after the ranks", "which examples a microbatch has", "plan/microbatches.py",
+          "dims=tuple((axis, *a) if d == state else a", "dims=tuple((*a, axis) if d == state else a", SIMULATED),
+    Fault("a sum of a microbatch is called whole", "totals of a batch", "plan/microbatches.py",
+          "return replace(layout, pending=(*layout.pending, axis))", "return layout", SIMULATED),
+    Fault("masked labels are counted by microbatch", "the normaliser of a masked loss", "plan/rewriting.py",
+          "or ignored is None or len(op.operands) > 2", "or ignored is not None or len(op.operands) > 2", SIMULATED),
+    Fault("gradients of a single microbatch", "what adds up in time", "plan/storage.py",
+          "axis.time  # gradients", "False  # gradients", SIMULATED),
+    Fault("statistics of a microbatch", "SH410: batch statistics", "plan/microbatches.py",
+          "if split.split is Split.INSIDE:", "if False:", WHOLE),
+    Fault("functions of a part of a total", "SH410: a function of a total", "plan/microbatches.py",
+          'if op.section != "metric":', "if False:", WHOLE),
+    Fault("microbatches need not divide", "SH411", "plan/microbatches.py",
+          "if size % (degree * rule.count):", "if size % degree:",
+          ("diagnostics/SH411-microbatches-that-do-not-divide.md",)),
+    Fault("bytes of one microbatch", "what a step sends", "plan/timed.py",
+          "forward_bytes=move.forward_bytes * count", "forward_bytes=move.forward_bytes",
+          ("plan/test_microbatches.py",)),
+    # running them
+    Fault("gradients are reduced with each microbatch", "sums that are taken twice", "runtime/microbatches.py",
+          "self.model.backward(loss, number == last)", "self.model.backward(loss, True)", RANKS),
+    Fault("counts of the first microbatch", "what is known ahead", "runtime/microbatches.py",
+          "totals.add(prepare(*batch[number].values()))", "totals.add(prepare(*batch[0].values()))", RANKS),
+    Fault("counts of one rank", "what is known ahead", "runtime/microbatches.py",
+          "name: _summed(value, mesh, pending[name])", "name: value", RANKS),
+    Fault("every microbatch has the first one's examples", "the batch", "runtime/microbatches.py",
+          "program.forward(self.model.p, *batch[number].values(), **given)",
+          "program.forward(self.model.p, *batch[0].values(), **given)", RANKS),
+    Fault("figures of the first microbatch", "loss and metrics", "runtime/totals.py",
+          "elif name in self.summed:", "elif False:", RANKS),
+    Fault("the index in time stands still", "offsets of masks and slices", "runtime/mesh.py",
+          "return self._index + world.microbatch * self._per_part", "return self._index", RANKS),
+    # schedules
+    Fault("one forward fewer ahead", "1F1B's warm-up", "plan/schedules.py",
+          "line, ahead = _Line(), min(microbatches, stages - stage)",
+          "line, ahead = _Line(), max(1, min(microbatches, stages - stage - 1))", SCHEDULES),
+    Fault("stages go round in place of a V", "where the stages of a V are", "plan/schedules.py",
+          "s if s < coordinates else stages - 1 - s for s", "s % coordinates for s", SCHEDULES),
+    Fault("interleaved stages in one round", "the order of virtual stages", "plan/schedules.py",
+          "at // each % virtual * coordinates + rank", "at % virtual * coordinates + rank", SCHEDULES),
+    Fault("gradients of parameters are never taken", "zero bubble's last actions", "plan/schedules.py",
+          "    while line.waiting:\n        line.weights()\n    return tuple(line.actions)\n\n\ndef rounds",
+          "    return tuple(line.actions)\n\n\ndef rounds", SCHEDULES),
+)  # fmt: skip
