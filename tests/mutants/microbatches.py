@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.fault import Fault
 
-SIMULATED = ("interpret/test_microbatches.py",)
+SIMULATED = ("interpret/test_time.py",)
 RANKS = ("runtime/test_microbatches.py",)
 WHOLE = ("diagnostics/SH410-the-whole-batch-at-once.md",)
 SCHEDULES = ("plan/test_schedules.py",)
@@ -28,7 +28,7 @@ FAULTS = (
           ("diagnostics/SH411-microbatches-that-do-not-divide.md",)),
     Fault("bytes of one microbatch", "what a step sends", "plan/timed.py",
           "forward_bytes=move.forward_bytes * count", "forward_bytes=move.forward_bytes",
-          ("plan/test_microbatches.py",)),
+          ("plan/test_bytes_in_time.py",)),
     # running them
     Fault("gradients are reduced with each microbatch", "sums that are taken twice", "runtime/microbatches.py",
           "self.model.backward(loss, number == last)", "self.model.backward(loss, True)", RANKS),
