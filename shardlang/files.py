@@ -102,6 +102,7 @@ class Files:
             name = os.path.normpath(os.path.join(os.path.dirname(importing), path))
             return name, Path(name)
         parts = path.removeprefix(_STD).split(".")
-        place = folder("stdlib").joinpath(*parts[:-1], f"{parts[-1]}.shard")
+        file = f"{parts[-2]}.map" if parts[-1] == "map" and len(parts) > 1 else f"{parts[-1]}.shard"
+        place = folder("stdlib").joinpath(*parts[: -2 if file.endswith(".map") else -1], file)
         known = path.startswith(_STD) and all(p.isidentifier() for p in parts) and place.is_file()
         return path, place if known else None

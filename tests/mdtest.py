@@ -1,8 +1,9 @@
 """A pytest plugin: the Markdown pages of specs/ and tests/diagnostics/ are tests. Loaded with `-p tests.mdtest`.
 
 Every ```shard block is checked, planned where it says `ranks=N`, and must report what the next ```diagnostics block
-lists, or nothing if there is none. `file=NAME` makes a block a file that later blocks of the page can import. What a
-fence may say further: `strategy=NAME`; `set=PATH=VALUE`, several of them; `parse` to stop after the syntax tree.
+lists, or nothing if there is none. `file=NAME` makes a block, or one of ```text, a file that other blocks of the page
+can name. What a fence may say further: `strategy=NAME`; `set=PATH=VALUE`, several of them; `parse` to stop after the
+syntax tree.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+def texts(page: str) -> list[Block]:
+    """The `text` blocks of a page that are files: what a program names that is no program."""
+    found = [Block(line, words, text) for line, language, words, text in fences(page) if language == "text"]
+    return [block for block in found if block.option("file")]
+
+
 def fences(page: str) -> Iterator[tuple[int, str, list[str], str]]:
     """Line, language, words and text of each fenced block. ValueError for one that is not closed."""
     opened: tuple[int, str, list[str]] | None = None
@@ -103,9 +110,10 @@ class Page(pytest.File):
     """A Markdown page: one test for each program in it, and for its diagnostics' code where it is a code's page."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        found = blocks(self.path.read_text("utf-8"))
+        page = self.path.read_text("utf-8")
+        found = blocks(page)
         for block in found:
-            yield Program.from_parent(self, name=f"line {block.line}", block=block, files=found)
+            yield Program.from_parent(self, name=f"line {block.line}", block=block, files=[*found, *texts(page)])
 
 
 class Program(pytest.Item):

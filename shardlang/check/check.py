@@ -47,7 +47,7 @@ def _deep_stack() -> Iterator[None]:
 
 
 def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str]) -> Program | None:
-    context = Context(sink, evaluator=evaluate)
+    context = Context(sink, evaluator=evaluate, load=load)
     given = read_overrides(file, overrides, sink)
     library = Library(context, load, given.dims)
     scope = library.open(file)

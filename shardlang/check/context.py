@@ -33,7 +33,7 @@ class Context:
     are in use. `stack`: the functions being called; `models`: the models being instantiated; both for recursion.
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
     reported as unknown. `uncalled`: models of layers that nothing has
-    called. `overrides`: dims of the root model that are set from outside.
+    called. `overrides`: dims of the root model that are set from outside. `load`: finds files that settings name.
     """
 
     sink: Sink
@@ -53,6 +53,7 @@ class Context:
     unknown: set[tuple[int, str]] = field(default_factory=set)
     uncalled: dict[int, Span] = field(default_factory=dict)
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
+    load: Loader = lambda importing, path, is_file: None
 
 
 @dataclass

@@ -44,8 +44,34 @@ class OptimizerSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class NameRule:
+    """A line of a name map: parameters `ours` start from tensors `theirs` of the file, each `*` on the left the same as
+    on the right. `maybe`: the program may lack them. transposed: rows are columns there. part: (i, n), the i-th of n
+    equal parts along the first dim."""
+
+    ours: str
+    theirs: str
+    maybe: bool
+    transposed: bool
+    part: tuple[int, int] | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """How a file of weights names what a program has. prefix: what names in the file may begin with and the map leaves
+    out. ignored: names, with `*`, of tensors that the program does not need."""
+
+    rules: tuple[NameRule, ...]
+    prefix: str
+    ignored: tuple[str, ...]
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
-    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. init: the path or None.
+    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. init: ("safetensors",
+    {"path": path}), with "names": a NameMap where one is given, or None.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not None.
     """

@@ -12,6 +12,8 @@ from typing import Any
 from shardlang.check.arguments import number, unknown_argument
 from shardlang.check.checkpoints import read_checkpoint
 from shardlang.check.context import Frame
+from shardlang.check.names import read_names
+from shardlang.check.program import NameMap
 from shardlang.check.statics import whole
 from shardlang.check.values import UNKNOWN, describe
 from shardlang.diagnostics.nearest import nearest
@@ -197,20 +199,44 @@ def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
         if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "safetensors"
         else None
     )
-    if call is None or len(call.args) != 1 or call.keywords:
+    named = {k.name.text: k.value for k in call.keywords} if call is not None else {}
+    if call is None or len(call.args) != 1 or named.keys() - {"names"} or len(named) < len(call.keywords):
         sink.report(
             "SH237",
             "`init` is a file of weights",
             node.span,
             "here",
-            help='write `init = safetensors("weights.safetensors")`',
+            help='write `init = safetensors("weights.safetensors")`, with `names = "file.map"` where its names differ',
         )
         return None
-    path = frame.evaluate(call.args[0])
-    if not isinstance(path, str):
-        if path is not UNKNOWN:
-            sink.report(
-                "SH210", f"a path must be a text, and this is {describe(path)}", call.args[0].span, describe(path)
-            )
+    path = _path(call.args[0], frame)
+    if path is None or "names" not in named:
+        return None if path is None else ("safetensors", {"path": path})
+    names = _names(named["names"], frame)
+    return None if names is None else ("safetensors", {"path": path, "names": names})
+
+
+def _path(node: ast.Expr, frame: Frame) -> str | None:
+    value = frame.evaluate(node)
+    if isinstance(value, str):
+        return value
+    if value is not UNKNOWN:
+        frame.context.sink.report(
+            "SH210", f"a path must be a text, and this is {describe(value)}", node.span, describe(value)
+        )
+    return None
+
+
+def _names(node: ast.Expr, frame: Frame) -> NameMap | None:
+    """The name map in a file, or of the library (`std.gpt2`)."""
+    path = _path(node, frame)
+    if path is None:
         return None
-    return "safetensors", {"path": path}
+    library = path.startswith("std.")
+    importing = frame.file.source.name
+    source = frame.context.load(importing, f"{path}.map" if library else path, not library)
+    if source is None:
+        help = "the library has `std.gpt2` and `std.llama`" if library else "paths are relative to the program's file"
+        frame.context.sink.report("SH203", f"there is no name map `{path}`", node.span, "not found", help=help)
+        return None
+    return read_names(source, frame.context)

@@ -13,6 +13,7 @@ from typing import Any
 from shardlang.check.context import Frame
 from shardlang.check.finish import finish, report_unused
 from shardlang.check.instantiate import declare_model, model_call
+from shardlang.check.names import fitted
 from shardlang.check.optimizers import assign, read_optimizers
 from shardlang.check.overrides import Overrides, member_dims
 from shardlang.check.program import DataSource, Training
@@ -68,6 +69,7 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
     _check_loss(graph, reading)
     _check_labels(graph, reading)
+    settings.init = fitted(settings.init, graph, reading.given["init"].span if settings.init else node.span, frame)
     assigned = assign(optimizers, graph, frame)
     return None if frame.context.sink.failed else (graph, _training(reading, settings, assigned))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments
@@ -55,12 +58,31 @@ def _optional(training: Training) -> list[str]:
     given = {
         "clip": training.clip,
         "lr_schedule": _setting(training.lr_schedule),
-        "init": _setting(training.init),
         "checkpoint": _setting(training.checkpoint),
         "log": dict(training.log) if training.log else None,
     }
     lines = [f"{name}={literal(value)}" for name, value in given.items() if value is not None]
+    if training.init is not None:
+        lines.append(f"init={_init_text(*training.init)}")
     return [*lines, f"precision={literal(training.precision)}"]
+
+
+def _init_text(kind: str, arguments: Mapping[str, Any]) -> str:
+    """`("safetensors", {"path": "w.safetensors"})`, with the rules of a name map below each other."""
+    names = arguments.get("names")
+    if names is None:
+        return literal((kind, dict(arguments)))
+    rules = [
+        ", ".join([
+            f"rt.Named({literal(rule.ours)}", literal(rule.theirs), *["transposed=True"] * rule.transposed,
+            *([f"part={rule.part}"] if rule.part else []),
+        ]) + ")"
+        for rule in names.rules
+    ]  # fmt: skip
+    further = [f"prefix={literal(names.prefix)}"] if names.prefix else []
+    further += [f"ignored={list_text([literal(n) for n in names.ignored])}"] if names.ignored else []
+    body = indented(",\n".join([list_text(rules), *further]) + ",")
+    return f"({literal(kind)}, {{\"path\": {literal(arguments['path'])}, \"names\": rt.Names(\n{body}\n)}})"
 
 
 def _setting(setting: tuple[str, object] | None) -> object:

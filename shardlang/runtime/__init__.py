@@ -14,6 +14,8 @@ from shardlang.runtime.functions import *  # noqa: F403
 from shardlang.runtime.mesh import Group as Group
 from shardlang.runtime.mesh import Mesh as Mesh
 from shardlang.runtime.mesh import Time as Time
+from shardlang.runtime.names import Named as Named
+from shardlang.runtime.names import Names as Names
 from shardlang.runtime.program import Field as Field
 from shardlang.runtime.program import Optimizer as Optimizer
 from shardlang.runtime.program import Parameter as Parameter

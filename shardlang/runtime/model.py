@@ -163,5 +163,6 @@ def _weights(program: Program) -> Weights | None:
     if program.init is None:
         return None
     _, arguments = program.init
-    path = next(iter(arguments.values())) if isinstance(arguments, dict) else arguments
-    return Weights(program.base / str(path), [*program.parameters, *program.states])
+    return Weights(
+        program.base / str(arguments["path"]), [*program.parameters, *program.states], arguments.get("names")
+    )

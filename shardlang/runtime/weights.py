@@ -19,6 +19,7 @@ from torch import Tensor
 from shardlang.runtime.blocks import chunk_sizes, gathered
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
+from shardlang.runtime.names import Names, Place
 from shardlang.runtime.program import Parameter, Program, State, dtype_of, elements
 
 _NAMES = {
@@ -88,7 +89,7 @@ def _raw(value: Tensor) -> bytes:
 class Weights:
     """A safetensors file to start from, checked against the program: same names, same shapes."""
 
-    def __init__(self, path: Path, tensors: Sequence[Parameter | State]) -> None:
+    def __init__(self, path: Path, tensors: Sequence[Parameter | State], names: Names | None = None) -> None:
         from safetensors import SafetensorError, safe_open
 
         self.path = path
@@ -100,29 +101,34 @@ class Weights:
             ) from None
         except (OSError, SafetensorError) as error:
             raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
+        self.names = names or Names(())
+        self.places = self.names.places([tensor.path for tensor in tensors], self.file.keys())
         self._check(tensors)
 
     def _check(self, tensors: Sequence[Parameter | State]) -> None:
-        there, due = set(self.file.keys()), {tensor.path: tuple(tensor.shape) for tensor in tensors}
-        for what, names in (
-            ("lacks", sorted(due.keys() - there)),
-            ("has, and the program has not,", sorted(there - due.keys())),
-        ):
+        there, due = set(self.file.keys()), {place.name for place in self.places.values()}
+        rest = sorted(name for name in there - due if not self.names.spare(name))
+        for what, names in (("lacks", sorted(due - there)), ("has, and the program has not,", rest)):
             if names:
                 listed = ", ".join(f"`{name}`" for name in names[:5]) + (
                     f" and {len(names) - 5} more" if len(names) > 5 else ""
                 )
                 raise RunError("SH504", f"the file {what} {listed}", file=self.path)
-        for name, shape in due.items():
-            found = tuple(self.file.get_slice(name).get_shape())
+        for tensor in tensors:
+            place, shape = self.places[tensor.path], list(tensor.shape)
+            found = list(place.shape(self.file.get_slice(place.name).get_shape()))
             if found != shape:
+                as_read = "" if place == Place(tensor.path) else f", read from {place}"
                 raise RunError(
-                    "SH504", f"`{name}` is {list(found)} in the file and {list(shape)} in the program", file=self.path
-                )
+                    "SH504", f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}",
+                    file=self.path,
+                )  # fmt: skip
 
     def read(self, program: Program, tensor: Parameter | State, dtype: torch.dtype) -> Tensor:
         """This rank's block of a tensor, on this rank's device."""
+        place = self.places[tensor.path]
         if not tensor.shape:
-            return self.file.get_tensor(tensor.path).to(device=world.device, dtype=dtype)
-        block = program.block(tensor).slices()
-        return self.file.get_slice(tensor.path)[block].to(device=world.device, dtype=dtype).contiguous()
+            return self.file.get_tensor(place.name).to(device=world.device, dtype=dtype)
+        block = place.block(program.block(tensor).slices(), tensor.shape)
+        found = self.file.get_slice(place.name)[block].to(device=world.device, dtype=dtype)
+        return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()

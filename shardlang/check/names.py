@@ -1,0 +1,123 @@
+"""A name map, the text of a file -> which tensor of a file of weights each parameter starts from.
+
+Reads the lines and holds them against the program's parameters and states. Reading weights is left to the runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardlang.check.context import Context, Frame
+from shardlang.check.program import NameMap, NameRule
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph
+from shardlang.source import Source, Span
+
+Setting = tuple[str, Mapping[str, Any]] | None
+
+_RULE = re.compile(
+    r"(?P<ours>[^\s=?]+)(?P<maybe>\?)?\s*=\s*(?P<theirs>[^\s=]+)(?P<transposed>\s+transposed)?"
+    r"(?:\s+part\s+(?P<part>\d+)\s+of\s+(?P<parts>\d+))?"
+)
+_WORD = re.compile(r"(?P<word>prefix|ignore)\s+(?P<theirs>[^\s=]+)")
+_HELP = "write `our.weight = their.weight`, then `transposed` or `part 1 of 3`; or `ignore NAME`, `prefix NAME`"
+
+
+def read_names(source: Source, context: Context) -> NameMap | None:
+    """The map that a file holds; None after a report."""
+    rules: list[NameRule] = []
+    ignored: list[str] = []
+    prefix = ""
+    before = len(context.sink.found)
+    for line, span in _lines(source):
+        word, rule = _WORD.fullmatch(line), _RULE.fullmatch(line)
+        if word is not None and word["word"] == "prefix":
+            prefix = word["theirs"]
+        elif word is not None:
+            ignored.append(word["theirs"])
+        elif rule is not None:
+            rules.extend(_rule(rule, span, context.sink))
+        else:
+            context.sink.report("SH240", f"`{line}` is no line of a name map", span, "", help=_HELP)
+    return None if len(context.sink.found) > before else NameMap(tuple(rules), prefix, tuple(ignored), source)
+
+
+def _lines(source: Source) -> list[tuple[str, Span]]:
+    """What each line says, comments and empty lines left out."""
+    found, at = [], 0
+    for line in source.text.split("\n"):
+        text = line.partition("#")[0].strip()
+        if text:
+            start = at + line.index(text)
+            found.append((text, Span(source, start, start + len(text))))
+        at += len(line) + 1
+    return found
+
+
+def _rule(match: re.Match[str], span: Span, sink: Sink) -> list[NameRule]:
+    """The rule of a line; none after a report."""
+    ours, theirs = match["ours"], match["theirs"]
+    part = (int(match["part"]), int(match["parts"])) if match["part"] else None
+    if ours.count("*") != theirs.count("*"):
+        sink.report(
+            "SH240", f"`{ours}` has {ours.count('*')} `*`, and `{theirs}` {theirs.count('*')}", span, "",
+            help="each `*` on the left stands for an index, and the one in the same place on the right for the same",
+        )  # fmt: skip
+        return []
+    if part is not None and not 1 <= part[0] <= part[1]:
+        sink.report("SH240", f"there is no part {part[0]} of {part[1]}", span, "", help="parts are counted from 1")
+        return []
+    return [NameRule(ours, theirs, match["maybe"] is not None, match["transposed"] is not None, part, span)]
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """What a name with `*` matches: each stands for anything without a dot or a bracket."""
+    return re.compile(re.escape(text).replace(r"\*", r"([^.\[\]]+)"))
+
+
+def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
+    """`init` with its name map held against the program; lines for what this program lacks become names to ignore."""
+    names = init[1].get("names") if init is not None else None
+    if init is None or names is None:
+        return init
+    due = [graph.values[v].path for v in (*graph.params, *graph.states)]
+    _check(names, due, span, frame.context.sink)
+    used = tuple(r for r in names.rules if any(pattern(r.ours).fullmatch(path) for path in due))
+    rest = tuple(r.theirs for r in names.rules if r not in used)
+    return init[0], {**init[1], "names": replace(names, rules=used, ignored=(*names.ignored, *rest))}
+
+
+def _check(names: NameMap, due: Sequence[str], span: Span, sink: Sink) -> None:
+    """Every parameter and state has exactly one line, and every line (but those with `?`) has one of them."""
+    owner: dict[str, NameRule] = {}
+    for rule in names.rules:
+        mine = [path for path in due if pattern(rule.ours).fullmatch(path)]
+        if not mine and not rule.maybe:
+            _report_nothing(rule, due, sink)
+        again = next((path for path in mine if path in owner), None)
+        if again is not None:
+            sink.report(
+                "SH240", f"two lines of the name map are for `{again}`", rule.span, "one line",
+                labels=[(owner[again].span, "the other")], help="keep one of them",
+            )  # fmt: skip
+        owner.update(dict.fromkeys(mine, rule))
+    missing = [path for path in due if path not in owner]
+    if missing:
+        listed = ", ".join(f"`{p}`" for p in missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
+        sink.report(
+            "SH240", f"the name map has no line for {listed}", span, "",
+            help=f"add one, with the name that the file has: `{missing[0]} = ...`",
+        )  # fmt: skip
+
+
+def _report_nothing(rule: NameRule, due: Sequence[str], sink: Sink) -> None:
+    plain = {re.sub(r"\[\d+\]", "[*]", path) for path in due}
+    near = nearest(rule.ours, plain)
+    sink.report(
+        "SH240", f"the program has no parameter `{rule.ours}`", rule.span, "",
+        help=f"did you mean `{near}`?" if near else f"`{rule.ours}? = ...` lets the program lack it",
+    )  # fmt: skip

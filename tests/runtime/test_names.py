@@ -1,0 +1,96 @@
+"""Name maps as the runtime applies them: any block of a parameter is read from its place in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from shardlang import runtime as rt
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.weights import Weights
+
+RULES = [
+    rt.Named("blocks[*].q.weight", "h.*.qkv", transposed=True, part=(1, 3)),
+    rt.Named("blocks[*].v.weight", "h.*.qkv", transposed=True, part=(3, 3)),
+    rt.Named("blocks[*].v.bias", "h.*.bias", part=(2, 2)),
+    rt.Named("scale", "scale"),
+]
+NAMES = rt.Names(RULES, prefix="model.", ignored=["h.*.mask"])
+MESH = rt.Mesh(a=1)
+
+
+def parameter(path: str, *shape: int) -> rt.Parameter:
+    return rt.Parameter(path, shape, cut=((),) * len(shape))
+
+
+OURS = [
+    parameter("blocks[0].q.weight", 4, 6),
+    parameter("blocks[0].v.weight", 4, 6),
+    parameter("blocks[0].v.bias", 4),
+    parameter("scale"),
+]
+
+
+def theirs() -> dict[str, torch.Tensor]:
+    torch.manual_seed(5)
+    return {
+        "model.h.0.qkv": torch.randn(6, 12),
+        "model.h.0.bias": torch.randn(8),
+        "model.h.0.mask": torch.ones(2),
+        "scale": torch.tensor(3.0),
+    }
+
+
+class Whole:
+    """Stands for a program of which this rank has everything."""
+
+    def __init__(self, rows: slice) -> None:
+        self.rows = rows
+
+    def block(self, tensor: rt.Parameter) -> Whole:
+        self.shape = tensor.shape
+        return self
+
+    def slices(self) -> tuple[slice, ...]:
+        return (self.rows, *[slice(None)] * (len(self.shape) - 1))
+
+
+def test_blocks_are_read_from_their_places(tmp_path: Path) -> None:
+    tensors = theirs()
+    save_file(tensors, tmp_path / "w.safetensors")
+    weights = Weights(tmp_path / "w.safetensors", OURS, NAMES)
+    for rows in (slice(None), slice(1, 3), slice(2, 4)):
+        q, v, bias, scale = (weights.read(Whole(rows), tensor, torch.float64) for tensor in OURS)  # type: ignore[arg-type]
+        qkv = tensors["model.h.0.qkv"].T.double()
+        torch.testing.assert_close(q, qkv[:4][rows])
+        torch.testing.assert_close(v, qkv[8:][rows])
+        torch.testing.assert_close(bias, tensors["model.h.0.bias"].double()[4:][rows])
+        assert scale.item() == 3.0
+        assert q.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.h.0.bias": None}, "the file lacks `h.0.bias`"),
+        ({"extra": torch.ones(1)}, "the file has, and the program has not, `extra`"),
+        (
+            {"model.h.0.bias": torch.ones(7)},
+            "`blocks[0].v.bias` is [7] in the file and [4] in the program, read from `model.h.0.bias`, part 2 of 2",
+        ),
+        (
+            {"model.h.0.qkv": torch.ones(12, 6)},
+            "`blocks[0].q.weight` is [2, 12] in the file and [4, 6] in the program, read from `model.h.0.qkv` "
+            "transposed, part 1 of 3",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, torch.Tensor | None], message: str, tmp_path: Path) -> None:
+    tensors = {name: x for name, x in {**theirs(), **change}.items() if x is not None}
+    save_file(tensors, tmp_path / "w.safetensors")
+    with pytest.raises(RunError) as failure:
+        Weights(tmp_path / "w.safetensors", OURS, NAMES)
+    assert (failure.value.code, failure.value.message) == ("SH504", message)
