@@ -21,7 +21,7 @@ COMMANDS = {
     "plan": "Show layouts, collectives, bytes and memory, per operator.",
     "compile": "Write the torch program that each rank runs.",
     "run": "Train on this machine.",
-    "verify": "Compare a plan with one rank, forward and backward.",
+    "verify": "Prove that a strategy changes no result.",
     "fmt": "Write programs in their one form.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
     "explain": "Print the page of a diagnostic's code.",

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from shardlang.cli import options, output
+from shardlang.cli import options
 from shardlang.cli.compile import emitted, write_files
-from shardlang.diagnostics.diagnostic import Sink
 
 
 def _file(words: str) -> Callable[[options.Command], options.Command]:
@@ -23,7 +22,8 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @click.command(
     "run",
     epilog="Examples: shardc run examples/digits.shard --ranks 8; "
-    "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl",
+    "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl; "
+    "shardc run model.shard --ranks 512 --simulate",
 )
 @options.file_argument
 @options.ranks_option(required=True)
@@ -33,6 +33,9 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
     "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA where there is a GPU per rank, else the CPU."
 )
 @click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
+@click.option(
+    "--simulate", is_flag=True, help="Simulate the ranks in this process: slow, on the CPU, for any number of them."
+)
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
 @click.option(
@@ -42,16 +45,24 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    resume: bool, metrics: Path | None, save_weights: Path | None, log_dir: Path,
+    resume: bool, simulate: bool, metrics: Path | None, save_weights: Path | None, log_dir: Path,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
     Paths in the program are relative to its file.
     """
-    if resume:
-        ctx.exit(_not_there("--resume"))
+    if simulate and device == "cuda":
+        raise click.UsageError("simulated ranks compute on the CPU; --device cuda is for real ones")
+    if resume and simulate:
+        raise click.UsageError("--simulate does not go on from checkpoints: leave out --resume")
     for path in (metrics, save_weights):
         _writable(path)
+    base = Path(file).resolve().parent if file != "-" else Path.cwd()
+    if simulate:
+        from shardlang.cli import simulated
+
+        gc.enable()
+        ctx.exit(simulated.run(file, ranks, strategy, overrides, base, metrics, save_weights))
     files, code = emitted(file, ranks, strategy, overrides)
     if files is None:
         ctx.exit(code)
@@ -62,15 +73,13 @@ def command(
     gc.freeze()
     gc.enable()
 
-    base = Path(file).resolve().parent if file != "-" else Path.cwd()
     main = log_dir / "main.py"
-    ctx.exit(launch(main, ranks, device=device, base=base, log_dir=log_dir, metrics=metrics, save_weights=save_weights))
-
-
-def _not_there(feature: str) -> int:
-    sink = Sink()
-    sink.report("SH400", f"`{feature}` is not there yet", None)
-    return output.show(sink)
+    ctx.exit(
+        launch(
+            main, ranks, device=device, base=base, log_dir=log_dir, metrics=metrics, save_weights=save_weights,
+            resume=resume,
+        )
+    )  # fmt: skip
 
 
 def _writable(path: Path | None) -> None:

@@ -34,7 +34,8 @@ class Difference:
 
     kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state", "parameter" or
     "step" (one that cannot run: `message`). layout: as written in types. rank: the one that shows it most; summed: the
-    axes over which ranks were summed for it. index: in the whole value. place: `file:line`. form: in the plan. order: of two differences in one step, the one with the lesser was computed first.
+    axes over which ranks were summed for it. index: in the whole value. place: `file:line`. form: in the plan.
+    order: of two differences in one step, the one with the lesser was computed first.
     """
 
     kind: str
@@ -329,7 +330,8 @@ class Comparison:
         text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
         at = (_PHASES.index("step"), self.position[failure.form])
         return Difference(
-            "step", value.path, text, self.place(value), step=self.step, message=failure.message, form=failure.form, order=at,
+            "step", value.path, text, self.place(value), step=self.step, message=failure.message, form=failure.form,
+            order=at,
         )  # fmt: skip
 
 

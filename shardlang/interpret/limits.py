@@ -44,7 +44,7 @@ def check_size(plan: Plan, sink: Sink) -> bool:
         "SH511",
         f"{plan.ranks} simulated ranks need about {_size(wanted)} of memory, and {_size(there)} are free",
         None,
-        help="simulate fewer ranks, or smaller sizes: `--set batch=32`, say; what a strategy computes depends on neither",
+        help="simulate fewer ranks, or smaller sizes: `--set batch=32`, say; no strategy depends on them",
     )
     return False
 

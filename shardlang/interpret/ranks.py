@@ -147,12 +147,14 @@ class _Pass:
             xs = [x.detach() for x in xs]
         return converted(xs, conversion.move, before, after, places(self.plan, before), places(self.plan, after))
 
-    def backward(self) -> dict[Form, Locals]:
-        """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once."""
+    def backward(self, inner: bool = True) -> dict[Form, Locals]:
+        """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once (of parameters alone)."""
         if self.plan.graph.loss is None:
             return {}
         losses = self.forms[returned_form(self.plan, self.plan.graph.loss)]
         flowing = {form: xs for form, xs in self.forms.items() if any(x.requires_grad for x in xs)}
+        if not inner:
+            flowing = {form: xs for form, xs in flowing.items() if form[0] in self.plan.graph.params and form[1] < 0}
         if not any(x.requires_grad for x in losses):
             return {}
         wanted = [x for xs in flowing.values() for x in xs]
@@ -166,18 +168,21 @@ class _Pass:
 
 
 def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Tensor]], *,
-        dtype: torch.dtype = torch.float64, training: bool = True, step: int = 1, seed: int = 0) -> Results:
+        dtype: torch.dtype = torch.float64, training: bool = True, step: int = 1, seed: int = 0,
+        inner: bool = True) -> Results:
     """One step on all ranks of the plan; CannotRun names the step that does not work.
 
-    fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see `store`).
+    fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see `store`). inner: give
+    the gradients of all forms, and not those of parameters alone.
     """
     for mesh in plan.meshes:
-        if mesh.size != plan.ranks * plan.microbatches:
+        stages = plan.pipeline.mesh.axis_size(plan.pipeline.axis) if plan.pipeline else 1
+        if mesh.size * stages != plan.ranks * plan.microbatches:
             raise InternalError(f"{mesh.name} has {mesh.size} places for {plan.ranks} ranks")
     state = _Pass(plan, Run(dtype, training, step, seed))
     state.load(fields, kept)
     state.compute()
-    gradients = state.backward() if training else {}
+    gradients = state.backward(inner) if training else {}
     trained = [v for v in plan.graph.params if (v, -1) in gradients]
     return Results(
         forms={form: [x.detach() for x in xs] for form, xs in state.forms.items()},

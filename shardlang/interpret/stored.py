@@ -41,6 +41,13 @@ class Storage:
     def store(self, whole: Tensor) -> list[Tensor]:
         return [cut_out(whole, self.block(rank)).clone() for rank in self.ranks]
 
+    def assembled(self, pieces: Sequence[Tensor]) -> Tensor:
+        """The whole, from what all ranks store: the inverse of `store`."""
+        whole = pieces[0].new_empty(self.shape)
+        for rank in self.ranks:
+            cut_out(whole, self.block(rank)).copy_(pieces[rank])
+        return whole
+
     def gather(self, pieces: Sequence[Tensor]) -> list[Tensor]:
         """What operators start from: the blocks, put together from their rows."""
         if not self.plan.zero:

@@ -1,4 +1,4 @@
-"""Three executions of one program held against each other: emitted on real ranks, planned on simulated ranks, one device.
+"""Three executions of a program held against each other: emitted on real ranks, planned on simulated ranks, one device.
 
 `start` runs the emitted program on real ranks and keeps what was watched; `judge` then executes the other two step by
 step and compares. Starting forks, so it must come before anything here has computed: threads do not survive a fork.
@@ -189,8 +189,14 @@ class Judge:
             kept = self._simulated(step, fields, kept, theirs, after)
         return after, kept
 
-    def _simulated(self, step: int, fields: Mapping[int, Tensor], kept: dict[int, Any], theirs: whole.Results,
-                   after: Mapping[int, Tensor]) -> dict[int, Any]:
+    def _simulated(
+        self,
+        step: int,
+        fields: Mapping[int, Tensor],
+        kept: dict[int, Any],
+        theirs: whole.Results,
+        after: Mapping[int, Tensor],
+    ) -> dict[int, Any]:
         comparison = self.simulated.at(step)
         try:
             mine = ranks.run(self.plan, fields, kept, dtype=self.dtype, step=step, seed=self.seed)

@@ -59,7 +59,9 @@ class Step:
         for form, name in self.names.items():
             firsts.setdefault(name, form)
         unseen = {f for f, name in self.names.items() if name in aliases or firsts[name] != f}
-        gradients = {f: self._filled(name, there[f]) for f, name in self.names.items() if f in there and f not in unseen}
+        gradients = {
+            f: self._filled(name, there[f]) for f, name in self.names.items() if f in there and f not in unseen
+        }
         return Results(
             forms=there,
             gradients={form: xs for form, xs in [*gradients.items(), *self._leaves().items()] if xs is not None},
@@ -81,7 +83,9 @@ class Step:
         found = {}
         for value in self.plan.graph.params:
             path = self.plan.graph.values[value].path
-            local = [r.gradients.get(part, {}).get(path) for r in self.records for part in range(self.plan.microbatches)]
+            local = [
+                r.gradients.get(part, {}).get(path) for r in self.records for part in range(self.plan.microbatches)
+            ]
             known = next((x for x in local if x is not None), None)
             if known is not None:
                 found[value, -1] = [torch.zeros_like(known) if x is None else x for x in local]

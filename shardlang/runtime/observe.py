@@ -1,4 +1,4 @@
-"""Watches an emitted program as a rank runs it: what each function computed, its gradients, and what became of parameters.
+"""Watches an emitted program as a rank runs it: what each function computed, its gradients, what became of parameters.
 
 The program is not changed: a trace of Python's calls tells when one of its functions returns, and its local variables
 are then what its lines have computed; hooks take their gradients during backward. `trial` is a run of some steps that

@@ -1,0 +1,40 @@
+"""`shardc run --simulate`: prepares the plan, and the program for one rank that loads, evaluates and saves for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.cli.compile import write_files
+from shardlang.diagnostics.diagnostic import Sink
+
+
+def run(
+    file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], base: Path, metrics: Path | None,
+    save_weights: Path | None,
+) -> int:  # fmt: skip
+    """Trains on ranks simulated in this process; the exit code."""
+    sink = Sink()
+    program = driver.check_source(options.source(file), sink, overrides)
+    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    alone = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and plan else None
+    files = driver.emit_plan(alone, sink) if alone is not None else None
+    if plan is None or files is None:
+        return output.show(sink)
+    from shardlang.interpret.elements import in_type
+    from shardlang.interpret.limits import check_size
+
+    training = plan.program.training
+    plan = in_type(plan, "f64" if training is not None and training.precision == "f64" else "f32")
+    if not check_size(plan, sink):
+        return output.show(sink)
+    output.show(sink)
+    from shardlang.interpret.simulate import simulate
+
+    with tempfile.TemporaryDirectory(prefix="shardc-simulate-") as folder:
+        write_files(Path(folder), files)
+        return simulate(plan, Path(folder, "main.py"), base, metrics, save_weights)

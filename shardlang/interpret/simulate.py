@@ -1,0 +1,99 @@
+"""A whole run on simulated ranks in one process: the runtime's loop, with the plan's ranks in the place of its model.
+
+Data, figures, evaluation and saving are those of the program emitted for one rank, which is where the simulated ranks'
+parameters are put together after each step. Evaluation so runs on one device, from what the ranks have trained.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shardlang.interpret import ranks
+from shardlang.interpret.call import element_type
+from shardlang.interpret.descent import Descent
+from shardlang.interpret.ranks import Locals, returned_form
+from shardlang.interpret.stored import storage
+from shardlang.plan.plan import Plan
+from shardlang.runtime import wire
+from shardlang.runtime.data import Batch
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch import FAILED, read_program
+from shardlang.runtime.logs import Log
+from shardlang.runtime.microbatches import Accumulation
+from shardlang.runtime.totals import Pending
+from shardlang.runtime.train import Run, datasets
+
+
+class Simulated(Accumulation):
+    """Goes through a step on all simulated ranks; `kept` is what each stores of parameters and states."""
+
+    def __init__(self, plan: Plan, run: Run) -> None:
+        super().__init__(run.program, run.model, run.figures, run.evaluated)
+        self.plan, self.run = plan, run
+        self.dtype = torch.float64 if run.program.precision == "f64" else torch.float32
+        self.descent = Descent(plan, run.total)
+        self.paths = {v: plan.graph.values[v].path for v in (*plan.graph.params, *plan.graph.states)}
+        whole = {**run.model.leaves, **run.model.states}
+        self.kept: dict[int, Locals] = ranks.store(plan, {v: whole[path].detach() for v, path in self.paths.items()})
+        self.reduced: Mapping[int, Locals] = {}
+
+    def step(self, batch: Batch) -> Pending:
+        """Forward and backward on all ranks; the figures of the step."""
+        graph = self.plan.graph
+        types = (element_type(graph.values[v].type.dtype, self.dtype) for v in graph.data)
+        fields = {v: x.to(t) for v, x, t in zip(graph.data, batch[0].values(), types, strict=True)}
+        mine = ranks.run(
+            self.plan, fields, self.kept, dtype=self.dtype, step=self.run.step, seed=self.program.seed, inner=False
+        )
+        self.kept = {**self.kept, **mine.states}
+        self.reduced = mine.stored
+        assert graph.loss is not None
+        figures = {"loss": graph.loss, **graph.metrics}
+        values = torch.stack([self._figure(value, mine) for value in figures.values()])
+        return Pending(list(figures), wire.Ready(values))
+
+    def _figure(self, value: int, mine: ranks.Results) -> Tensor:
+        """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
+        form = returned_form(self.plan, value)
+        layout = ranks.layout_of(self.plan, form)
+        first = ranks.places(self.plan, layout).groups(layout.pending)[0]
+        return torch.stack([mine.forms[form][rank].double() for rank in first]).sum(0)
+
+    @torch.no_grad()
+    def update(self, step: int, total: int) -> None:
+        """A step of the optimizers on all ranks; what they store is then put together for evaluation and saving."""
+        self.kept = {**self.kept, **self.descent.stored(self.kept, self.reduced)}
+        whole = {**self.model.leaves, **self.model.states}
+        for value, path in self.paths.items():
+            whole[path].copy_(storage(self.plan, value).assembled(self.kept[value]))
+
+
+def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_weights: Path | None) -> int:
+    """Trains the plan; 0, or 3 where the run failed (what is printed). alone: the program as emitted for one rank.
+
+    plan: in one element type (see elements.py). base: the folder that the program's paths are relative to.
+    """
+    log = None
+    try:
+        program = replace(read_program(alone), base=base, checkpoint=None)
+        data = datasets(program)
+        log = Log(sys.stdout, metrics)
+        run = Run(program, data, log)
+        passes = Simulated(plan, run)
+        run.passes, run.model.update = passes, passes.update
+        run.train()
+        if save_weights is not None:
+            run.save(save_weights)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    finally:
+        if log is not None:
+            log.end()
+    return 0
