@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from by_hand.digits import Training
 from emitted import emitted
-from ranks import on_ranks
+from ranks import WARMUP, on_ranks
 from timing import ratios, verdict
 
 from shardlang.runtime.logs import Log
@@ -23,7 +23,6 @@ from shardlang.runtime.train import Run, datasets
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "digits.shard"
 EPOCHS = 3
-WARMUP = 2
 
 
 def sides(ranks: int, turns: int) -> Callable[[], Mapping[str, Callable[[], None]]]:
@@ -51,7 +50,7 @@ def main() -> int:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     held = []
     for ranks in (2, 4):
-        wall, processor = on_ranks(ranks, sides(ranks, turns + WARMUP), turns, WARMUP)
+        wall, processor = on_ranks(ranks, sides(ranks, turns + WARMUP), turns)
         for name, timing in wall.items():
             print(f"{ranks} ranks, {name:8} {timing}, processor {processor[name]}")
         print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")

@@ -23,22 +23,23 @@ from timing import Timing
 
 from shardlang.runtime import mesh
 
+WARMUP = 2  # turns that are not counted
 Sides = Callable[[], Mapping[str, Callable[[], None]]]
 
 
-def on_ranks(size: int, sides: Sides, turns: int, warmup: int = 2) -> tuple[dict[str, Timing], dict[str, Timing]]:
+def on_ranks(size: int, sides: Sides, turns: int) -> tuple[dict[str, Timing], dict[str, Timing]]:
     """Wall and processor seconds of each side's turns on `size` forked gloo ranks.
 
     sides: called on every rank once it is connected; name -> what a turn of that side does.
     """
     with tempfile.TemporaryDirectory() as folder:
-        children = [_fork(rank, size, sides, warmup + turns, Path(folder)) for rank in range(size)]
+        children = [_fork(rank, size, sides, WARMUP + turns, Path(folder)) for rank in range(size)]
         if any([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]):
             sys.exit("a rank failed")
         measured = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(size)]
-    wall = {name: Timing(tuple(taken[warmup:])) for name, taken in measured[0]["wall"].items()}
+    wall = {name: Timing(tuple(taken[WARMUP:])) for name, taken in measured[0]["wall"].items()}
     processor = {
-        name: Timing(tuple(sum(of_rank) for of_rank in zip(*(m["processor"][name] for m in measured), strict=True))[warmup:])
+        name: Timing(tuple(sum(of_rank) for of_rank in zip(*(m["processor"][name] for m in measured), strict=True))[WARMUP:])
         for name in wall
     }
     return wall, processor
@@ -52,13 +53,19 @@ def _fork(rank: int, size: int, sides: Sides, turns: int, folder: Path) -> int:
     code = 1
     try:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
-        mesh.connect(rank, size, torch.device("cpu"), dist.FileStore(str(folder / "store"), size))
+        store = dist.FileStore(str(folder / "store"), size) if size > 1 else None
+        mesh.connect(rank, size, torch.device("cpu"), store)
         (folder / f"rank-{rank}.json").write_text(json.dumps(_take_turns(sides(), turns)))
-        dist.barrier()
+        _barrier()
         code = 0
     except BaseException:
         traceback.print_exc()
     os._exit(code)
+
+
+def _barrier() -> None:
+    if mesh.world.size > 1:
+        dist.barrier()
 
 
 def _take_turns(runs: Mapping[str, Callable[[], None]], turns: int) -> dict[str, dict[str, list[float]]]:
@@ -68,10 +75,10 @@ def _take_turns(runs: Mapping[str, Callable[[], None]], turns: int) -> dict[str,
         # Each side goes first every other turn.
         for name in sorted(runs, reverse=bool(turn % 2)):
             gc.collect()
-            dist.barrier()
+            _barrier()
             start, used = time.perf_counter(), time.process_time()
             runs[name]()
             processor[name].append(time.process_time() - used)
-            dist.barrier()
+            _barrier()
             wall[name].append(time.perf_counter() - start)
     return {"wall": wall, "processor": processor}

@@ -83,8 +83,17 @@ class Training:
         self.net = net
         self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
 
-    def step(self, x: Tensor, label: Tensor) -> None:
+    def step(self, x: Tensor, label: Tensor) -> Tensor:
+        """The loss, without gradient."""
         loss = F.mse_loss(self.net(x), label)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
+        return loss.detach()
+
+    def epoch(self, x: Tensor, label: Tensor, batch: int) -> float:
+        """The mean loss of an epoch on one rank, over examples in a new order."""
+        order, total = torch.randperm(len(x)), torch.zeros(())
+        for mine in order.split(batch):
+            total += self.step(x[mine], label[mine])
+        return total.item() / (len(x) // batch)

@@ -26,7 +26,8 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
 
 def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
     """The sum (max, min) over the group, a new tensor of the same shape on each member."""
-    return wire.begin_reduce(x.clone(memory_format=torch.contiguous_format), group, how).wait()
+    own = x.clone(memory_format=torch.contiguous_format) if wire.in_place(x, how) else x.contiguous()
+    return wire.begin_reduce(own, group, how).wait()
 
 
 def _slots(group: Group) -> Sequence[int]:
@@ -53,8 +54,8 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     # Gloo gathers only blocks of one shape, so uneven ones travel padded to the largest.
     block = (x if sizes is None else _padded(x, dim, max(sizes))).contiguous()
     joined = wire.all_gather(block, group)
-    if dim == 0 and sizes is None and group.slots is None:
-        return joined.flatten(0, 1)
+    if sizes is None and group.slots is None:
+        return joined.movedim(0, dim).flatten(dim, dim + 1)
     blocks = [joined[slot] for slot in _slots(group)]
     if sizes is not None:
         blocks = [b.narrow(dim, 0, size) for b, size in zip(blocks, sizes, strict=True)]
@@ -64,10 +65,10 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
 def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block along dim of the sum over the group."""
     dim %= x.dim()
-    length = x.shape[dim] // group.size if sizes is None else max(sizes)
-    if sizes is None and dim == 0 and group.order is None:
-        source = x.contiguous().view(group.size, length, *x.shape[1:])
+    if sizes is None and group.order is None:
+        source = x.unflatten(dim, (group.size, -1)).movedim(dim, 0).contiguous()
     else:
+        length = x.shape[dim] // group.size if sizes is None else max(sizes)
         blocks = x.split([length] * group.size if sizes is None else list(sizes), dim)
         source = torch.stack([_padded(blocks[i], dim, length) for i in _order(group)])
     result = wire.begin_reduce_scatter(source, group).wait()
