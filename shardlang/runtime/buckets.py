@@ -16,7 +16,33 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import wire
-from shardlang.runtime.mesh import Group
+from shardlang.runtime.mesh import Group, Mesh, TiedGroup
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How gradients are reduced, alike for all of a bucket: cut over the axes `shard`, summed over `sum`.
+
+    each: in every microbatch. coordinates: where along the stages' axis the parameter is; stages: those of this rank
+    that use it. `over`: the group over axes, joined with the other coordinates where there are several.
+    """
+
+    mesh: Mesh
+    shard: tuple[str, ...]
+    sum: tuple[str, ...]
+    each: bool
+    whole: Mesh
+    axis: str
+    coordinates: tuple[int, ...]
+    stages: tuple[int, ...]
+
+    @property
+    def tied(self) -> bool:
+        return len(self.coordinates) > 1
+
+    def over(self, axes: tuple[str, ...]) -> Group:
+        group = self.mesh[axes]
+        return TiedGroup(group, self.whole, self.axis, self.coordinates) if self.tied else group
 
 
 class Bucket(Protocol):
@@ -70,7 +96,7 @@ class Reducer:
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self.buckets = list(buckets)
-        self.each = [number for number, bucket in enumerate(self.buckets) if bucket.each]
+        self.each = {number for number, bucket in enumerate(self.buckets) if bucket.each}
         # Of this backward: bucket -> gradients that it still waits for. Of this step: the buckets started.
         self._missing: dict[int, int] = {}
         self._started: set[int] = set()

@@ -12,6 +12,7 @@ import datetime
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,19 +31,44 @@ class World:
         self.size = 1
         self.microbatch = 0
         self.device = torch.device("cpu")
-        self.handles: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        self.store: dist.Store | None = None
+        self.handles: dict[str, Any] = {}
 
-    def handle(self, ranks: Sequence[int]) -> dist.ProcessGroup:
+    def handle(self, ranks: Sequence[int]) -> Any:
         """The process group of `ranks`, made at first use by its members alone; torch orders its members by rank."""
-        key = tuple(sorted(ranks))
-        if key not in self.handles:
-            everyone = len(key) == self.size
-            self.handles[key] = (
-                dist.group.WORLD
-                if everyone
-                else dist.new_group(list(key), timeout=TIMEOUT, use_local_synchronization=True)
-            )
-        return self.handles[key]
+        members = sorted(ranks)
+        return dist.group.WORLD if len(members) == self.size else self._made(members, "-".join(map(str, members)))
+
+    def channel(self, source: int, target: int) -> tuple[Any, int]:
+        """The process group for messages from one rank to another, one of them this, and the other's number in it."""
+        other = target if source == self.rank else source
+        if self.device.type == "cpu":
+            return dist.group.WORLD, other
+        return self._made(sorted((source, target)), f"{source}>{target}"), int(other > self.rank)
+
+    def _made(self, members: list[int], name: str) -> Any:
+        """A process group under a name of its own.
+
+        torch.distributed.new_group would name it by how many groups this process has, and members that are in
+        different numbers of groups, as those of pipeline stages are, would wait for each other for ever.
+        """
+        if name in self.handles:
+            return self.handles[name]
+        store, at = dist.PrefixStore(f"group {name}/", self.store), members.index(self.rank)
+        if self.device.type == "cpu":
+            self.handles[name] = dist.ProcessGroupGloo(store, at, len(members), TIMEOUT)
+        else:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = TIMEOUT
+            self.handles[name] = dist.ProcessGroupNCCL(store, at, len(members), options)
+            self.handles[name]._set_sequence_number_for_group()
+        return self.handles[name]
+
+    def leave(self) -> None:
+        """Gives up all groups."""
+        for handle in self.handles.values() if self.device.type == "cuda" else ():
+            handle.shutdown()
+        self.handles.clear()
 
 
 world = World()
@@ -61,9 +87,9 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
     backend = "nccl" if device.type == "cuda" else "gloo"
     bound = {"device_id": device} if device.type == "cuda" else {}
     if store is None:
-        dist.init_process_group(backend, timeout=TIMEOUT, **bound)
-    else:
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    world.store = store
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
 
 
 def microbatches(count: int) -> Iterator[int]:
@@ -78,7 +104,7 @@ def microbatches(count: int) -> Iterator[int]:
 
 def disconnect() -> None:
     """Destroys all process groups of this process; its meshes may be connected again afterwards."""
-    world.handles.clear()
+    world.leave()
     if dist.is_initialized():
         dist.destroy_process_group()
     world.rank, world.size, world.microbatch = 0, 1, 0
@@ -117,11 +143,14 @@ class Group:
     def __repr__(self) -> str:
         return f"Group({', '.join(self.axes)}: {self.size})"
 
+    def _members(self) -> tuple[int, ...]:
+        return self._mesh._members(self.axes, world.rank)
+
     def _bind(self) -> None:
         """Works out the members for this process's rank, again when that has changed since (a test, a fork)."""
         if self._bound_to == world.rank:
             return
-        self._ranks = self._mesh._members(self.axes, world.rank)
+        self._ranks = self._members()
         # Over time a rank comes several times: first at microbatch 0.
         self._index = self._ranks.index(world.rank) if self.size > 1 else 0
         if self._per_part:
@@ -164,11 +193,25 @@ class Group:
         return self._order
 
     @property
-    def handle(self) -> dist.ProcessGroup:
+    def handle(self) -> Any:
         self._bind()
         if self._per_part:
             raise ValueError(f"{self!r} is over microbatches, between which nothing is sent")
         return world.handle(self._ranks)
+
+
+class TiedGroup(Group):
+    """The members of `group` in each of several stages: at `coordinates` along `axis` of `whole`."""
+
+    def __init__(self, group: Group, whole: Mesh, axis: str, coordinates: tuple[int, ...]) -> None:
+        super().__init__(group._mesh, group.axes)
+        self.size = group.size * len(coordinates)
+        self._whole, self._axis, self._coordinates = whole, axis, coordinates
+
+    def _members(self) -> tuple[int, ...]:
+        stride, here = self._whole._stride(self._axis), self._whole._coordinate(self._axis)
+        inside = super()._members()
+        return tuple(rank + (at - here) * stride for at in self._coordinates for rank in inside)
 
 
 class Mesh:

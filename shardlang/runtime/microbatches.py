@@ -31,6 +31,7 @@ class Accumulation:
     def step(self, batch: Batch) -> Pending:
         """Forward and backward of all; the figures of the batch on their way, summed while the last backward runs."""
         program, parts = self.program, self.figures.parts()
+        assert program.forward is not None
         given = prepared(program.prepare, program.mesh, program.prepare_pending, batch)
         last = program.microbatches - 1
         for number in microbatches(program.microbatches):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import optimizers, parameters
-from shardlang.runtime.buckets import Bucket, Reducer, SumBucket, fill
+from shardlang.runtime.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.mesh import Group, Mesh, world
 from shardlang.runtime.program import Parameter, Program, State, dtype_of
 from shardlang.runtime.weights import Weights
@@ -29,19 +29,36 @@ class Model:
         self.program = program
         self.weights = _weights(program)
         self.stored: dict[str, Stored] = {}
-        self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in program.parameters}
+        self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
+        self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in self.parameters}
         self._count_once()
-        self.states: dict[str, Tensor] = {tensor.path: self._begin(tensor) for tensor in program.states}
+        self.states: dict[str, Tensor] = {
+            tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
+        }
         self.p = parameters.namespace({**self.leaves, **self.stored, **self.states})
         self.weights = None
         self.sharded: list[ShardBucket] = []
+        self.bucket_stages: list[tuple[int, ...]] = []
         self.reducer = Reducer(self._buckets())
         self.trained = self._trained()
         self.optimizers = [
-            optimizers.optimizer(o.kind, [self.trained[path] for path in o.parameters], o.arguments)
+            optimizers.optimizer(
+                o.kind, [self.trained[path] for path in o.parameters if path in self.trained], o.arguments
+            )
             for o in program.optimizers
         ]
-        self.norm_parts = [(self.trained[t.path], self._mesh(t)[self._cut_axes(t)]) for t in program.parameters]
+        self.norm_parts = [
+            (self.trained[t.path], self._mesh(t)[self._cut_axes(t)]) for t in self.parameters if self.keeps(t)
+        ]
+
+    def keeps(self, tensor: Parameter | State) -> bool:
+        """Whether this rank's stage is the one that counts and saves a tensor."""
+        pipeline = self.program.pipeline
+        return pipeline is None or self.program.keeper(tensor) == self.program.mesh[pipeline.axis].index
+
+    def leaves_of(self, stage: int) -> list[Tensor]:
+        """What a stage trains."""
+        return [self.leaves[tensor.path] for tensor in self.parameters if stage in tensor.stages]
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
         return tensor.mesh or self.program.mesh
@@ -52,7 +69,7 @@ class Model:
 
     def _count_once(self) -> None:
         """A gradient that is not pending over the microbatches is whole in each: that of the first counts."""
-        for tensor in self.program.parameters:
+        for tensor in self.parameters:
             time = self._mesh(tensor)._time
             if time and time not in tensor.reduce:
                 self.leaves[tensor.path].register_hook(_of_the_first)
@@ -63,18 +80,18 @@ class Model:
             return parameters.make(self.program, tensor)
         return self.weights.read(self.program, tensor, dtype_of(self.program, tensor))
 
-    def _zero_group(self, tensor: Parameter) -> Group | None:
+    def zero_group(self, tensor: Parameter) -> Group | None:
         group = self._mesh(tensor)[tuple(tensor.zero_axes)]
         return group if tensor.zero and group.size > 1 else None
 
     def _cut_axes(self, tensor: Parameter) -> tuple[str, ...]:
         """The axes over which this rank's trained tensor is a part only, in the mesh's order."""
-        axes = {*tensor.split_axes(), *(tensor.zero_axes if self._zero_group(tensor) else ())}
+        axes = {*tensor.split_axes(), *(tensor.zero_axes if self.zero_group(tensor) else ())}
         return tuple(axis for axis in self._mesh(tensor) if axis in axes)
 
     def _leaf(self, tensor: Parameter) -> Tensor:
         value = self._begin(tensor)
-        group = self._zero_group(tensor)
+        group = self.zero_group(tensor)
         if group is None or tensor.zero < 3:
             return value.requires_grad_()
         piece = shard(value, group).clone().requires_grad_()
@@ -85,29 +102,33 @@ class Model:
         return piece
 
     def _buckets(self) -> list[Bucket]:
-        """Reductions of gradients: one bucket per axes and dtype up to the limit, of ZeRO-1/2 apart."""
-        keyed = [(self.leaves[t.path], self._key(t)) for t in self.program.parameters]
+        """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO-1/2 apart."""
+        keyed = [(self.leaves[t.path], self._reduction(t)) for t in self.parameters]
+        reduced = [(leaf, how) for leaf, how in keyed if how.shard or how.over(how.sum).size > 1]
         buckets: list[Bucket] = []
-        for (mesh, zero_axes, reduce, each), members in fill(
-            [k for k in keyed if k[1] is not None], self.program.bucket_bytes
-        ):
-            if not zero_axes:
-                buckets.append(SumBucket(mesh[reduce], members))
+        for how, members in fill(reduced, self.program.bucket_bytes):
+            if not how.shard:
+                buckets.append(SumBucket(how.over(how.sum), members))
+                # A sum with another stage waits for that stage's last backward: only at the end do both come to it.
+                self.bucket_stages.append(() if how.tied else how.stages)
                 continue
-            bucket = ShardBucket(members, mesh, mesh[zero_axes], reduce, each)
+            bucket = ShardBucket(members, how)
             self.sharded.append(bucket)
             buckets.append(bucket)
+            self.bucket_stages.append(() if how.tied and bucket.before is not None else how.stages)
         return buckets
 
-    def _key(self, tensor: Parameter) -> tuple[Mesh, tuple[str, ...], tuple[str, ...], bool] | None:
-        """(mesh, axes to shard over, axes to sum over, in each microbatch) of a gradient; None: nothing to be done."""
-        mesh, group, reduce = self._mesh(tensor), self._zero_group(tensor), self._reduce(tensor)
+    def _reduction(self, tensor: Parameter) -> Reduction:
+        """What is to be done with a gradient."""
+        reduce, shard = self._reduce(tensor), tuple(tensor.zero_axes) if self.zero_group(tensor) else ()
         if tensor.path in self.stored:
-            reduce = tuple(axis for axis in reduce if axis not in tensor.zero_axes)
-            group = None
-        if group is None:
-            return (mesh, (), reduce, False) if mesh[reduce].size > 1 else None
-        return mesh, tuple(tensor.zero_axes), reduce, tensor.zero == 2
+            reduce, shard = tuple(axis for axis in reduce if axis not in shard), ()
+        pipeline, here = self.program.pipeline, self.program.stages_here
+        return Reduction(
+            self._mesh(tensor), shard, reduce, bool(shard) and tensor.zero == 2,
+            self.program.mesh, pipeline.axis if pipeline is not None else "",
+            self.program.coordinates(tensor), tuple(stage for stage in tensor.stages if stage in here),
+        )  # fmt: skip
 
     def _trained(self) -> dict[str, Tensor]:
         """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
@@ -136,7 +157,10 @@ class Model:
     def update(self, step: int, total: int) -> None:
         """One step of all optimizers, step from 1; clears the gradients."""
         if self.program.clip is not None:
-            optimizers.clip(self.norm_parts, self.program.clip)
+            pipeline = self.program.pipeline
+            stages = self.program.mesh[pipeline.axis] if pipeline is not None else None
+            trained = [leaf for leaf in self.trained.values() if leaf.grad is not None]
+            optimizers.clip(self.norm_parts, self.program.clip, trained, stages)
         for optimizer in self.optimizers:
             optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
         for bucket in self.sharded:
@@ -144,10 +168,12 @@ class Model:
         for leaf in self.leaves.values():
             leaf.grad = None
 
-    def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor]]]:
-        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3)."""
+    def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor] | None]]:
+        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None
+        where that is another stage's to give.
+        """
         named: list[Parameter | State] = [*self.program.parameters, *self.program.states]
-        return [(tensor, self._block(tensor.path)) for tensor in named]
+        return [(tensor, self._block(tensor.path) if self.keeps(tensor) else None) for tensor in named]
 
     def _block(self, path: str) -> Callable[[], Tensor]:
         if path in self.stored:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from shardlang.runtime import wire
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.mesh import Group
+from shardlang.runtime.mesh import Group, world
 
 
 class Sgd:
@@ -48,6 +48,15 @@ class Sgd:
             self._carry(changes)
             changes = torch._foreach_add(changes, self.momenta, alpha=self.momentum) if self.nesterov else self.momenta
         torch._foreach_add_(self.tensors, changes, alpha=-lr)
+
+    def kept(self) -> dict[str, list[Tensor]]:
+        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        if self.momentum and not self.momenta:
+            self.momenta = [torch.zeros_like(t) for t in self.tensors]
+        return {"momentum": self.momenta} if self.momentum else {}
+
+    def resumed(self, step: int) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given."""
 
     def _carry(self, changes: Sequence[Tensor]) -> None:
         """The momenta of this step; in the first they are the gradients, undampened."""
@@ -94,6 +103,14 @@ class Adam:
         torch._foreach_add_(spread, self.eps)
         torch._foreach_addcdiv_(self.tensors, self.means, spread, value=-lr / mean_share)
 
+    def kept(self) -> dict[str, list[Tensor]]:
+        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        return {"mean": self.means, "square": self.squares}
+
+    def resumed(self, step: int) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given."""
+        self.steps = step
+
     def _decayed(self, lr: float) -> Sequence[Tensor]:
         """The gradients with weight decay, or, where that is decoupled from them, after shrinking the parameters."""
         gradients = _gradients(self.tensors)
@@ -132,26 +149,35 @@ def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]
     return KINDS[kind](tensors, **arguments)
 
 
-def clip(parts: Sequence[tuple[Tensor, Group]], limit: float) -> Tensor:
+def clip(
+    parts: Sequence[tuple[Tensor, Group]],
+    limit: float,
+    trained: Sequence[Tensor] | None = None,
+    stages: Group | None = None,
+) -> Tensor:
     """Scales all gradients so that their norm over the whole model is at most `limit`; returns the norm before.
 
-    parts: this rank's tensors, each with the group over which it is split (and over which alone its squares are
-    summed). The factor is limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_.
+    parts: the tensors that count here, each with the group over which it is split (and over which alone its squares are
+    summed). trained: those whose gradients are scaled, by default the same; with pipeline stages, which `stages` sums
+    over, a rank may have one that another counts. The factor is limit / (norm + 1e-6), at most 1, as in
+    torch.nn.utils.clip_grad_norm_.
     """
     sums: dict[frozenset[str], tuple[Group, list[Tensor]]] = {}
     for tensor, group in parts:
         if tensor.grad is not None:
             sums.setdefault(frozenset(group.axes), (group, []))[1].append(tensor.grad)
-    device = parts[0][0].device
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
     for group, gradients in sums.values():
         squares = torch.stack(torch._foreach_norm(gradients)).double().square().sum()
         if group.size > 1:
             squares = wire.begin_reduce(squares, group).wait()
         total += squares
+    if stages is not None and stages.size > 1:
+        total = wire.begin_reduce(total, stages).wait()
     norm = total.sqrt()
-    factor = torch.clamp(limit / (norm + 1e-6), max=1.0).float()
-    torch._foreach_mul_([g for _, gradients in sums.values() for g in gradients], factor)
+    factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
+    scaled = [tensor for tensor, _ in parts] if trained is None else trained
+    torch._foreach_mul_([tensor.grad for tensor in scaled if tensor.grad is not None], factor)
     return norm
 
 

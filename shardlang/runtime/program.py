@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from shardlang.runtime.mesh import Mesh
+from shardlang.runtime.stages import Received, Schedule, Stage
 
 DTYPES = {
     "f64": torch.float64,
@@ -128,10 +129,11 @@ class Optimizer:
 
 @dataclass
 class Program:
-    """All of a run but where it runs. `base`, the folder that paths are relative to, is set at launch.
+    """All of a run but where it runs. `base`, the folder that paths are relative to, and `resume` are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: values without gradient
     that `forward` takes by name, from the fields; each microbatch's are summed over the axes of `prepare_pending`.
+    With a `pipeline`, the functions of its stages are in the place of these.
     """
 
     name: str
@@ -141,7 +143,9 @@ class Program:
     parameters: Sequence[Parameter]
     data: Source
     optimizers: Sequence[Optimizer]
-    forward: Callable[..., tuple[torch.Tensor, Mapping[str, torch.Tensor]]]
+    forward: Callable[..., tuple[torch.Tensor, Mapping[str, torch.Tensor]]] | None = None
+    stages: Sequence[Stage] = ()
+    pipeline: Schedule | None = None
     prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
     prepare_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     groups: Sequence[tuple[str, ...]] = ()
@@ -164,11 +168,34 @@ class Program:
     log: Mapping[str, Any] | None = None
     precision: str = "f32"
     base: Path = Path(".")
+    resume: bool = False
 
     @property
     def microbatches(self) -> int:
         """The parts of a batch that a step goes through."""
         return self.mesh._microbatches
+
+    @property
+    def stages_here(self) -> tuple[int, ...]:
+        """The stages that this rank runs."""
+        if self.pipeline is None:
+            return ()
+        here = self.mesh[self.pipeline.axis].index
+        return tuple(stage for stage, at in enumerate(self.pipeline.coordinates) if at == here)
+
+    def coordinates(self, tensor: Parameter | State) -> tuple[int, ...]:
+        """Where along the stages' axis a tensor is, ascending; where no stage uses it, with the first."""
+        if self.pipeline is None:
+            return (0,)
+        return tuple(sorted({self.pipeline.coordinates[stage] for stage in tensor.stages or (0,)}))
+
+    def holds(self, tensor: Parameter | State) -> bool:
+        """Whether this rank has a part of a tensor."""
+        return self.pipeline is None or self.mesh[self.pipeline.axis].index in self.coordinates(tensor)
+
+    def keeper(self, tensor: Parameter | State) -> int:
+        """The coordinate along the stages' axis that counts, saves and loads a tensor for all."""
+        return self.coordinates(tensor)[0]
 
     def block(self, tensor: Parameter | State | Field) -> Block:
         """This rank's block of a parameter, state or (of the current microbatch) field."""
@@ -179,6 +206,6 @@ def elements(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def dtype_of(program: Program, tensor: Parameter | State | Field) -> torch.dtype:
+def dtype_of(program: Program, tensor: Parameter | State | Field | Received) -> torch.dtype:
     """Values of float32 become float64 in a run in float64; in bf16 and f16 runs, parameters stay float32."""
     return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]

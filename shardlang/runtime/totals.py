@@ -13,17 +13,24 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import wire
-from shardlang.runtime.mesh import Mesh
+from shardlang.runtime.mesh import Mesh, world
 
 
 class Totals:
-    """name -> axes over which its numbers are pending, and from that one reduction for all."""
+    """name -> axes over which its numbers are pending, and from that one reduction for all.
 
-    def __init__(self, mesh: Mesh, pending: Mapping[str, Sequence[str]]) -> None:
-        self.names = list(pending)
-        axes = tuple(axis for axis in mesh if any(axis in p for p in pending.values()))
+    shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known at one coordinate
+    and afterwards at all.
+    """
+
+    def __init__(
+        self, mesh: Mesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = ""
+    ) -> None:
+        self.names, self.shape = list(pending), shape
+        axes = tuple(axis for axis in mesh if axis == stages or any(axis in p for p in pending.values()))
         self.group = mesh[axes]
-        self.kept = {name: mesh[tuple(a for a in axes if a not in p)].index == 0 for name, p in pending.items()}
+        once = {name: tuple(a for a in axes if a not in p and a != stages) for name, p in pending.items()}
+        self.kept = {name: mesh[others].index == 0 for name, others in once.items()}
         self.mesh, self.pending = mesh, pending
 
     def parts(self) -> Parts:
@@ -31,12 +38,11 @@ class Totals:
         return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes})
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
-        """Starts the sum of numbers (or of vectors of one length) in float64; every rank must call it."""
-        parts = [
-            values[name].detach().double() if self.kept[name] else torch.zeros_like(values[name], dtype=torch.float64)
-            for name in self.names
-        ]
-        vector = torch.stack(parts) if parts else torch.zeros(0, dtype=torch.float64)
+        """Starts the sum in float64; every rank must call it, with the numbers that it knows."""
+        nothing = torch.zeros(self.shape, dtype=torch.float64, device=world.device)
+        kept = {name: values[name].detach().double() for name in self.names if self.kept[name] and name in values}
+        parts = [kept.get(name, nothing) for name in self.names]
+        vector = torch.stack(parts) if parts else nothing
         total = wire.begin_reduce(vector, self.group) if self.group.size > 1 else wire.Ready(vector)
         return Pending(self.names, total)
 
@@ -65,4 +71,5 @@ class Pending:
 
     def wait(self) -> dict[str, Any]:
         """name -> the sum, a float (a list of floats of a vector)."""
-        return dict(zip(self.names, self.total.wait().tolist(), strict=True))
+        total = self.total.wait().tolist() if self.names else []
+        return dict(zip(self.names, total, strict=True))

@@ -22,6 +22,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import Mesh, world
 from shardlang.runtime.microbatches import Accumulation
 from shardlang.runtime.model import Model
+from shardlang.runtime.pipeline import Pipeline
 from shardlang.runtime.program import Program
 from shardlang.runtime.totals import Pending, Totals
 from shardlang.runtime.weights import save
@@ -50,11 +51,15 @@ class Run:
         self.program, self.log = program, log
         _connect_groups(program)
         self.model = Model(program)
-        self.loader = Loader(program, program.data, data["data"])
-        self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
-        self.figures = Totals(program.mesh, {"loss": program.loss_pending, **program.metrics_pending})
-        self.evaluated = Totals(program.mesh, program.eval_pending)
-        self.passes = Accumulation(program, self.model, self.figures, self.evaluated)
+        fields = _fields(program)
+        self.loader = Loader(program, program.data, data["data"], fields)
+        self.test = Loader(program, program.eval, data["eval"], fields) if program.eval is not None else None
+        stages = program.pipeline.axis if program.pipeline is not None else ""
+        shown = {"loss": program.loss_pending, **program.metrics_pending}
+        self.figures = Totals(program.mesh, shown, stages=stages)
+        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), stages)
+        passes = Accumulation if program.pipeline is None else Pipeline
+        self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self._waiting: tuple[int, int, float, Pending] | None = None
@@ -107,7 +112,7 @@ class Run:
         self.log.step(step, epoch, figures, elapsed)
 
     def _evaluate(self, epoch: int) -> None:
-        if self.test is None or self.program.evaluate is None or self.program.finish is None:
+        if self.test is None or self.program.finish is None:
             return
         sums: dict[str, Tensor] = {}
         with torch.no_grad():
@@ -125,6 +130,13 @@ class Run:
         """Writes the weights whole; all ranks take part."""
         with torch.no_grad():
             save(self.program, path, self.model.blocks())
+
+
+def _fields(program: Program) -> set[str] | None:
+    """The fields that this rank's stages use; None: all."""
+    if program.pipeline is None:
+        return None
+    return {name for stage in program.stages_here for name in program.stages[stage].fields}
 
 
 def _connect_groups(program: Program) -> None:

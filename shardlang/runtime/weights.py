@@ -19,6 +19,7 @@ from torch import Tensor
 from shardlang.runtime.blocks import chunk_sizes, gathered
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
+from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.names import Names, Place
 from shardlang.runtime.program import Parameter, Program, State, dtype_of, elements
 
@@ -45,8 +46,12 @@ def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
     return local
 
 
-def save(program: Program, path: Path, tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor]]]) -> None:
-    """Writes every tensor whole; each comes with a function that gives this rank's block. All ranks must call it."""
+def save(
+    program: Program, path: Path, tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor] | None]]
+) -> None:
+    """Writes every tensor whole; each comes with a function that gives this rank's block, or None where another stage
+    has it. All ranks must call it.
+    """
     first = world.rank == 0
     draft = path.with_name(path.name + ".part")
     file = draft.open("wb") if first else None
@@ -54,14 +59,33 @@ def save(program: Program, path: Path, tensors: Sequence[tuple[Parameter | State
         if file is not None:
             file.write(_header(program, [tensor for tensor, _ in tensors]))
         for tensor, local in tensors:
-            value = whole(program, tensor, local().detach())
-            if file is not None:
+            value = whole(program, tensor, local().detach()) if local is not None else None
+            value = _brought(program, tensor, value)
+            if file is not None and value is not None:
                 file.write(_raw(value))
     finally:
         if file is not None:
             file.close()
     if first:
         os.replace(draft, path)
+
+
+def _brought(program: Program, tensor: Parameter | State, value: Tensor | None) -> Tensor | None:
+    """On rank 0 the whole of a tensor, wherever its stage is."""
+    if program.pipeline is None:
+        return value
+    source = program.keeper(tensor) * program.mesh._stride(program.pipeline.axis)
+    if source == 0 or world.rank not in (0, source):
+        return value
+    if world.rank == source:
+        assert value is not None
+        work = begin_send(value.contiguous(), 0, 0)
+    else:
+        value = torch.empty(tensor.shape, dtype=dtype_of(program, tensor), device=world.device)
+        work = begin_receive(value, source, 0)
+    if work is not None:
+        work.wait()
+    return value
 
 
 def _header(program: Program, tensors: Sequence[Parameter | State]) -> bytes:

@@ -17,7 +17,8 @@ from torch.autograd import Function
 
 from shardlang.runtime import wire
 from shardlang.runtime.blocks import chunk_sizes, gathered, reduced, scattered, sliced
-from shardlang.runtime.mesh import Group, Mesh
+from shardlang.runtime.buckets import Reduction
+from shardlang.runtime.mesh import Group
 
 
 def rows(tensor: Tensor) -> Tensor:
@@ -35,18 +36,19 @@ class ShardBucket:
     """Levels 1 and 2: one reduce-scatter of gradients pending on `group`, one all-gather of the updated rows.
 
     In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first
-    member's. `reduce`: the axes of the mesh over which the gradients are pending. `each`: level 2, where no rank keeps
-    whole gradients from one microbatch to the next.
+    member's. Level 2 does so in each microbatch, so that no rank keeps whole gradients from one to the next.
     """
 
-    def __init__(self, members: list[Tensor], mesh: Mesh, group: Group, reduce: tuple[str, ...], each: bool) -> None:
-        self.members, self.group, self.each = members, group, each
+    def __init__(self, members: list[Tensor], how: Reduction) -> None:
+        group, reduce = how.mesh[how.shard], how.sum
+        self.members, self.group, self.each = members, group, how.each
         shared = set(group.axes) & set(reduce)
         # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can after it.
         self.pending = shared == set(group.axes)
         before = reduce if shared and not self.pending else ()
         after = tuple(axis for axis in reduce if axis not in shared) if not before else ()
-        self.before, self.after = mesh[before], mesh[after]
+        self.before = how.over(before) if before else None
+        self.after = how.over(after) if not before else None
         self.shards = [shard(member.detach(), group) for member in members]
         self.widths = [-(-len(rows(m)) // group.size) * _row(m) for m in members]
         self.sum: wire.Ready | None = None
@@ -77,7 +79,7 @@ class ShardBucket:
         flat = self._pack([member.grad for member in self.members])
         for member in self.members:
             member.grad = None
-        if self.before.size > 1:
+        if self.before is not None and self.before.size > 1:
             flat = wire.begin_reduce(flat, self.before).wait()
         if self.pending:
             self.sum = wire.begin_reduce_scatter(flat, self.group)
@@ -95,7 +97,7 @@ class ShardBucket:
     def advance(self) -> None:
         """The sum over further axes, if any."""
         self._collect()
-        if self.after.size > 1 and self.total is not None:
+        if self.after is not None and self.after.size > 1 and self.total is not None:
             self.sum, self.total = wire.begin_reduce(self.total.contiguous(), self.after), None
 
     def finish(self) -> None:

@@ -1,6 +1,7 @@
 """Runs a function of a test module on several ranks: in a process of its own that forks them, connected by gloo.
 
-As a script: `forked.py MODULE_FILE FUNCTION RANKS`. A rank that raises prints its traceback, and the whole fails.
+As a script: `forked.py MODULE_FILE FUNCTION RANKS [IMPORT...]`. A rank that raises prints its traceback, and the whole
+fails.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,9 +24,12 @@ import torch.distributed as dist
 from shardlang.runtime import mesh
 
 
-def on_ranks(module: str, function: str, ranks: int) -> None:
-    """Runs `function()` of the module's file on `ranks` ranks; AssertionError with their output if one fails."""
-    command = [sys.executable, __file__, module, function, str(ranks)]
+def on_ranks(module: str, function: str, ranks: int, imports: Sequence[str] = ()) -> None:
+    """Runs `function()` of the module's file on `ranks` ranks; AssertionError with their output if one fails.
+
+    imports: what takes long to import, for once and all before the fork.
+    """
+    command = [sys.executable, __file__, module, function, str(ranks), *imports]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -45,6 +50,8 @@ def _rank(module: str, function: str, rank: int, ranks: int, store: str) -> None
 def main() -> int:
     module, function, ranks = sys.argv[1], sys.argv[2], int(sys.argv[3])
     sys.path.insert(0, str(Path(module).parent))
+    for name in sys.argv[4:]:
+        importlib.import_module(name)
     folder = tempfile.mkdtemp()
     pids = []
     for rank in range(ranks):

@@ -79,9 +79,8 @@ def program(parts, zero=0, bucket_bytes=200, dp=4, **settings) -> rt.Program:
     return rt.Program(
         name="test.shard", strategy="", ranks=world.size, mesh=mesh, seed=3, precision="f64",
         parameters=[
-            rt.Parameter(
-                path, shape, init=("normal", 0.5), cut=((),) * len(shape), reduce=() if path == "gain" else batch, **zeroed
-            )
+            rt.Parameter(path, shape, init=("normal", 0.5), cut=((),) * len(shape), **zeroed,
+                         reduce=() if path == "gain" else batch)
             for path, shape in SHAPES.items()
         ],
         data=rt.Source("random", batch=BATCH, fields=fields, batches=3, seed=1),

@@ -1,0 +1,138 @@
+"""Carries values and gradients between stages: receives are posted ahead, in the order of the sender; sends return at
+once; between stages of one rank a value is handed over as it is.
+
+A channel is one direction between two ranks. Over gloo all use the group of all ranks, told apart by tags; NCCL has no
+tags and runs a channel's messages one by one, so there each direction has a group of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.mesh import world
+from shardlang.runtime.program import Program, block, dtype_of
+from shardlang.runtime.stages import Action, Message, Received, Stage, arrivals, needed, sent
+
+
+class Routes:
+    """What travels in one pass over a batch, training (`table` of the schedule) or evaluation, seen from this rank.
+
+    mine: this rank's actions. peers: coordinate along the stages' axis -> rank.
+    """
+
+    def __init__(self, program: Program, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
+        assert program.pipeline is not None
+        stages = [_evaluated(stage) if evaluation else stage for stage in program.stages]
+        self.stages: Sequence[Stage] = stages
+        self.coordinates = program.pipeline.coordinates
+        group = program.mesh[program.pipeline.axis]
+        self.here, self.peers = group.index, group.ranks
+        self.mine = table[self.here]
+        self.arriving = arrivals(table, stages, self.coordinates, self.here)
+        self.forms = [[_form(program, value) for value in stage.receives] for stage in stages]
+
+    def values(self, message: Message) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and dtype of each tensor of a message."""
+        if message.forward:
+            return self.forms[message.stage]
+        after = self.stages[message.stage + 1].receives
+        return [form for form, value in zip(self.forms[message.stage + 1], after, strict=True) if value.gradient]
+
+    def source(self, message: Message) -> int:
+        """The coordinate that sends a message."""
+        return self.coordinates[message.stage + (-1 if message.forward else 1)]
+
+    def needs(self, at: int) -> list[Message]:
+        """What the action number `at` of this rank takes."""
+        message = needed(self.mine[at], self.stages) if at < len(self.mine) else None
+        return [] if message is None else [message]
+
+
+def _evaluated(stage: Stage) -> Stage:
+    return replace(stage, receives=[value for value in stage.receives if value.evaluate])
+
+
+def _form(program: Program, value: Received) -> tuple[tuple[int, ...], torch.dtype]:
+    return block(value.mesh or program.mesh, value.shape, value.cut, value.sizes).shape, dtype_of(program, value)
+
+
+class Exchange:
+    """The messages of one pass over a batch."""
+
+    def __init__(self, routes: Routes) -> None:
+        self.routes = routes
+        self.handed: dict[Message, list[Tensor]] = {}
+        self.posted: dict[Message, list[tuple[Tensor, Any]]] = {}
+        self.taken: set[Message] = set()
+        self.left = {other: iter(messages) for other, messages in routes.arriving.items()}
+        self.sending: list[tuple[Tensor, Any]] = []
+        self.tags = {other: itertools.count() for other in range(len(routes.peers))}
+        self.own_tags = {other: itertools.count() for other in range(len(routes.peers))}
+
+    def expect(self, message: Message) -> None:
+        """Posts the receives of all that its sender sends up to `message`."""
+        source = self.routes.source(message)
+        while source != self.routes.here and message not in self.posted and message not in self.taken:
+            following = next(self.left[source])
+            self.posted[following] = [self._receive(source, *form) for form in self.routes.values(following)]
+
+    def _receive(self, source: int, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Any]:
+        tensor = torch.empty(shape, dtype=dtype, device=world.device)
+        peer, tag = self.routes.peers[source], next(self.tags[source])
+        return tensor, begin_receive(tensor, peer, tag)
+
+    def take(self, message: Message) -> list[Tensor]:
+        """The tensors of a message, once they are here."""
+        if self.routes.source(message) == self.routes.here:
+            return self.handed.pop(message)
+        self.expect(message)
+        arrived = self.posted.pop(message)
+        self.taken.add(message)
+        for _, work in arrived:
+            if work is not None:
+                work.wait()
+        return [tensor for tensor, _ in arrived]
+
+    def give(self, action: Action, tensors: Sequence[Tensor]) -> None:
+        """Sends what an action has made, if it is for another stage."""
+        message = sent(action, self.routes.stages)
+        if message is None:
+            return
+        target = self.routes.coordinates[message.stage]
+        if target == self.routes.here:
+            self.handed[message] = list(tensors)
+            return
+        self.sending = [(tensor, work) for tensor, work in self.sending if not work.is_completed()]
+        for tensor in tensors:
+            whole, tag = tensor.contiguous(), next(self.own_tags[target])
+            work = begin_send(whole, self.routes.peers[target], tag)
+            if work is not None:
+                self.sending.append((whole, work))
+
+    def finish(self) -> None:
+        """Waits until all that this rank has sent is away."""
+        for _, work in self.sending:
+            work.wait()
+        self.sending.clear()
+
+
+def begin_send(tensor: Tensor, target: int, tag: int) -> Any:
+    """Starts to send a contiguous tensor to a rank; None where there is nothing in it."""
+    if tensor.numel() == 0:
+        return None
+    handle, number = world.channel(world.rank, target)
+    return handle.send([tensor], number, tag)
+
+
+def begin_receive(tensor: Tensor, source: int, tag: int) -> Any:
+    """Starts to receive into a tensor; None where there is nothing in it."""
+    if tensor.numel() == 0:
+        return None
+    handle, number = world.channel(source, world.rank)
+    return handle.recv([tensor], number, tag)

@@ -1,0 +1,143 @@
+"""Pipeline stages and their schedule as an emitted program writes them down: plain data, and the messages that follow.
+
+`"0F0 0F1 1B0"` becomes actions: stage, kind, microbatch. Kinds: F forward, B backward, I backward to the inputs alone,
+W backward to the parameters alone. What they do is in pipeline.py, how messages travel in messages.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from shardlang.runtime.mesh import Mesh
+
+_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that a coordinate of the stages' axis does."""
+
+    stage: int
+    kind: str
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """What stage `stage` receives for a microbatch: values (`forward`), or the gradients of those that it sent."""
+
+    stage: int
+    forward: bool
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class Received:
+    """A value that a stage receives from the one before: whole shape, and how this rank's part is cut from it.
+
+    gradient: one flows back. evaluate: it is needed in an evaluation too.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    cut: tuple[tuple[str, ...], ...] = ()
+    sizes: Mapping[int, tuple[int, ...]] | None = None
+    mesh: Mesh | None = None
+    gradient: bool = False
+    evaluate: bool = True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: `forward(p, *received, *fields)` gives what it sends, in the order that the next stage receives it;
+    then the loss, where the loss is; then a dict of metrics, where there are any. `evaluate`, with the rows of the
+    batch as a last argument, gives what it sends, then a dict of sums, if it has any. `prepare`: as of a program.
+    """
+
+    forward: Callable[..., Any]
+    receives: Sequence[Received] = ()
+    fields: Sequence[str] = ()
+    evaluate: Callable[..., Any] | None = None
+    prepare: Callable[..., Mapping[str, Any]] | None = None
+    prepare_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Stages over `axis`: stage -> the coordinate that runs it; per coordinate its actions, in order."""
+
+    axis: str
+    coordinates: tuple[int, ...]
+    actions: Sequence[str]
+
+    @cached_property
+    def table(self) -> tuple[tuple[Action, ...], ...]:
+        """The actions of each coordinate."""
+        return tuple(
+            tuple(Action(int(stage), kind, int(part)) for stage, kind, part in _ACTION.findall(row))
+            for row in self.actions
+        )
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether inputs and parameters get their gradients at different times."""
+        return any(action.kind in "IW" for row in self.table for action in row)
+
+    def forwards(self, microbatches: int) -> tuple[tuple[Action, ...], ...]:
+        """The actions of an evaluation: a stage's turn comes one after that of the stage before it."""
+        order = sorted(
+            (stage + part, stage, part) for stage in range(len(self.coordinates)) for part in range(microbatches)
+        )
+        return tuple(
+            tuple(Action(stage, "F", part) for _, stage, part in order if self.coordinates[stage] == at)
+            for at in range(len(self.actions))
+        )
+
+
+def sent(action: Action, stages: Sequence[Stage]) -> Message | None:
+    """What an action gives to another stage."""
+    if action.kind == "F":
+        into = action.stage + 1
+        return Message(into, True, action.microbatch) if into < len(stages) and stages[into].receives else None
+    if action.kind in "BI" and returns(stages[action.stage]):
+        return Message(action.stage - 1, False, action.microbatch)
+    return None
+
+
+def needed(action: Action, stages: Sequence[Stage]) -> Message | None:
+    """What an action must have been given."""
+    if action.kind == "F":
+        return Message(action.stage, True, action.microbatch) if stages[action.stage].receives else None
+    into = action.stage + 1
+    if action.kind in "BI" and into < len(stages) and returns(stages[into]):
+        return Message(action.stage, False, action.microbatch)
+    return None
+
+
+def returns(stage: Stage) -> bool:
+    """Whether a stage sends gradients back."""
+    return any(value.gradient for value in stage.receives)
+
+
+def arrivals(
+    table: Sequence[Sequence[Action]], stages: Sequence[Stage], coordinates: Sequence[int], here: int
+) -> dict[int, list[Message]]:
+    """Other coordinate -> the messages that come from it, in the order in which it sends them."""
+    found: dict[int, list[Message]] = {}
+    for other, row in enumerate(table):
+        messages = list(_to(row, stages, coordinates, here)) if other != here else []
+        if messages:
+            found[other] = messages
+    return found
+
+
+def _to(row: Sequence[Action], stages: Sequence[Stage], coordinates: Sequence[int], target: int) -> Iterator[Message]:
+    for action in row:
+        message = sent(action, stages)
+        if message is not None and coordinates[message.stage] == target:
+            yield message
