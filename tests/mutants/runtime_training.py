@@ -40,7 +40,7 @@ FAULTS = (
           "pending = tuple(axis for axis in self._reduce(tensor) if axis in tensor.zero_axes)",
           "pending = tuple(tensor.zero_axes)", TRAINING),
     Fault("ZeRO-3 sums shards with each other", "gradients of pieces over the sharding axes", "runtime/model.py",
-          "reduce = tuple(axis for axis in reduce if axis not in tensor.zero_axes)", "reduce = tuple(reduce)",
+          "reduce, shard = tuple(axis for axis in reduce if axis not in shard), ()", "reduce, shard = reduce, ()",
           TRAINING),
     # norm and optimizers
     Fault("the norm counts replicated axes", "clip, where a parameter is not cut over every axis", "runtime/model.py",
@@ -73,7 +73,7 @@ FAULTS = (
     Fault("only the last batch is evaluated", "sums over the set", "runtime/train.py",
           "sums[name] = sums[name] + value if name in sums else value.double()", "sums[name] = value.double()", TRAIN),
     Fault("a metric is counted by every rank", "figures identical over an axis that others are pending over",
-          "runtime/totals.py", "if self.kept[name] else", "if True else", TRAIN),
+          "runtime/totals.py", "mesh[others].index == 0", "mesh[others].index >= 0", TRAIN),
     Fault("tallies count padding", "evaluation of a set that does not divide", "runtime/functions/statistics.py",
           "real = min(max(rows - start, 0), items.shape[dim])", "real = items.shape[dim]",
           ("ops/test_random_and_states.py",)),
