@@ -23,6 +23,7 @@ from shardlang.interpret.watched import Step
 from shardlang.plan.plan import Plan
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import launch_program, read_program
+from shardlang.runtime.model import given_weights
 from shardlang.runtime.observe import Record, Trial
 
 TYPES = {"f64": torch.float64, "f32": torch.float32}
@@ -146,7 +147,7 @@ class Judge:
         self.seed = self.started.batches.program.seed
 
     def run(self, progress: Progress) -> Verdict:
-        params = initial.initial(self.plan.graph, self.seed, self.dtype)
+        params = self._initial()
         kept = ranks.store(self.plan, params)
         self._beginning(params)
         steps, step = min(self.started.job.steps, self.started.batches.total), 0
@@ -160,6 +161,14 @@ class Judge:
             self.started.batches.drawn,
             self.started.failed,
         )
+
+    def _initial(self) -> dict[int, Tensor]:
+        """Parameters and states as they begin, whole; from the program's file of weights where it names one."""
+        program, graph = self.started.batches.program, self.plan.graph
+        given = given_weights(program)
+        if given is None:
+            return initial.initial(graph, self.seed, self.dtype)
+        return {v: given.file.get_tensor(graph.values[v].path).to(self.dtype) for v in (*graph.params, *graph.states)}
 
     def _over(self) -> bool:
         sides = [side for side in (self.simulated, self.emitted) if side is not None]

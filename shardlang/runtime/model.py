@@ -27,7 +27,7 @@ class Model:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.weights = _weights(program)
+        self.weights = given_weights(program)
         self.stored: dict[str, Stored] = {}
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in self.parameters}
@@ -185,7 +185,8 @@ def _of_the_first(gradient: Tensor) -> Tensor:
     return gradient if world.microbatch == 0 else torch.zeros_like(gradient)
 
 
-def _weights(program: Program) -> Weights | None:
+def given_weights(program: Program) -> Weights | None:
+    """The file of weights that a program starts from, if it names one; RunError where it does not fit."""
     if program.init is None:
         return None
     _, arguments = program.init
