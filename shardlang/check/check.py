@@ -22,6 +22,7 @@ from shardlang.check.statics import plain
 from shardlang.check.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source
 from shardlang.syntax import ast
 
 
@@ -65,7 +66,10 @@ def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str
     graph, training = found if found is not None else (finish(context, None, {}, None), None)
     hardware = {i.name.text: i for i in file.items if isinstance(i, ast.Hardware)}
     strategies = tuple(i for i in file.items if isinstance(i, ast.Strategy))
-    return Program(file.source, tuple(library.sources), graph, training, strategies, hardware, axes, _statics(scope))
+    schedules = _schedules(strategies, file, load)
+    statics = _statics(scope)
+    sources = tuple(library.sources)
+    return Program(file.source, sources, graph, training, strategies, hardware, axes, statics, schedules)
 
 
 def _file_dims(scope: FileScope, context: Context) -> None:
@@ -103,6 +107,14 @@ def _strategy_names(file: ast.File, context: Context) -> None:
                     labels=[(before.name.span, "first here")],
                     help="give one of them another name",
                 )
+
+
+def _schedules(strategies: tuple[ast.Strategy, ...], file: ast.File, load: Loader) -> dict[str, Source]:
+    """The files of actions that strategies name; one that cannot be read is missed where it is used."""
+    rules = [r for s in strategies for r in s.rules if isinstance(r, ast.Schedule)]
+    names = dict.fromkeys(r.name.value for r in rules if "/" in r.name.value or "." in r.name.value)
+    found = {name: load(file.source.name, name, True) for name in names}
+    return {name: source for name, source in found.items() if source is not None}
 
 
 def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:

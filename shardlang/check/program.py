@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardlang.graph.graph import Graph
@@ -93,7 +93,8 @@ class Training:
 @dataclass(frozen=True)
 class Program:
     """A checked file. `sources` are all files read, the root first. `strategies` in file order (overrides of axes are
-    in `axis_overrides`: strategy -> axis -> size). `statics`: names an expression in a strategy may use (file dims)."""
+    in `axis_overrides`: strategy -> axis -> size). `statics`: names an expression in a strategy may use (file dims).
+    `schedules`: files of actions that strategies name, by the name as written."""
 
     source: Source
     sources: tuple[Source, ...]
@@ -103,3 +104,4 @@ class Program:
     hardware: Mapping[str, ast.Hardware]
     axis_overrides: Mapping[str, Mapping[str, int]]
     statics: Mapping[str, int | float]
+    schedules: Mapping[str, Source] = field(default_factory=dict)

@@ -6,7 +6,7 @@ A path covers what stands below it. What rules then do with values is rules.py's
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,6 +57,18 @@ def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope
         if not matched and not any(found and _within(found, ranges) for found in others):
             _report_nothing(graph, selector, sink)
     return scope
+
+
+def matcher(selector: ast.Selector) -> Callable[[str], str]:
+    """Path -> the part of it, from its beginning, that the selector names; "" where it does not cover the path."""
+    pattern = re.compile(_pattern(selector))
+    ranges = {f"i{n}": s.index for n, s in enumerate(selector.segments) if isinstance(s.index, tuple)}
+
+    def match(path: str) -> str:
+        found = pattern.match(path)
+        return found["own"] if found is not None and _within(found, ranges) else ""
+
+    return match
 
 
 def _within(found: re.Match[str], ranges: Mapping[str, tuple[int, int]]) -> bool:

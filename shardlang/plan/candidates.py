@@ -96,7 +96,9 @@ def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: Layout
 
 
 def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
-    """What an assignment costs whatever its neighbours do: statistics, its parameters' gradients, and work."""
+    """What an assignment costs whatever its neighbours do: statistics, its parameters' gradients, what a transfer
+    sends, and work.
+    """
     mesh = table.meshes[assignment.mesh]
     operands = table.layouts(kind.rule, assignment).operands
     cost = sum(sum(x[2:]) for x in statistics_bytes(kind, assignment, mesh)) * BYTE
@@ -105,6 +107,10 @@ def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
         if tensor.kind is Kind.PARAM and tensor.gradient and reduced:
             local = local_size(tensor.shape, layout, mesh) * tensor.itemsize
             cost += all_reduce_bytes(mesh.degree(reduced), local) * BYTE
+    if kind.sent:
+        times = mesh.time.size if mesh.time else 1
+        local = local_size(kind.operands[0].shape, operands[0], mesh) * kind.operands[0].itemsize
+        return cost + local * times * (1 + kind.operands[0].gradient) * BYTE
     return cost + work(kind.rule, assignment, mesh)
 
 

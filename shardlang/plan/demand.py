@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from shardlang.graph.graph import Graph
 from shardlang.plan.microbatches import Times
+from shardlang.plan.plan import Pipeline
 from shardlang.source import Span
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -64,3 +65,4 @@ class ResolvedStrategy:
     strict: bool = False
     times: Times | None = None
     graph: Graph | None = None
+    pipeline: Pipeline | None = None

@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Axes:
     """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis -> the mesh's own
-    axes.
+    axes. stages: the axis of the stages, which divides nothing else.
     """
 
     declared: Mapping[str, SizedAxis]
     ranks: int | None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stages: str = ""
+
+    @property
+    def within(self) -> int | None:
+        """The ranks of one stage: those that rules divide things over."""
+        axis = self.declared.get(self.stages)
+        return self.ranks if axis is None or self.ranks is None else self.ranks // (axis.size or 1)
 
     @property
     def sizes(self) -> dict[str, int | None]:

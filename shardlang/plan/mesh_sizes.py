@@ -6,13 +6,16 @@ Only arithmetic on axes; positional rules' matrices are positional.py's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
+
+# Ten times what the largest clusters have: above it a number is a slip, and cuts could no longer be counted out.
+RANKS_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,12 @@ def declared(
 
 def _size(axis: ast.MeshAxis, expr: ast.Expr, names: Mapping[str, int | float], sink: Sink) -> int | None:
     value = evaluate(expr, names)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= RANKS_LIMIT:
         return value
     shown = "no number" if value is None else str(value)
     sink.report(
-        "SH319", f"the size of axis `{axis.name.text}` is {shown}", axis.span, "a whole number from 1 is needed",
+        "SH319", f"the size of axis `{axis.name.text}` is {shown}", axis.span,
+        f"a whole number from 1 to {RANKS_LIMIT:,} is needed",
         help=f"write a number, a dim or an axis before it, or `{axis.name.text} = auto`",
     )  # fmt: skip
     return 1
@@ -134,7 +138,7 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def either(options: list[int]) -> str:
+def either(options: Sequence[object]) -> str:
     """`1, 2, 4 or 8`; long lists are shortened in the middle."""
     texts = [str(x) for x in options]
     if len(texts) > 8:

@@ -1,4 +1,4 @@
-"""`microbatches M` -> what each operator does along the axis of time, or what of the model needs the whole batch at once.
+"""`microbatches M` -> what each operator does along the axis of time, or what needs the whole batch at once.
 
 The batch is cut over that axis first (most major), so one microbatch is laid out over the ranks as any batch. What
 follows is forced, operator by operator: the batch factor is split, a sum over the batch is pending until the step's

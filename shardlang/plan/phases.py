@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.plan import Conversion, Plan, Step
+from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
 
 Form = tuple[int, int]  # (value, conversion), -1 for the value as produced
 
@@ -33,8 +33,8 @@ class Phases:
 
 def summed_in_time(plan: Plan, conversion: Conversion) -> bool:
     """Whether a conversion sums a value over all microbatches."""
-    time = plan.meshes[conversion.to.mesh].time
-    return time is not None and time.name in conversion.move.axes and conversion.move.kind.value.startswith("all_reduce")
+    time, move = plan.meshes[conversion.to.mesh].time, conversion.move
+    return time is not None and time.name in move.axes and move.kind in (MoveKind.P_TO_I, MoveKind.P_TO_R)
 
 
 def phases(plan: Plan) -> Phases:

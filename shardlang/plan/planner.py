@@ -19,6 +19,7 @@ from shardlang.plan.candidates import statistics_bytes
 from shardlang.plan.conversions import Placed, Placing
 from shardlang.plan.improve import improve
 from shardlang.plan.labels import label
+from shardlang.plan.mesh_sizes import RANKS_LIMIT
 from shardlang.plan.plan import Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.problem import Problem, build
 from shardlang.plan.propagate import propagate
@@ -51,6 +52,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
+    if ranks > RANKS_LIMIT:
+        sink.report("SH303", f"{ranks} ranks are more than a plan can be for", None, help=f"at most {RANKS_LIMIT:,}")
+        return None
     found, strategy = choose_strategy(program, strategy_name, ranks, sink)
     resolved = resolve(program, strategy, ranks, sink) if found else None
     if resolved is None or sink.failed:

@@ -236,7 +236,7 @@ class PositionalRules:
         return reading.cuts.get(f, 1)
 
     def _product(self, cuts: list[int], span: Span) -> bool:
-        ranks, total = self.axes.ranks, math.prod(cuts)
+        ranks, total = self.axes.within, math.prod(cuts)
         if ranks is None or ranks % total == 0:
             return True
         product = " * ".join(str(c) for c in cuts if c > 1)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shardlang.graph.graph import Graph, Kind
+from shardlang.ops.internal import TRANSFER
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.microbatches import InTime, Times, in_time
@@ -36,7 +37,7 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpClass:
-    """Operators that plan alike: same rule, tensors and demand."""
+    """Operators that plan alike: same rule, tensors and demand. sent: to the next stage, which costs what is sent."""
 
     rule: FactorRule
     operands: tuple[Tensor, ...]
@@ -44,6 +45,7 @@ class OpClass:
     demand: Demand | None
     mesh: int
     time: InTime | None = None
+    sent: bool = False
 
 
 @dataclass
@@ -113,10 +115,11 @@ def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
         demand = one[id(demand)] if demand is not None else None
         time = times.ops[op.id] if times is not None else None
-        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time)
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, op.operator == TRANSFER)
         found = known.get(key)
         if found is None:
-            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time)
+            sent = op.operator == TRANSFER
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent)
         problem.classes.append(found)
 
 

@@ -17,36 +17,35 @@ from shardlang.types.dim import TensorType
 
 @dataclass
 class Rewriting:
-    """A graph that grows: `ops` in their new order; `old`: per op its number in the given graph, -1 for a new one."""
+    """A graph that grows: `ops` in their new order."""
 
     graph: Graph
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
-    old: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.values = list(self.graph.values)
 
     def keep(self, op: Op, operands: tuple[int, ...] | None = None, rule: FactorRule | None = None) -> None:
         """An operator of the given graph, perhaps with other operands."""
-        self.old.append(op.id)
         self.ops.append(
             replace(op, id=len(self.ops), operands=op.operands if operands is None else operands, rule=rule or op.rule)
         )
 
     def add(self, like: Op, operator: str, operands: tuple[int, ...], type: TensorType, rule: FactorRule, path: str,
             **more: Any) -> int:  # fmt: skip
-        """A new operator of one result, at the place of `like`; the result. `more`: attrs, name, gradient."""
+        """A new operator of one result, at the place of `like`; the result. `more`: attrs, name, gradient; `key`: the
+        path of its random numbers, those of `like`, where it is a copy of that.
+        """
         kept = self.values[like.results[0]]
         gradient = bool(more.pop("gradient", False))
         name = str(more.pop("name", kept.name))
         value = Value(len(self.values), Kind.RESULT, path, name, type, gradient, like.span, kept.statement)
         self.values.append(value)
-        self.old.append(-1)
         attrs: Mapping[str, Any] = more.pop("attrs", {})
-        call = like.call if more.pop("same", False) else 0
+        key = str(more.pop("key", path))
         self.ops.append(
-            Op(len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, path, call, like.section)
+            Op(len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, key, like.call, like.section)
         )
         return value.id
 

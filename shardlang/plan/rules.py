@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
@@ -20,6 +21,7 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
+R = TypeVar("R", ast.Stages, ast.Schedule)
 _INDEX = re.compile(r"\[\d+\]")
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,6 +67,9 @@ class Rules:
     bucket: int | None = None
     strict: bool = False
     microbatches: MicrobatchRule | None = None
+    stages: ast.Stages | None = None
+    schedule: ast.Schedule | None = None
+    stage_axis: str = ""
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
@@ -97,7 +102,11 @@ class Rules:
                 self.strict = True
             case ast.Microbatches():
                 self._microbatches(rule)
-            case ast.Stages() | ast.Schedule() | ast.Recompute() | ast.Place():
+            case ast.Stages():
+                self.stages = self._once_a_strategy(self.stages, rule, "the stages are")
+            case ast.Schedule():
+                self.schedule = self._once_a_strategy(self.schedule, rule, "the schedule is")
+            case ast.Recompute() | ast.Place():
                 self._later(rule)
             case ast.Mesh() | ast.At():
                 self.sink.report(
@@ -138,12 +147,16 @@ class Rules:
 
     # --- features to come ---
 
-    def _later(self, rule: ast.Stages | ast.Schedule | ast.Recompute | ast.Place) -> None:
+    def _once_a_strategy(self, first: R | None, rule: R, what: str) -> R:
+        if first is None:
+            return rule
+        self.sink.report(
+            "SH321", f"{what} given twice", rule.span, labels=[(first.span, "the first")], help="keep one of them"
+        )
+        return first
+
+    def _later(self, rule: ast.Recompute | ast.Place) -> None:
         match rule:
-            case ast.Stages():
-                what = "`stages`"
-            case ast.Schedule():
-                what = "`schedule`"
             case ast.Recompute():
                 what = "`recompute`"
             case ast.Place():
@@ -162,6 +175,13 @@ class Rules:
 
     def axis(self, name: ast.Name) -> bool:
         """Whether an axis is declared; reports it where not."""
+        if name.text == self.stage_axis:
+            self.sink.report(
+                "SH426", f"axis `{name.text}` is that of the stages, and divides nothing else", name.span,
+                labels=[(self.axes[name.text], "its ranks run different stages")],
+                help="take it out here, or declare another axis in `mesh`",
+            )  # fmt: skip
+            return False
         if name.text in self.axes:
             self.used_axes.add(name.text)
             return True

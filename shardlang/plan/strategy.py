@@ -21,6 +21,7 @@ from shardlang.plan.factors import loose
 from shardlang.plan.mesh_sizes import SizedAxis, declared, fit
 from shardlang.plan.microbatches import NAME, Times, check_divides, times
 from shardlang.plan.pins import Pins
+from shardlang.plan.pipeline import Staging, stage
 from shardlang.plan.positional import Positional, PositionalRules
 from shardlang.plan.rewriting import with_counts
 from shardlang.plan.rules import Rules
@@ -59,13 +60,16 @@ class Resolving:
     def run(self) -> ResolvedStrategy:
         sized = self._mesh()
         known = {a.name: a.size for a in sized if a.size is not None}
-        rules = Rules(self.program.graph, self.sink, {**self.program.statics, **known}, {a.name: a.span for a in sized})
+        statics = {**self.program.statics, **known}
+        rules = Rules(self.program.graph, self.sink, statics, {a.name: a.span for a in sized})
+        rules.stage_axis = self.stage_axis
         rules.read(self.strategy)
-        graph = self._rewritten(rules)
-        axes = Axes({a.name: a for a in sized}, self.ranks)
+        graph, staging = self._rewritten(rules, sized)
+        axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
         positional = self._positional(rules, axes)
-        grouping = self._meshes(sized, positional)
-        axes = Axes(axes.declared, self.ranks, _parts(sized, grouping))
+        dividing = [a for a in sized if a.name != self.stage_axis]
+        grouping = self._meshes(dividing, positional, axes.within)
+        axes = replace(axes, parts=_parts(dividing, grouping))
         self._shards(positional, grouping, axes)
         self._pins(rules, axes)
         self._splits(rules, axes)
@@ -88,15 +92,23 @@ class Resolving:
             rules.strict,
             times,
             graph,
+            staging.pipeline(graph, sized, axes.parts, _without_units(grouping)) if staging else None,
         )
 
-    def _rewritten(self, rules: Rules) -> Graph:
-        """The graph with what microbatches add to it; all that follows is about that graph."""
-        graph = self.program.graph
+    @property
+    def stage_axis(self) -> str:
+        """The axis of `stages over`, or ""."""
+        return next((r.axis.text for r in self.strategy.rules if isinstance(r, ast.Stages)), "")
+
+    def _rewritten(self, rules: Rules, sized: list[SizedAxis]) -> tuple[Graph, Staging | None]:
+        """The graph with what microbatches and stages add to it; all that follows is about that graph."""
+        graph, count = self.program.graph, 1
         if rules.microbatches is not None and rules.microbatches.count > 1:
+            count = rules.microbatches.count
             graph = with_counts(graph)
+        graph, staging = stage(graph, rules, sized, count, self.program.schedules)
         self.program = replace(self.program, graph=graph)
-        return graph
+        return graph, staging
 
     def _times(self, rules: Rules, axes: Axes, grouping: Grouping | None) -> Times | None:
         """What microbatches make of the operators; None without any, or after mistakes."""
@@ -128,6 +140,9 @@ class Resolving:
         axes = declared(meshes[0], self.program.statics, overrides, self.sink)
         if self.ranks is None or len(self.sink.found) > mistakes:
             return axes
+        alone = len(axes) == 1 and axes[0].name == self.stage_axis and axes[0].size
+        if alone and self.ranks % alone == 0:
+            return axes  # positional rules lay out the ranks of each stage
         return fit(axes, self.ranks, meshes[0].span, self.sink) or axes
 
     def _positional(self, rules: Rules, axes: Axes) -> list[Positional]:
@@ -143,18 +158,20 @@ class Resolving:
                     wrong.add(placed.rule.span)
         return found
 
-    def _meshes(self, sized: list[SizedAxis], positional: list[Positional]) -> Grouping | None:
-        """The meshes of the strategy; None without ranks or after mistakes."""
+    def _meshes(
+        self, sized: list[SizedAxis], positional: list[Positional], ranks: int | None
+    ) -> Grouping | None:  # fmt: skip
+        """The meshes of the strategy (those of the ranks of one stage); None without ranks or after mistakes."""
         named = [(a.name, a.size) for a in sized if a.size is not None and a.size > 1]
-        if self.ranks is None or self.sink.failed:
+        if ranks is None or self.sink.failed:
             return None
-        matrices = [p.matrix(self.ranks) for p in positional if not p.by_name]
-        matrices += [p.output_matrix(self.ranks) for p in positional if _numbers(p)]
+        matrices = [p.matrix(ranks) for p in positional if not p.by_name]
+        matrices += [p.output_matrix(ranks) for p in positional if _numbers(p)]
         if not matrices and not named:
-            if self.ranks > 1 and not sized:
+            if ranks > 1 and not sized:
                 self.sink.report(
                     "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and "
-                    f"{self.ranks} ranks are given",
+                    f"{ranks} ranks are given",
                     self.strategy.name.span, "",
                     help="add `mesh dp = auto`, and rules that split over it, such as `split batch over dp`",
                 )  # fmt: skip
@@ -218,7 +235,7 @@ class Resolving:
     def _report_idle(self, sized: list[SizedAxis], rules: Rules) -> None:
         """An axis that no rule names would have its ranks repeat each other's work."""
         for axis in sized:
-            if axis.name in rules.used_axes or axis.size == 1:
+            if axis.name in rules.used_axes or axis.size == 1 or axis.name == self.stage_axis:
                 continue
             many = f"{axis.size} ranks" if axis.size else "ranks"
             self.sink.report(

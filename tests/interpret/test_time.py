@@ -1,4 +1,4 @@
-"""Microbatches on simulated ranks against one device: the axis in time is one more axis, along which nothing is sent."""
+"""What microbatches compute, on simulated ranks against one device: the axis in time is one more axis."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ MISTAKES = [
     ("quickstart", None, "mesh a = auto; microbatches 0", "SH411", "number of microbatches is 0", "2 * pp"),
     ("quickstart", None, "mesh a = auto; at h: recompute", "SH400", "`recompute`", "leave the rule out"),
     ("quickstart", None, "mesh a = auto; at h: place on host", "SH400", "`place on host`", "leave the rule out"),
-    ("quickstart", None, "mesh a = auto; stages over a balanced", "SH400", "`stages`", "leave the rule out"),
+    ("quickstart", None, "mesh a = 2; stages over a balanced", "SH425", "no layer cannot fill 2", "layer name"),
     ("quickstart", 8, "strict", "SH303", "no mesh and no positional rule", "mesh dp = auto"),
 ]
 # fmt: on

@@ -1,0 +1,169 @@
+"""Lists of actions as they run: when each begins and ends, which wait for each other, how much of the time is idle.
+
+Also reads them from text, one line a coordinate, as torch.distributed.pipelining writes them: `0F0,0F1,1B0,..`, an
+empty cell where a coordinate waits. What a step costs is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardlang.plan.plan import Action
+
+Lines = Sequence[Sequence[Action]]
+_ACTION = re.compile(r"(\d{1,6})(F|B|I|W)(\d{1,6})")
+# One action takes so long where nothing better is known: backward twice the forward, its halves alike.
+UNITS = {"F": 1, "B": 2, "I": 1, "W": 1}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`spans`: per coordinate and action (begin, end). stuck: per coordinate the action that never begins, if any."""
+
+    spans: tuple[tuple[tuple[int, int], ...], ...]
+    stuck: tuple[Action | None, ...]
+
+    @property
+    def end(self) -> int:
+        return max((span[1] for line in self.spans for span in line), default=0)
+
+    @property
+    def bubble(self) -> float:
+        """The share of all coordinates' time in which nothing is computed."""
+        busy = sum(end - begin for line in self.spans for begin, end in line)
+        return 1 - busy / (self.end * len(self.spans)) if busy else 0.0
+
+
+def text(action: Action) -> str:
+    return f"{action.stage}{action.kind}{action.microbatch}"
+
+
+def unit(action: Action) -> int:
+    return UNITS[action.kind]
+
+
+def needs(action: Action, stages: int) -> Iterator[tuple[str, ...]]:
+    """What must be done before: sets of actions (as text), of each set one."""
+    stage, microbatch = action.stage, action.microbatch
+    match action.kind:
+        case "F":
+            if stage:
+                yield (f"{stage - 1}F{microbatch}",)
+        case "B" | "I":
+            yield (f"{stage}F{microbatch}",)
+            if stage < stages - 1:
+                yield f"{stage + 1}B{microbatch}", f"{stage + 1}I{microbatch}"
+        case _:
+            yield (f"{stage}I{microbatch}",)
+
+
+def timeline(lines: Lines, stages: int, cost: Callable[[Action], int] = unit) -> Timeline:
+    """Every action as early as its coordinate and what it needs allow; sending takes no time."""
+    done: dict[str, int] = {}
+    spans: list[list[tuple[int, int]]] = [[] for _ in lines]
+    moved = True
+    while moved:
+        moved = False
+        for line, found in zip(lines, spans, strict=True):
+            while len(found) < len(line):
+                action = line[len(found)]
+                ends = [next((done[t] for t in some if t in done), None) for some in needs(action, stages)]
+                if None in ends:
+                    break
+                begin = max([found[-1][1] if found else 0, *(e for e in ends if e is not None)])
+                found.append((begin, begin + cost(action)))
+                done[text(action)] = found[-1][1]
+                moved = True
+    stuck = tuple(line[len(f)] if len(f) < len(line) else None for line, f in zip(lines, spans, strict=True))
+    return Timeline(tuple(map(tuple, spans)), stuck)
+
+
+def most_alive(lines: Lines) -> dict[int, int]:
+    """Stage -> the most microbatches whose activations it holds at once: from F until B, or until W."""
+    most: dict[int, int] = {}
+    for line in lines:
+        alive: Counter[int] = Counter()
+        for action in line:
+            if action.kind == "F":
+                alive[action.stage] += 1
+            elif action.kind in "BW":
+                alive[action.stage] -= 1
+            most[action.stage] = max(most.get(action.stage, 0), alive[action.stage])
+    return most
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """A mistake in a file of actions: its line (from 1), what is wrong, and what to do."""
+
+    line: int
+    message: str
+    help: str = ""
+
+
+def read(written: str) -> tuple[tuple[tuple[Action, ...], ...], list[Slip]]:
+    """The actions of a file, and what in it is no action. Empty lines at the end do not count."""
+    rows = written.rstrip().splitlines()
+    found: list[tuple[Action, ...]] = []
+    slips: list[Slip] = []
+    for number, row in enumerate(rows, 1):
+        actions = []
+        for cell in (c.strip() for c in row.split(",")):
+            match = _ACTION.fullmatch(cell)
+            if match is not None:
+                actions.append(Action(int(match[1]), match[2], int(match[3])))
+            elif cell:
+                kinds = "F forward, B backward, I backward to the inputs, W backward to the parameters"
+                offer = f"write STAGE KIND MICROBATCH, `0F0`: {kinds}"
+                slips.append(Slip(number, f"`{cell[:30]}` is no action", offer))
+        found.append(tuple(actions))
+    return tuple(found), slips
+
+
+def places(lines: Lines, stages: int) -> tuple[tuple[int, ...], list[Slip]]:
+    """Stage -> the coordinate whose line it is on; mistakes where a stage is on two lines, or on none."""
+    on: dict[int, int] = {}
+    slips: list[Slip] = []
+    for coordinate, line in enumerate(lines):
+        for stage in dict.fromkeys(a.stage for a in line):
+            if stage >= stages:
+                slips.append(Slip(coordinate + 1, f"there is no stage {stage}", f"the stages are 0 to {stages - 1}"))
+            elif on.setdefault(stage, coordinate) != coordinate:
+                slips.append(Slip(coordinate + 1, f"stage {stage} is on lines {on[stage] + 1} and {coordinate + 1}",
+                                  "a stage is on one coordinate"))  # fmt: skip
+    slips += [Slip(0, f"stage {s} is on no line", "each stage is on one line") for s in range(stages) if s not in on]
+    return tuple(on.get(s, 0) for s in range(stages)), slips
+
+
+def missing(lines: Lines, stages: int, microbatches: int) -> list[Slip]:
+    """Each stage does each microbatch once forward and once backward, in one piece or in two."""
+    counts = Counter(text(a) for line in lines for a in line)
+    slips = []
+    for line, row in enumerate(lines, 1):
+        for action in dict.fromkeys(row):
+            if action.microbatch >= microbatches:
+                slips.append(Slip(line, f"`{text(action)}`: there is no microbatch {action.microbatch}",
+                                  f"the microbatches are 0 to {microbatches - 1}"))  # fmt: skip
+            elif counts[text(action)] > 1:
+                slips.append(Slip(line, f"`{text(action)}` is done {counts[text(action)]} times", "do it once"))
+    for stage in range(stages):
+        for m in range(microbatches):
+            slips += _incomplete(counts, stage, m)
+    return slips
+
+
+def _incomplete(counts: Mapping[str, int], stage: int, m: int) -> list[Slip]:
+    kinds = "".join(k for k in "FBIW" if counts.get(f"{stage}{k}{m}"))
+    if kinds in ("FB", "FIW"):
+        return []
+    what = f"microbatch {m} in stage {stage}"
+    if "F" not in kinds:
+        return [Slip(0, f"{what} has no forward", f"add `{stage}F{m}`")]
+    if "B" in kinds:
+        return [Slip(0, f"{what} has `B` and {' and '.join(f'`{k}`' for k in kinds[2:])}", "B is I and W in one")]
+    lacks = [k for k in "IW" if k not in kinds]
+    offer = f"add `{stage}B{m}`" if len(lacks) == 2 else f"add `{stage}{lacks[0]}{m}`"
+    return [Slip(0, f"{what} has no {'backward' if len(lacks) == 2 else f'`{lacks[0]}`'}", offer)]
