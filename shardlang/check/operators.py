@@ -115,7 +115,8 @@ def _inference(
         return _keep(exact, known, types, context)
     before = len(context.dims.become)
     site = CallSite(
-        operator, types, static, arrow, context.dims, context.sink, span, tuple(spans), tuple(names)  # type: ignore[arg-type]
+        operator, types, static, arrow, context.dims, context.sink, span, tuple(spans), tuple(names),  # type: ignore[arg-type]
+        "f64" if context.dtype == "f64" else "f32",
     )  # fmt: skip
     found = operator.infer(site)
     if key is not None and found is not None and len(context.dims.become) == before:

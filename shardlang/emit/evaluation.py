@@ -117,7 +117,7 @@ def reduces_batch(plan: Plan, at: int) -> bool:
     """Whether an operator is a reduction whose operand has the batch and whose result has not."""
     planned = plan.ops[at]
     op = plan.graph.ops[planned.op]
-    over_batch = has_batch(plan, op.operands[0]) and not has_batch(plan, op.results[0])
+    over_batch = bool(op.operands) and has_batch(plan, op.operands[0]) and not has_batch(plan, op.results[0])
     return over_batch and bool(operator(plan, planned).reduces)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, broadcast, promote, unary_rule
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import atom
+from shardlang.ops.texts import atom, receiver
 from shardlang.types.dim import TensorType
 
 _PAIR = (Param("left", "tensor"), Param("right", "tensor"))
@@ -32,7 +32,7 @@ def _dtype(site: CallSite, floating: bool) -> str:
     types = site.operands
     tensors = [t for t, span in zip(types, site.spans, strict=True) if not (not t.dims and _whole(span.text))]
     dtype = promote(tensors or types)
-    return "f32" if floating and dtype in ("i64", "i32", "bool") else dtype
+    return site.floating if floating and dtype in ("i64", "i32", "bool") else dtype
 
 
 def _whole(text: str) -> bool:
@@ -41,7 +41,10 @@ def _whole(text: str) -> bool:
 
 def _binary(name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, floating: bool = False) -> None:
     def emit(site: OpSite) -> str:
-        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+        # torch divides whole numbers in float32.
+        wide = floating and site.result_types[0].dtype == "f64" and not any(t.floating for t in site.operand_types)
+        left = f"{receiver(site.operands[0])}.double()" if wide else atom(site.operands[0])
+        return f"{left} {symbol} {atom(site.operands[1])}"
 
     register(Operator(name, _PAIR, _infer(through, floating), emit, doc))
 

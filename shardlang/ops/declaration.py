@@ -70,6 +70,7 @@ class CallSite:
     span: Span
     spans: tuple[Span, ...]
     names: tuple[str, ...]  # how to call each operand in a message (`x`, `image`, "the left side")
+    floating: str = "f32"  # the element type of a mean, or a quotient, of whole numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,13 +72,13 @@ def _reduce(
 
 
 def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
-    """`otherwise`: the result's element type where the operand's is not floating."""
+    """`otherwise`: the result's element type where the operand's is not floating; "" for the run's."""
 
     def infer(site: CallSite) -> Inference | None:
         dims, type = positions(site, site.static["over"]), site.operands[0]
         if dims is None:
             return None
-        return _reduce(site, dims, type.dtype if type.floating else otherwise, Split.FREE, type.dtype != "bool")
+        return _reduce(site, dims, type.dtype if type.floating else otherwise or site.floating, Split.FREE, type.dtype != "bool")
 
     return infer
 
@@ -133,7 +133,7 @@ register(
              accumulate=_accumulate)
 )  # fmt: skip
 register(
-    Operator("mean", (_X, _OVER), _infer_linear("f32"), _emit_mean,
+    Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
              "The mean over dims (default: all), over the whole of them on all ranks.", reduces="mean",
              accumulate=_accumulate)
 )  # fmt: skip

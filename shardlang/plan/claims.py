@@ -225,7 +225,7 @@ class Claims:
         if len(wish.run.dims) == 1 and not self._in_order(op.rule, wish, found):
             found = dict.fromkeys(found, ())
         for f, mine in found.items():
-            whole = op.rule.factors[f].split is Split.WHOLE or self._ragged(op.rule, f, mine)
+            whole = op.rule.factors[f].split is Split.WHOLE or self._ragged(op.rule, f, mine, wish)
             given[f] = () if whole else mine
             factors[f] = self.axes.refined(given[f])
 
@@ -242,12 +242,15 @@ class Claims:
                 return False
         return True
 
-    def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...]) -> bool:
-        """Whether blocks would differ within a dim of several factors: they are not torch.chunk's of the product."""
+    def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...], wish: Wish) -> bool:
+        """Whether blocks would differ within a product of dims, of several factors or taken as one: they are not
+        torch.chunk's of the product.
+        """
         degree = self.axes.degree(axes)
         if degree is None or rule.factors[factor].size % degree == 0:
             return False
-        return any(factor in term and len(term) > 1 for dims in (*rule.operands, *rule.results) for term in dims)
+        product = len(wish.run.dims) > 1
+        return product or any(factor in t and len(t) > 1 for dims in (*rule.operands, *rule.results) for t in dims)
 
     def _check_minor(self, op: Op, wishes: list[Wish], given: list[tuple[str, ...]]) -> None:
         """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""

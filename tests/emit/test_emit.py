@@ -16,6 +16,7 @@ from shardlang.plan.plan import MoveKind
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.emit.handmade import quickstart_plan
+from tests.emit.sources import main_file
 
 
 def test_a_pending_product_says_so_and_its_shards_bear_the_name() -> None:
@@ -158,3 +159,31 @@ def test_what_is_read_is_bound_also_where_a_view_is_read() -> None:
         )
     )
     assert (names[2, -1], names[2, 0], names[2, 1]) == ("h_pending", "h", "h")
+
+
+def test_a_run_in_float64_takes_means_and_quotients_of_whole_numbers_in_it() -> None:
+    program = """
+dim batch = 8, d = 6
+
+model Net {
+  param w: [d] = normal(1.0)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x * w * (arange(d) / 4)
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: i64[batch] < d, batches = 1)
+  out = model(x)
+  loss = mean(square(out))
+  metric right = mean(argmax(out, over = d) == label)
+  optimizer = sgd(lr = 0.1)
+  precision = PRECISION
+  steps = 1
+}
+"""
+    wide = main_file(program.replace("PRECISION", "f64"), 1)
+    assert wide.count(".double()") == 2 and ".float()" not in wide
+    assert ".float().mean()" in main_file(program.replace("PRECISION", "f32"), 1)

@@ -74,6 +74,10 @@ def test_a_constant_is_applied_to_the_whole() -> None:
     assert "* 2" in part(text, "def finish")
 
 
+def test_an_operator_without_operands_reduces_nothing() -> None:
+    assert "rt.arange(" in text_of("mean(scores * cast(arange(output), f32))")
+
+
 @pytest.mark.parametrize("metric", ["amax(scores)", "mean(square(scores - mean(scores)))"])
 def test_what_cannot_be_accumulated_is_named(metric: str) -> None:
     sink = Sink()

@@ -39,6 +39,36 @@ train {
 }
 """
 
+# A layer's `...` takes the product of width and hidden as one.
+AS_ONE = """
+use std.nn: Dropout
+
+dim batch = 8, width = 3, hidden = 5
+
+model Net {
+  layer drop = Dropout(0.1)
+  param p: [width] = normal(0.3)
+
+  forward(x: [batch, hidden, width]) -> [batch, hidden, width] {
+    y = drop(rearrange(x -> [batch, width * hidden]))
+    return x * p + mean(square(y))
+  }
+}
+
+strategy s {
+  mesh b = 6
+  split width over b uneven
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, hidden, width], batches = 2)
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+}
+"""
+
 
 def planned(text: str, ranks: int) -> Plan:
     sink = Sink()
@@ -51,4 +81,9 @@ def planned(text: str, ranks: int) -> Plan:
 def test_a_dim_is_uneven_by_each_of_its_names() -> None:
     """`relabel` makes hidden of seq, so what is cut as hidden is cut as seq before it."""
     report = verify_plan(planned(RELABELLED, 4))
+    assert report.ok, str(report.difference)
+
+
+def test_a_product_is_whole_where_a_dim_of_it_is_cut_unevenly() -> None:
+    report = verify_plan(planned(AS_ONE, 6))
     assert report.ok, str(report.difference)

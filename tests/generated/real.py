@@ -1,0 +1,123 @@
+"""Generated pairs on real gloo ranks: the emitted program's losses, evaluations and weights against those of one rank."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import traceback
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from safetensors import safe_open
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.interpret.compare import SMALLEST_SCALE
+from shardlang.source import Source
+from tests.generated.cases import AGREED, CRASHED, REFUSED, WRONG, Outcome, case
+from tests.generated.worlds import World
+
+TOLERANCE = 1e-9
+RANKS = (2, 4, 6, 8)
+
+
+@dataclass
+class Real:
+    """Worlds of ranks by their number, and a folder for what they run."""
+
+    folder: Path
+    worlds: dict[int, World] = field(default_factory=dict)
+
+    def case(self, seed: int) -> Outcome:
+        """The pair of a seed, on 2, 4, 6 or 8 ranks by turns; refused as ever, or agreed also on real ranks."""
+        outcome = case(seed, RANKS[seed % len(RANKS)], "f64")
+        return outcome if outcome.kind != AGREED else self.judged(outcome)
+
+    def judged(self, outcome: Outcome) -> Outcome:
+        """A pair that agrees on simulated ranks, run on real ones and on one alone."""
+        outcome = _without_eval(outcome)
+        try:
+            many, alone = self._run(outcome, outcome.ranks), self._run(outcome, 1)
+        except Failed as failure:
+            return replace(outcome, kind=CRASHED, detail=str(failure))
+        except Exception:
+            return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
+        differs, largest = compared(many, alone)
+        return replace(outcome, kind=WRONG if differs else AGREED, detail=differs, largest=max(largest, outcome.largest))
+
+    def _run(self, outcome: Outcome, ranks: int) -> Path:
+        folder = self.folder / f"{outcome.seed}-{ranks}"
+        folder.mkdir(parents=True, exist_ok=True)
+        main = folder / "main.py"
+        main.write_text(emitted(outcome.text, ranks))
+        failed = self.worlds.setdefault(ranks, World(ranks)).run(main)
+        if failed:
+            raise Failed(f"on {ranks} ranks: {failed}")
+        return folder
+
+    def close(self) -> None:
+        for world in self.worlds.values():
+            world.close()
+
+
+class Failed(Exception):
+    """A program that real ranks could not run."""
+
+
+def _without_eval(outcome: Outcome) -> Outcome:
+    """A pair whose `eval` could be emitted, or without it: some losses and metrics cannot be accumulated yet."""
+    if "eval = " in outcome.text:
+        try:
+            emitted(outcome.text, outcome.ranks)
+        except Failed as failure:
+            if "cannot accumulate" in str(failure):
+                return replace(outcome, text=re.sub(r"\n  eval = .*", "", outcome.text))
+        except Exception:
+            return outcome
+    return outcome
+
+
+def emitted(text: str, ranks: int) -> str:
+    """main.py of a pair, by the road that `shardc compile` takes."""
+    sink = Sink()
+    program = driver.check_source(Source("generated.shard", text), sink)
+    plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
+    files = driver.emit_plan(plan, sink) if plan is not None else None
+    if files is None:
+        raise Failed(f"nothing is emitted for {ranks} ranks: {[d.message for d in sink.found]}")
+    return files["main.py"]
+
+
+def compared(many: Path, alone: Path) -> tuple[str, float]:
+    """What differs first, and the largest relative difference: figures of each step, evaluations, weights."""
+    largest = 0.0
+    for (name, mine), (other, theirs) in zip(_figures(many), _figures(alone), strict=True):
+        assert name == other, (name, other)
+        error = abs(mine - theirs) / max(abs(theirs), SMALLEST_SCALE)
+        if math.isnan(error) or error > TOLERANCE:
+            return f"{name} is {mine!r}, and {theirs!r} on one rank", error
+        largest = max(largest, error)
+    with safe_open(many / "weights.safetensors", "pt") as mine, safe_open(alone / "weights.safetensors", "pt") as theirs:
+        assert set(mine.keys()) == set(theirs.keys())
+        for name in theirs.keys():  # noqa: SIM118
+            wanted, found = theirs.get_tensor(name), mine.get_tensor(name)
+            error = float((found - wanted).abs().max()) / max(float(wanted.abs().max()), SMALLEST_SCALE)
+            if math.isnan(error) or error > TOLERANCE:
+                return f"the weights `{name}` differ by {error:.3g} of their magnitude after the last step", error
+            largest = max(largest, error)
+    return "", largest
+
+
+def _figures(folder: Path) -> list[tuple[str, float]]:
+    """All figures of a run in order, named by step and what they are."""
+    found = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        place = f"step {record['step']}" if "step" in record else f"epoch {record['epoch']}"
+        skipped = ("step", "epoch", "step_ms")
+        found += [(f"{place}: {name}", float(x)) for name, x in record.items() if name not in skipped]
+    return found
+
+
+__all__ = ["REFUSED", "Failed", "Real", "compared", "emitted"]

@@ -1,0 +1,137 @@
+"""Ranks that stay: forked and connected by gloo once, they run one emitted program after the other.
+
+`World(ranks)` starts `python -m tests.generated.worlds RANKS` and talks to it in lines of JSON; a rank that fails or
+hangs ends its world, and the next program gets a new one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 120.0
+
+
+class World:
+    """A number of ranks, started at the first program."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self, main_file: Path) -> str:
+        """Runs an emitted program; its figures and weights are beside it afterwards. What went wrong, or ""."""
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.generated.worlds", str(self.ranks)], cwd=ROOT, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{main_file}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        return json.loads(line)["failed"] if line else f"the world of {self.ranks} ranks has ended"
+
+    def close(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.wait()
+            self.process = None
+
+
+def _rank(rank: int, ranks: int, store: str, jobs: int, results: int) -> None:
+    """One rank's life: programs by name from `jobs`, what went wrong with each to `results`."""
+    import torch
+    import torch.distributed as dist
+
+    from shardlang.runtime import mesh
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    torch.set_num_threads(1)
+    mesh.connect(rank, ranks, torch.device("cpu"), dist.FileStore(store, ranks) if ranks > 1 else None)
+    with os.fdopen(jobs) as lines:
+        for line in lines:
+            try:
+                _run(Path(line.strip()), rank)
+                failed = ""
+            except BaseException:
+                failed = f"rank {rank}: {traceback.format_exc()}"
+            os.write(results, (json.dumps({"rank": rank, "failed": failed[-4000:]}) + "\n").encode())
+
+
+def _run(main_file: Path, rank: int) -> None:
+    from shardlang.runtime.launch import read_program
+    from shardlang.runtime.logs import Log
+    from shardlang.runtime.train import datasets, run
+
+    program = read_program(main_file)
+    program.base = main_file.parent
+    log = Log(None, main_file.with_name("metrics.jsonl") if rank == 0 else None)
+    try:
+        run(program, datasets(program), log, main_file.with_name("weights.safetensors"))
+    finally:
+        log.end()
+
+
+def _fork(rank: int, ranks: int, store: str, results: int) -> tuple[int, int]:
+    """A rank's process, and where it reads its programs."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(write)
+        sys.stdin.close()
+        try:
+            _rank(rank, ranks, store, read, results)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(0)
+    os.close(read)
+    return pid, write
+
+
+def _answers(results: int, ranks: int) -> str:
+    """Waits for all ranks; the first failure, or ""."""
+    text, deadline = b"", time.monotonic() + LIMIT
+    while text.count(b"\n") < ranks:
+        if not select.select([results], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return f"{text.count(bytes([10]))} of {ranks} ranks have answered in {LIMIT:g} s; {text.decode()}"
+        text += os.read(results, 65536)
+        found = [json.loads(line) for line in text.split(b"\n")[:-1]]
+        failed = next((x["failed"] for x in found if x["failed"]), "")
+        if failed:
+            return failed
+    return ""
+
+
+def main(ranks: int) -> None:
+    """Programs by name from standard input, each on all ranks."""
+    import shardlang.runtime.launch  # noqa: F401  read once, before the ranks are forked
+
+    results, told = os.pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        forked = [_fork(rank, ranks, f"{folder}/store", told) for rank in range(ranks)]
+        for line in sys.stdin:
+            for _, jobs in forked:
+                os.write(jobs, line.encode())
+            failed = _answers(results, ranks)
+            print(json.dumps({"failed": failed}), flush=True)
+            if failed:
+                break
+        for pid, _ in forked:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
