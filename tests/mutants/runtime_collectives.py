@@ -73,5 +73,5 @@ FAULTS = (
           "names[names.index(axis) + 1 :]", "names[: names.index(axis)]",
           (*TABLE, "end_to_end/test_curves.py::test_quickstart")),
     Fault("chunks are floors", "sizes of a dim that does not divide", MESH,
-          "each = -(-size // self.size)", "each = size // self.size", ("runtime/test_training.py",)),
+          "each = -(-size // self.size)", "each = size // self.size", ("runtime/test_initial.py",)),
 )  # fmt: skip
