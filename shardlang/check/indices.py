@@ -1,0 +1,54 @@
+"""Numbers that are indices, held against what they point into: the classes of a loss, the rows of a table.
+
+What is known before the run: the bound that a data field declares, and the size of a dim whose places are counted.
+"""
+
+from __future__ import annotations
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Op, Value
+from shardlang.types.dim import term_text
+
+_INDEXED = ("cross_entropy", "nll_loss", "embedding")
+
+
+def check_indices(graph: Graph, sink: Sink) -> None:
+    """No index may point past the end of what it is an index of."""
+    for op in graph.ops:
+        if op.operator in _INDEXED:
+            _check(op, graph, sink)
+
+
+def _check(op: Op, graph: Graph, sink: Sink) -> None:
+    looked_up = op.operator == "embedding"
+    table, index = graph.values[op.operands[looked_up]], graph.values[op.operands[not looked_up]]
+    known = () if looked_up else index.type.dims
+    rows = next((t for t in table.type.dims if t not in known), None)
+    if rows is None:
+        return
+    size, name = table.type.shape[table.type.dims.index(rows)], term_text(rows)
+    places = _counted(index, graph)
+    if index.bound is not None and index.bound > size:
+        sink.report(
+            "SH289",
+            f"`{index.name}` goes up to {index.bound - 1}, and `{op.operator}` has {size} `{name}`",
+            op.span,
+            "an index past the end",
+            labels=[(index.span, f"below {index.bound}")],
+            help=f"make `{name}` at least {index.bound}, or the bound at most {size}",
+        )
+    elif places is not None and places.type.shape[0] > size:
+        counted, many = term_text(places.type.dims[0]), places.type.shape[0]
+        sink.report(
+            "SH289",
+            f"there are {many} `{counted}`, and `{table.path}` has {size} `{name}`",
+            op.span,
+            "an index past the end",
+            help=f"make `{name}` at least {many}",
+        )
+
+
+def _counted(index: Value, graph: Graph) -> Value | None:
+    """The value itself where it is what `arange` gives."""
+    producer = graph.producers.get(index.id)
+    return index if producer is not None and graph.ops[producer].operator == "arange" else None
