@@ -168,7 +168,9 @@ class Judge:
         given = given_weights(program)
         if given is None:
             return initial.initial(graph, self.seed, self.dtype)
-        return {v: given.file.get_tensor(graph.values[v].path).to(self.dtype) for v in (*graph.params, *graph.states)}
+        tensors = {t.path: replace(t, cut=(), sizes=None, mesh=None) for t in (*program.parameters, *program.states)}
+        whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
+        return {v: given.read(program, tensor, self.dtype) for v, tensor in whole}
 
     def _over(self) -> bool:
         sides = [side for side in (self.simulated, self.emitted) if side is not None]

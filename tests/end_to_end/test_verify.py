@@ -136,3 +136,27 @@ def test_too_large_to_simulate() -> None:
     big = ("--set", "hidden=4194304", "--strategy", "data_parallel", "--ranks", "64")
     done = shardc("verify", "examples/digits.shard", *big)
     assert done.returncode == 1 and "error[SH511]: 64 simulated ranks need about" in done.stderr
+
+
+def test_a_program_that_starts_from_given_weights(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "digits.shard").read_text()
+    (tmp_path / "first.shard").write_text(text)
+    weights = tmp_path / "w.safetensors"
+    run = ("run", str(tmp_path / "first.shard"), "--ranks", "1", "--set", "train.epochs=1", "--simulate")
+    done = shardc(*run, "--save-weights", str(weights))
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "next.shard").write_text(text.replace("epochs = 10", 'init = safetensors("w.safetensors")\n  epochs = 1'))
+    (check,) = checks(str(tmp_path / "next.shard"), "--ranks", "4", "--strategy", "both", "--steps", "2")
+    assert check["ok"] and check["emitted"]["parameters"] == 12
+    weights.write_bytes(b"no weights")
+    done = shardc("verify", str(tmp_path / "next.shard"), "--ranks", "4", "--simulated-only")
+    assert done.returncode == 3 and "SH504" in done.stderr
+
+
+def test_schedules_and_clipping(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "digits.shard").read_text()
+    settings = "optimizer = adamw(lr = 0.01, weight_decay = 0.1)\n  lr_schedule = warmup_cosine(warmup = 2, min = 1e-4)\n  clip = 0.05"
+    text = text.replace("optimizer = sgd(lr = 0.1, momentum = 0.9)", settings).replace("epochs = 10", "steps = 6")
+    (tmp_path / "net.shard").write_text(text)
+    for check in checks(str(tmp_path / "net.shard"), "--ranks", "4", "--all-strategies", "--steps", "6"):
+        assert check["ok"], check["difference"]
