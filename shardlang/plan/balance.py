@@ -162,7 +162,7 @@ def _repeats_divide(order: list[str], rule: StageRule, sink: Sink) -> bool:
     """With several stages a coordinate every one is to be alike: the repeated layers must divide."""
     repeated = [u for u in order if _ELEMENT.search(u)]
     count = rule.count or 1
-    if rule.virtual == 1 or len(repeated) % count == 0:
+    if rule.virtual == 1 or len(repeated) < count or len(repeated) % count == 0:
         return True
     n, low = len(repeated), len(repeated) // count * count
     fits = [v for v in range(1, n + 1) if n % (v * (rule.coordinates or 1)) == 0]

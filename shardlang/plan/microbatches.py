@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.print import shown
 from shardlang.ops.factors import symbol
 from shardlang.ops.rule import DimFactors, Split
 from shardlang.plan.factors import dim_runs
@@ -226,7 +227,7 @@ class _Walk:
         """Totals beside single examples: of data alone they are known before the first microbatch."""
         for value in totals:
             if value not in self.early:
-                total = _shown(self.graph.values[value])
+                total = shown(self.graph, value)
                 raise _Whole(f"it uses `{total}`, a sum over the whole batch, with single examples", _TOTAL)
             if value in self.summed:
                 raise _Whole("it needs a total of what depends on a total", _TOTAL)
@@ -239,14 +240,13 @@ class _Walk:
             self._known_ahead(op, operands)
             return
         if op.section != "metric":
-            total = _shown(self.graph.values[operands[0]])
+            total = shown(self.graph, operands[0])
             raise _Whole(f"`{symbol(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
         self.late.update(op.results)
 
     def _report(self, op: Op, found: _Whole) -> None:
-        value = self.graph.values[op.results[0]]
         self.sink.report(
-            "SH410", f"`{_shown(value)}` needs all microbatches at once: {found.why}", op.span, "of the whole batch",
+            "SH410", f"`{shown(self.graph, op.results[0])}` needs all microbatches at once: {found.why}", op.span, "of the whole batch",
             labels=[(self.span, "cuts the batch in parts")], help=found.help,
         )  # fmt: skip
 
@@ -263,8 +263,3 @@ def _first_and_once(dims: tuple[DimFactors, ...], factor: int, name: str) -> Non
         raise _Whole(f"`{name}` is in it twice", _APART)
     if here and here[0][0] != factor:
         raise _Whole(f"`{name}` is a minor part of a dim", f"let `{name}` be the first factor of the product")
-
-
-def _shown(value: Value) -> str:
-    """The path of a value as a user would write it."""
-    return value.path.partition("#")[0].partition(":")[0] if not value.path.startswith("train.metric:") else value.name

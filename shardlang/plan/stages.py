@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from shardlang.check.selectors import matcher, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.graph.print import shown
 from shardlang.plan.stage_rules import Entry, StageRule
 from shardlang.source import Span
 
@@ -143,14 +144,10 @@ def _report_back(
     labels += [(n.span, f"stage {n.stage}") for n in (here, there) if n]
     source = f"`{there.what}`" if there else "what it is computed from"
     sink.report(
-        "SH424", f"`{_shown(graph, value)}` flows back, from stage {made} to {user} in stage {used}", op.span,
+        "SH424", f"`{shown(graph, value)}` flows back, from stage {made} to {user} in stage {used}", op.span,
         f"used in stage {used}", labels=labels,
         help=f"move {user} to stage {made} or later, or {source} to stage {used} or earlier",
     )  # fmt: skip
-
-
-def _shown(graph: Graph, value: int) -> str:
-    return graph.values[value].path.partition("#")[0].partition(":")[0]
 
 
 def _after_loss(graph: Graph, stages: list[int], rule: StageRule, sink: Sink) -> None:
