@@ -104,10 +104,12 @@ class Loader:
         """Whole batches of an epoch."""
         return self.dataset.length // self.source.batch
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of a training epoch; what is left over after the last whole batch is dropped."""
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of a training epoch from number `first` on; what is left over after the last whole batch is
+        dropped.
+        """
         examples = order(self.dataset.length, self.seed, epoch, self.shuffle)
-        for number in range(self.batches):
+        for number in range(first, self.batches):
             yield self._batch(examples[number * self.source.batch : (number + 1) * self.source.batch])
 
     def once(self) -> Iterator[tuple[Batch, int]]:
@@ -189,7 +191,3 @@ def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
     if name not in arguments:
         raise RunError("SH502", f"data source `{kind}` needs `{name}`")
     return arguments[name]
-
-
-def selected(array: np.ndarray, part: Sequence[int]) -> np.ndarray:
-    return array[part[0] : part[1]]

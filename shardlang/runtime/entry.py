@@ -26,6 +26,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
+    parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     parser.add_argument(
         "--log-dir", type=Path, default=Path("logs"), help="a log per rank, where this file forks its ranks"
@@ -38,6 +39,7 @@ def main(program: Program) -> None:
     options = _arguments()
     main_file = Path(sys.argv[0]).resolve()
     program.base = options.base or main_file.parent
+    program.resume = options.resume
     if "RANK" in os.environ:
         sys.exit(_one_rank(program, main_file, options))
     try:

@@ -72,6 +72,7 @@ def launch(
     log_dir: Path | None = None,
     metrics: Path | None = None,
     save_weights: Path | None = None,
+    resume: bool = False,
 ) -> int:
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
 
@@ -82,6 +83,7 @@ def launch(
     try:
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
+        program.resume = resume
         return launch_program(
             program,
             main_file,

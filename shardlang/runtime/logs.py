@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from shardlang.runtime.errors import RunError
+
 _LIVE_EVERY = 0.1
 _PLAIN_EVERY = 5.0
 
@@ -22,14 +24,20 @@ class Log:
     def __init__(self, out: TextIO | None, metrics: Path | None) -> None:
         self.out = out
         self.live = out is not None and out.isatty()
-        self.file = metrics.open("w", buffering=1) if metrics is not None else None
-        self.total = self.per_epoch = self.batch = 0
+        self.metrics = metrics
+        self.file: TextIO | None = None
+        self.total = self.per_epoch = self.batch = self.done = 0
         self._begun = self._shown = time.monotonic()
         self._epoch_begun = self._begun
         self._line = ""
 
-    def start(self, total: int, per_epoch: int, batch: int) -> None:
-        """Steps of the run and of an epoch, and examples of a batch."""
+    def start(self, total: int, per_epoch: int, batch: int, done: int = 0) -> None:
+        """Steps of the run and of an epoch, examples of a batch, and steps that were taken before this start."""
+        if self.metrics is not None:
+            kept = _until(self.metrics, done) if done else ""
+            self.file = self.metrics.open("w", buffering=1)
+            self.file.write(kept)
+        self.done = done
         self.total, self.per_epoch, self.batch = total, per_epoch, batch
         self._begun = self._shown = self._epoch_begun = time.monotonic()
 
@@ -53,7 +61,7 @@ class Log:
         self._show(self._text(step, epoch, figures, now), last)
 
     def _text(self, step: int, epoch: int, figures: Mapping[str, float], now: float) -> str:
-        each = (now - self._begun) / step
+        each = (now - self._begun) / (step - self.done)
         left = "" if step == self.total else f"  {_duration(each * (self.total - step))} left"
         shown = "  ".join(f"{name} {value:.6g}" for name, value in figures.items())
         rate = self.batch / each if each > 0 else 0.0
@@ -97,6 +105,25 @@ class Log:
         if self.file is not None:
             self.file.close()
             self.file = None
+
+
+def _until(metrics: Path, step: int) -> str:
+    """The lines of a file of figures until after `step`; what a run wrote after its last checkpoint comes again."""
+    kept: list[str] = []
+    if not metrics.is_file():
+        return ""
+    for line in metrics.read_text().splitlines(keepends=True):
+        kept.append(line)
+        try:
+            found = json.loads(line).get("step")
+        except (ValueError, AttributeError):
+            raise RunError(
+                "SH508", "the line is no figures, and a run that goes on keeps what is there", file=metrics,
+                line=len(kept), help="another file for --metrics",
+            ) from None  # fmt: skip
+        if found == step:
+            return "".join(kept)
+    return "".join(kept)
 
 
 def _duration(seconds: float) -> str:

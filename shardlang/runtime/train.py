@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import random
+from shardlang.runtime.checkpoints import Saved
 from shardlang.runtime.data import Batch, Dataset, Loader, load
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.logs import Log
@@ -24,6 +25,8 @@ from shardlang.runtime.microbatches import Accumulation
 from shardlang.runtime.model import Model
 from shardlang.runtime.pipeline import Pipeline
 from shardlang.runtime.program import Program
+from shardlang.runtime.resuming import checkpoints, resume
+from shardlang.runtime.resuming import save as save_checkpoint
 from shardlang.runtime.totals import Pending, Totals
 from shardlang.runtime.weights import save
 
@@ -32,7 +35,7 @@ def datasets(program: Program) -> dict[str, Dataset]:
     """The data of a program, read; RunError where it cannot be, or is too little for one step."""
     read = {"data": load(program.data, program.base)}
     if program.eval is not None:
-        read["eval"] = load(program.eval, program.base)
+        read["eval"] = load(program.eval, program.base, read["data"])
     length, batch = read["data"].length, program.data.batch
     if length < batch:
         raise RunError(
@@ -62,14 +65,19 @@ class Run:
         self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
+        self.checkpoints = checkpoints(program)
         self._waiting: tuple[int, int, float, Pending] | None = None
         self._clock = time.perf_counter()
 
     def train(self) -> None:
         """All epochs, with an evaluation after each and at the end."""
-        self.log.start(self.total, self.loader.batches, self.program.data.batch)
+        self._resume()
+        self.log.start(self.total, self.loader.batches, self.program.data.batch, self.step)
         self._clock = time.perf_counter()
-        epoch = 0
+        epoch, within = divmod(self.step, self.loader.batches)
+        if self.step and (not within or self.step == self.total):
+            # The checkpoint was written before this evaluation.
+            self._evaluate(epoch + bool(within))
         while self.step < self.total:
             epoch += 1
             self._epoch(epoch)
@@ -77,13 +85,32 @@ class Run:
             self._evaluate(epoch)
         self.log.end()
 
+    def _resume(self) -> None:
+        """Goes on from the latest checkpoint, if that is asked for and there is one."""
+        if not self.program.resume:
+            return
+        if self.checkpoints is None:
+            raise RunError(
+                "SH508", "there is no checkpoint to go on from: the program sets none",
+                help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`',
+            )  # fmt: skip
+        latest = self.checkpoints.latest()
+        if latest is None:
+            self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
+            return
+        self.step = resume(self.model, Saved(latest))
+        self.log.note(f"goes on after step {self.step}, from {latest}")
+
     def _epoch(self, epoch: int) -> None:
-        for batch in self.loader.epoch(epoch):
+        for batch in self.loader.epoch(epoch, self.step % self.loader.batches):
             if self.step == self.total:
                 return
             self.step += 1
             random.at_step(self.step)
             self._step(epoch, batch)
+            if self.checkpoints is not None and self.checkpoints.due(self.step, self.total):
+                self._report()  # a loss that is not finite ends the run before it is kept
+                save_checkpoint(self.model, self.checkpoints, self.step)
 
     def _step(self, epoch: int, batch: Batch) -> None:
         """One step. Its figures are summed while backward runs, and read a step later, so that nothing waits for
@@ -161,6 +188,9 @@ def require_ranks(program: Program, size: int) -> None:
 def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
     """The whole run of this rank, once connected."""
     require_ranks(program, world.size)
+    for dataset in data.values():
+        for note in dataset.notes:
+            log.note(note)
     training = Run(program, data, log)
     training.train()
     if save_weights is not None:

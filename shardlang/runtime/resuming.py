@@ -1,0 +1,81 @@
+"""What of a model goes into a checkpoint, and a run taken up again from one.
+
+Turns a model's parameters, states and optimizer state into pieces; their files are in checkpoints.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from shardlang.runtime.checkpoints import Checkpoints, Piece, Saved
+from shardlang.runtime.mesh import Mesh
+from shardlang.runtime.model import Model
+from shardlang.runtime.program import Parameter, Program, State
+
+
+def checkpoints(program: Program) -> Checkpoints | None:
+    """Where the program's checkpoints are, by its setting."""
+    if program.checkpoint is None:
+        return None
+    _, given = program.checkpoint
+    return Checkpoints(program.base / str(given["to"]), int(given["steps"]), int(given["keep"]))
+
+
+def facts(program: Program) -> dict[str, Any]:
+    """What decides which examples are still to come."""
+    return {"batch": program.data.batch, "seed": program.seed}
+
+
+def save(model: Model, to: Checkpoints, step: int) -> None:
+    """Writes a checkpoint; all ranks call it."""
+    to.write(step, list(_pieces(model, whole=False)), facts(model.program))
+
+
+def resume(model: Model, found: Saved) -> int:
+    """Fills the model from a checkpoint; the step it was written after."""
+    found.require(facts(model.program))
+    found.read(list(_pieces(model, whole=True)))
+    for optimizer in model.optimizers:
+        optimizer.resumed(found.step)
+    return found.step
+
+
+def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
+    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds, not only its rows."""
+    slots = {id(t): (o.kept(), i) for o in model.optimizers for i, t in enumerate(o.tensors)}
+    for tensor in model.parameters:
+        trained = model.trained[tensor.path]
+        writes = _writes(model, tensor)
+        held = model.leaves[tensor.path] if whole else trained
+        yield Piece(tensor.path, tensor.shape, _offsets(model, tensor, held), held.detach(), writes)
+        kept, at = slots.get(id(trained), ({}, 0))
+        for name, tensors in kept.items():
+            offsets = _offsets(model, tensor, trained)
+            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, tensors[at], writes)
+    for state in model.program.states:
+        if state.path in model.states:
+            block = model.program.block(state)
+            yield Piece(state.path, state.shape, block.offsets, model.states[state.path], _writes(model, state))
+
+
+def _offsets(model: Model, tensor: Parameter, held: Tensor) -> tuple[int, ...]:
+    """Where a parameter's tensor on this rank begins in the whole: its block, or its rows of the block under ZeRO."""
+    block = model.program.block(tensor)
+    group = model.zero_group(tensor)
+    if group is None or (held is model.leaves[tensor.path] and tensor.path not in model.stored):
+        return block.offsets
+    return (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
+
+
+def _writes(model: Model, tensor: Parameter | State) -> bool:
+    """Whether this rank is the first of those that hold the same block."""
+    mesh: Mesh = tensor.mesh or model.program.mesh
+    cut = {axis for axes in tensor.cut for axis in axes}
+    if isinstance(tensor, Parameter) and model.zero_group(tensor) is not None:
+        cut.update(tensor.zero_axes)
+    stages = model.program.pipeline.axis if model.program.pipeline is not None else ""
+    others = [axis for axis in mesh if axis not in cut and axis != stages]
+    return model.keeps(tensor) and all(mesh[axis].index == 0 for axis in others)

@@ -1,0 +1,114 @@
+"""A run that is taken up again ends as one that was never interrupted, whatever strategy and rank count go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+PROGRAM = """
+use std.nn: BatchNorm2d, Linear
+
+dim batch = 64, pixels = 64, hidden = 32, classes = 10
+
+model Digits {
+  layer norm = BatchNorm2d(1)
+  layer up = Linear(pixels, hidden)
+  layer down = Linear(hidden, classes)
+
+  forward(image: [batch, pixels]) -> [batch, classes] {
+    picture = norm(rearrange(image -> [batch, 1, 1, pixels]))
+    h = up(rearrange(picture -> [batch, pixels])) |> relu |> dropout(p = 0.1)
+    return down(h)
+  }
+}
+
+strategy whole {
+  mesh dp = auto
+  split batch over dp
+}
+
+strategy rows {
+  mesh dp = auto
+  split batch over dp
+  zero %(zero)s over dp
+}
+
+strategy columns {
+  mesh mp = auto
+  split hidden over mp
+}
+
+train {
+  model = Digits()
+  data = digits(split = "train", batch = batch)
+  eval = digits(split = "test", batch = batch)
+  loss = cross_entropy(model(image), label)
+  optimizer = %(optimizer)s
+  checkpoint = every(10, keep = 3, to = "kept")
+  steps = 30
+}
+"""
+
+
+# A strategy and the ranks it runs on.
+Run = tuple[str, str]
+
+
+def shardc(folder: Path, *words: str) -> str:
+    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", "run", "p.shard", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def records(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "zero", "first", "then"),
+    [
+        ("sgd(lr = 0.1, momentum = 0.9)", 3, ("rows", "2"), ("columns", "2")),
+        ("adamw(lr = 0.01)", 1, ("whole", "1"), ("rows", "4")),
+        ("adam(lr = 0.01)", 2, ("rows", "3"), ("whole", "2")),
+        ("adam(lr = 0.01)", 2, ("rows", "2"), ("rows", "2")),
+    ],
+)
+def test_a_run_goes_on(tmp_path: Path, optimizer: str, zero: int, first: Run, then: Run) -> None:
+    (tmp_path / "p.shard").write_text(PROGRAM % {"zero": zero, "optimizer": optimizer})
+    batch = ("--set", "batch=60")  # which 2, 3 and 4 ranks can share
+    shardc(tmp_path, "--strategy", first[0], "--ranks", first[1], *batch, "--metrics", "a.jsonl", "--save-weights", "a")
+    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["step-10", "step-20", "step-30"]
+    # As if the run had died after step 25: figures are there that no checkpoint knows of.
+    shutil.rmtree(tmp_path / "kept" / "step-30")
+    shutil.copy(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    going_on = ("--metrics", "b.jsonl", "--save-weights", "b", "--resume")
+    out = shardc(tmp_path, "--strategy", then[0], "--ranks", then[1], *batch, *going_on)
+    assert "goes on after step 20" in out
+
+    whole, taken_up = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
+    assert [r.get("step") for r in taken_up] == [r.get("step") for r in whole]
+    tolerance = 0.0 if first == then else 1e-5
+    for one, other in zip(whole, taken_up, strict=True):
+        assert {k: v for k, v in other.items() if k != "step_ms"} == pytest.approx(
+            {k: v for k, v in one.items() if k != "step_ms"}, abs=tolerance
+        )
+    ours, theirs = load_file(tmp_path / "a"), load_file(tmp_path / "b")
+    assert ours.keys() == theirs.keys()
+    assert max(float(abs(ours[name] - theirs[name]).max()) for name in ours) <= tolerance * 10
+
+
+def test_another_batch_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.shard").write_text(PROGRAM % {"zero": 1, "optimizer": "sgd(lr = 0.1)"})
+    shardc(tmp_path, "--strategy", "whole", "--ranks", "1")
+    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", "run", "p.shard", "--ranks", "1"]
+    words = ["--resume", "--set", "batch=32"]
+    done = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 3
+    assert "error[SH508]: `batch` is 32, and the checkpoint was written with 64" in done.stderr
