@@ -2,8 +2,8 @@
 
 It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they
 import torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
-Torch's fused kernels are not either: on the CPU they round an element differently by its place in the tensor, and so a
-parameter by how it is sharded.
+Their fused kernels are: one pass over memory. On the CPU these round the last elements of a tensor, which fill no
+vector, differently, and so would a parameter by how it is sharded: therefore they are given whole vectors only.
 """
 
 from __future__ import annotations
@@ -13,11 +13,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from shardlang.runtime import wire
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Group, world
+
+
+# Elements of a vector of any processor's, and so of which a kernel's last steps, one element each, have none.
+_UNIT = 16
+
+
+def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors themselves, but those whose size is no multiple of the unit: flat copies with zeros behind."""
+    return [t if t.numel() % _UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % _UNIT)) for t in tensors]
+
+
+class State:
+    """What an optimizer remembers of each of `tensors`, in the sizes that its kernel is given: `flat`."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
+        self.flat = [torch.zeros_like(t) for t in _padded([t.detach() for t in tensors])]
+
+    def views(self) -> list[Tensor]:
+        """In the tensors' own shapes."""
+        return [s.view(-1)[: t.numel()].view(t.shape) for s, t in zip(self.flat, self.tensors, strict=True)]
 
 
 class Sgd:
@@ -34,43 +56,37 @@ class Sgd:
         nesterov: bool = False,
     ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.momentum, self.dampening = momentum, dampening
-        self.weight_decay, self.nesterov = weight_decay, nesterov
-        self.momenta: list[Tensor] = []
+        self.settings = {
+            "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov
+        }  # fmt: skip
+        self.momenta = State(self.tensors if momentum else [])
+        self.first = True
 
+    @torch.no_grad()
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
-        changes = _gradients(self.tensors)
-        if self.weight_decay:
-            changes = torch._foreach_add(changes, self.tensors, alpha=self.weight_decay)
-        if self.momentum:
-            self._carry(changes)
-            changes = torch._foreach_add(changes, self.momenta, alpha=self.momentum) if self.nesterov else self.momenta
-        torch._foreach_add_(self.tensors, changes, alpha=-lr)
+        updated = _padded(self.tensors)
+        torch._fused_sgd_(
+            updated, _gradients(self.tensors), self.momenta.flat, **self.settings,
+            lr=lr, maximize=False, is_first_step=self.first,
+        )  # fmt: skip
+        _put_back(self.tensors, updated)
+        self.first = False
 
     def kept(self) -> dict[str, list[Tensor]]:
         """What the next step depends on, by name, a tensor for each of `tensors`."""
-        if self.momentum and not self.momenta:
-            self.momenta = [torch.zeros_like(t) for t in self.tensors]
-        return {"momentum": self.momenta} if self.momentum else {}
+        return {"momentum": self.momenta.views()} if self.momenta.flat else {}
 
     def resumed(self, step: int) -> None:
         """Goes on after `step` steps, whose state `kept` has been given."""
-
-    def _carry(self, changes: Sequence[Tensor]) -> None:
-        """The momenta of this step; in the first they are the gradients, undampened."""
-        if not self.momenta:
-            self.momenta = [change.clone() for change in changes]
-            return
-        torch._foreach_mul_(self.momenta, self.momentum)
-        torch._foreach_add_(self.momenta, changes, alpha=1.0 - self.dampening)
+        self.first = step == 0
 
 
 class Adam:
     """torch.optim.Adam: betas, eps, weight_decay added to the gradient."""
 
-    decoupled = False
+    kernel: Any = staticmethod(torch._fused_adam_)
 
     def __init__(
         self,
@@ -82,50 +98,35 @@ class Adam:
         weight_decay: float = 0.0,
     ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
-        self.means = [torch.zeros_like(t) for t in self.tensors]
-        self.squares = [torch.zeros_like(t) for t in self.tensors]
-        self.steps = 0
+        self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
+        self.means, self.squares = State(self.tensors), State(self.tensors)
+        self.steps = torch.zeros((), device=world.device)
 
+    @torch.no_grad()
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
         self.steps += 1
-        mean_part, square_part = self.betas
-        gradients = self._decayed(lr)
-        torch._foreach_lerp_(self.means, gradients, 1.0 - mean_part)
-        torch._foreach_mul_(self.squares, square_part)
-        torch._foreach_addcmul_(self.squares, gradients, gradients, value=1.0 - square_part)
-        # Both averages begin at zero; dividing by these takes that out.
-        mean_share, square_share = 1.0 - mean_part**self.steps, 1.0 - square_part**self.steps
-        spread = torch._foreach_sqrt(self.squares)
-        torch._foreach_div_(spread, math.sqrt(square_share))
-        torch._foreach_add_(spread, self.eps)
-        torch._foreach_addcdiv_(self.tensors, self.means, spread, value=-lr / mean_share)
+        updated = _padded(self.tensors)
+        self.kernel(
+            updated, _gradients(self.tensors), self.means.flat, self.squares.flat, [],
+            [self.steps] * len(self.tensors), **self.settings, lr=lr, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        _put_back(self.tensors, updated)
 
     def kept(self) -> dict[str, list[Tensor]]:
         """What the next step depends on, by name, a tensor for each of `tensors`."""
-        return {"mean": self.means, "square": self.squares}
+        return {"mean": self.means.views(), "square": self.squares.views()}
 
     def resumed(self, step: int) -> None:
         """Goes on after `step` steps, whose state `kept` has been given."""
-        self.steps = step
-
-    def _decayed(self, lr: float) -> Sequence[Tensor]:
-        """The gradients with weight decay, or, where that is decoupled from them, after shrinking the parameters."""
-        gradients = _gradients(self.tensors)
-        if not self.weight_decay:
-            return gradients
-        if self.decoupled:
-            torch._foreach_mul_(self.tensors, 1.0 - lr * self.weight_decay)
-            return gradients
-        return torch._foreach_add(gradients, self.tensors, alpha=self.weight_decay)
+        self.steps.fill_(step)
 
 
 class AdamW(Adam):
     """torch.optim.AdamW: weight_decay shrinks the parameter itself; 0.01 by default."""
 
-    decoupled = True
+    kernel = staticmethod(torch._fused_adamw_)
 
     def __init__(self, tensors: Sequence[Tensor], *, weight_decay: float = 0.01, **settings: Any) -> None:
         super().__init__(tensors, weight_decay=weight_decay, **settings)
@@ -135,11 +136,18 @@ KINDS: dict[str, Any] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 
 
 def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients; a parameter that the loss does not reach has zeros."""
+    """The gradients, padded; a parameter that the loss does not reach has zeros."""
     for tensor in tensors:
         if tensor.grad is None:
             tensor.grad = torch.zeros_like(tensor)
-    return [tensor.grad for tensor in tensors if tensor.grad is not None]
+    return _padded([tensor.grad for tensor in tensors if tensor.grad is not None])
+
+
+def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
+    """Copies what padded copies hold back to the tensors."""
+    for tensor, other in zip(tensors, updated, strict=True):
+        if tensor is not other:
+            tensor.view(-1).copy_(other[: tensor.numel()])
 
 
 def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]) -> Any:

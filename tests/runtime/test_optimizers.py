@@ -55,6 +55,34 @@ def test_sharding_does_not_change_a_bit(kind: str, settings: dict, sizes: list[i
     assert torch.equal(_trained(kind, settings, sizes, torch.float32), _trained(kind, settings, [33], torch.float32))
 
 
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_nor_does_the_work_of_several_threads(kind: str) -> None:
+    settings = {"lr": 0.1, "weight_decay": 0.1}
+    whole = _trained(kind, settings, [200_003], torch.float32)
+    assert torch.equal(_trained(kind, settings, [100_001, 3, 99_999], torch.float32), whole)
+
+
+@pytest.mark.parametrize(("kind", "settings"), [SETTINGS[3], SETTINGS[5]])
+def test_what_is_kept_is_enough_to_go_on(kind: str, settings: dict) -> None:
+    steps = [_gradient(step, 21) for step in range(4)]
+    one = torch.zeros(3, 7, dtype=torch.float64)
+    first = optimizer(kind, [one], settings)
+    for gradient in steps[:2]:
+        one.grad = gradient.view(3, 7)
+        first.step(first.lr)
+    other = one.clone()
+    second = optimizer(kind, [other], settings)
+    for name, (there,) in first.kept().items():
+        assert there.shape == (3, 7)
+        second.kept()[name][0].copy_(there)
+    second.resumed(2)
+    for gradient in steps[2:]:
+        for tensor, made in ((one, first), (other, second)):
+            tensor.grad = gradient.view(3, 7)
+            made.step(made.lr)
+    assert torch.equal(one, other)
+
+
 def test_an_unknown_optimizer_is_named() -> None:
     with pytest.raises(RunError, match="optimizer `lamb` is not there yet"):
         optimizer("lamb", [], {})
