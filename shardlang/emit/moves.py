@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.sizes import Sizes
+from shardlang.graph.graph import Kind
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -25,6 +26,8 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
     """The Python expression of a conversion applied to the form named `source`. VIEW has none: it is a rename."""
     move, layout = conversion.move, source_layout(plan, conversion)
     name = f"rt.{move.kind.value}"
+    if plan.graph.values[conversion.value].kind is Kind.CONSTANT:
+        return _number(conversion, source, sizes.groups.text(move.axes, layout.mesh))
     match move.kind:
         case MoveKind.VIEW:
             raise InternalError(f"a view of value {conversion.value} is a rename and has no text")
@@ -43,6 +46,17 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
             return f"{name}({source}, {move.dim}, {group}{_sizes(plan, conversion, move.dim, sizes, 'sizes')})"
         case _:
             return f"{name}({source}, {sizes.groups.text(move.axes, layout.mesh)})"
+
+
+def _number(conversion: Conversion, source: str, group: str) -> str:
+    """Of a number written out, which is no tensor: the same on all ranks, or on the first alone in a pending sum."""
+    match conversion.move.kind:
+        case MoveKind.I_TO_P | MoveKind.R_TO_P:
+            return f"{source} if {group}.index == 0 else 0"
+        case MoveKind.I_TO_R | MoveKind.R_TO_I:
+            return source
+        case kind:
+            raise InternalError(f"a number is not moved by {kind.value}")
 
 
 def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: str) -> str:
