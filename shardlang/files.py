@@ -34,9 +34,12 @@ def read_text(path: Path) -> str:
         if not stat.S_ISREG(kind):
             raise Unreadable("is a directory" if stat.S_ISDIR(kind) else "is no regular file")
         with open(descriptor, "rb", closefd=False) as file:
-            return decoded(file.read(LARGEST + 1))
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise Unreadable(_reason(error)) from error
     finally:
         os.close(descriptor)
+    return decoded(content)
 
 
 def decoded(content: bytes) -> str:

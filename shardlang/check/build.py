@@ -53,7 +53,7 @@ class Builder:
     constants: dict[tuple[float | int, str], int] = field(default_factory=dict)
     dims: dict[str, Any] = field(default_factory=dict)
     full: bool = False
-    operators_limit: int = 1_000_000
+    operators_limit: int = 20_000
 
     def add(self, draft: ValueDraft) -> int:
         self.values.append(draft)

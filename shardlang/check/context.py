@@ -47,6 +47,7 @@ class Context:
     instantiated: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)
     layers: int = 0
+    calls: int = 0
     full: bool = False
     headless: set[int] = field(default_factory=set)
     overrides: dict[str, ast.Expr] = field(default_factory=dict)
@@ -108,6 +109,20 @@ class Frame:
         new = key not in self.context.unknown
         self.context.unknown.add(key)
         return new and not self.sightless
+
+    def declared_below(self, name: str) -> Span | None:
+        """Where a dim, a member or a value of this file, model or body is declared that is not known yet."""
+        instance = self.instance
+        members = instance.decl.node.members if instance is not None else ()
+        for member in members:
+            names = [e.name for e in member.entries] if isinstance(member, ast.DimDecl) else []
+            body = member.body if isinstance(member, ast.Forward) and self.places else ()
+            names += [s.name for s in body if isinstance(s, ast.Assign)]
+            names += [member.name] if isinstance(member, ast.Layer | ast.Tensor) else []
+            for found in names:
+                if found.text == name:
+                    return found.span
+        return self.file.below.get(name)
 
     def visible(self) -> list[str]:
         """All names that `find` would find."""

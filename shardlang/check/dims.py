@@ -21,12 +21,18 @@ class Unifier:
     become: dict[Dim, Term] = field(default_factory=dict)
     outer: dict[Dim, Term] = field(default_factory=dict)
     _canonical: dict[Dim, Term] = field(default_factory=dict)
+    _factors: dict[Dim, int] = field(default_factory=dict)
 
     def local(self, name: str, term: Term) -> Dim:
         """A new dim of a model or call that is `term` outside."""
         dim = Dim(name, term_size(term))
         self.outer[dim] = term
+        self._factors[dim] = self.factors(term)
         return dim
+
+    def factors(self, term: Term) -> int:
+        """How many factors a term has in the dims of the outermost caller."""
+        return sum(self._factors.get(dim, 1) for dim in term)
 
     def fresh(self, name: str, size: int | None) -> Term:
         """A new literal dim as a term; 1 is no dim at all."""

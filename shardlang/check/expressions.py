@@ -13,6 +13,7 @@ from shardlang.check.context import Frame
 from shardlang.check.operators import infer, is_operator
 from shardlang.check.statics import combine, negate, truth, whole
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
+from shardlang.check.written import unknown_yet
 from shardlang.diagnostics.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -87,6 +88,9 @@ def name(node: ast.Name, frame: Frame) -> Any:
         )
         return UNKNOWN
     if not frame.first_unknown(node.text):
+        return UNKNOWN
+    if (later := frame.declared_below(node.text)) is not None:
+        unknown_yet(node, later, "SH200", "name", frame)
         return UNKNOWN
     close = nearest(node.text, frame.visible())
     sink.report(

@@ -17,6 +17,7 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 
 Given = tuple[Any, Span]
+CALLS_LIMIT = 20_000
 
 
 def call_layer(
@@ -31,7 +32,8 @@ def call_layer(
     inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer)
     layer.calls += 1
     name = layer.path or layer.decl.node.name.text
-    if not layer.sound or not _bind(forward.formals, values, keywords, name, span, frame, inner):
+    tired = _too_many_calls(span, frame)
+    if tired or not layer.sound or not _bind(forward.formals, values, keywords, name, span, frame, inner):
         _skip(forward.body, inner)
         layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
         return UNKNOWN
@@ -67,7 +69,19 @@ def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
     if len(stack) >= DEPTH:
         sink.report("SH217", f"functions call each other more than {DEPTH} deep", span, "and deeper from here")
         return True
-    return False
+    return _too_many_calls(span, frame)
+
+
+def _too_many_calls(span: Span, frame: Frame) -> bool:
+    """Whether layers and functions are called too often, which is reported once: each may call others twice."""
+    context = frame.context
+    context.calls += 1
+    if context.calls == CALLS_LIMIT:
+        context.sink.report(
+            "SH217", f"the program calls layers and functions more than {CALLS_LIMIT:,} times", span,
+            "and more from here", help="lower the counts of its layers, or call what it calls twice once",
+        )  # fmt: skip
+    return context.calls >= CALLS_LIMIT
 
 
 def _bind(

@@ -15,13 +15,13 @@ from shardlang.check.initial import initial
 from shardlang.check.removed import declare_removed
 from shardlang.check.statics import size, truth, whole
 from shardlang.check.values import UNKNOWN, DimValue, Instance, LayerArray, ModelDecl, Tensor, describe
-from shardlang.check.written import written_type
+from shardlang.check.written import too_many_factors, written_type
 from shardlang.graph.graph import Kind
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
-LAYERS_LIMIT = 1_000_000
+LAYERS_LIMIT = 20_000
 # Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
 SLIP = "->"
 
@@ -124,6 +124,8 @@ def _given(value: Any, inner: Frame) -> Any:
 def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Frame) -> None:
     """A dim becomes a dim of the model's own, whatever it is outside: so a check holds for all callers."""
     name = formal.name.text
+    if isinstance(value, DimValue) and too_many_factors(value.term, formal.name, inner):
+        value, instance.sound = UNKNOWN, False
     if isinstance(value, DimValue):
         value = DimValue((inner.context.dims.local(name, value.term),))
         inner.context.build.dims[instance.below(name)] = value.term

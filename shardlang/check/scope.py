@@ -24,11 +24,17 @@ LIBRARIES = ("std.nn", "std.transformer", "std.gpt2", "std.llama", "std.clusters
 
 @dataclass(eq=False)
 class FileScope:
-    """`names`: dims, models, functions, hardware, imports of a file. `places`: where each was declared."""
+    """`names`: dims, models, functions, hardware, imports of a file. `places`: where each was declared.
+
+    `below`: the dims of the whole file, those further down too. `own`: names that the file imports from itself, which
+    is reported: that it declares them too is no further mistake.
+    """
 
     source: Source
     names: dict[str, Any] = field(default_factory=dict)
     places: dict[str, Span] = field(default_factory=dict)
+    below: dict[str, Span] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
 
     def find(self, name: str) -> Any:
         return self.names.get(name)
@@ -38,7 +44,7 @@ class FileScope:
 
     def declare(self, name: ast.Name, value: Any, context: Context) -> None:
         before = self.places.get(name.text)
-        if before is not None:
+        if before is not None and name.text not in self.own:
             context.sink.report(
                 "SH201",
                 f"`{name.text}` is declared twice",
@@ -48,6 +54,8 @@ class FileScope:
                 help="a name is declared once; give one of them another name",
             )
             return
+        if before is not None:
+            self.own.discard(name.text)
         self.names[name.text] = value
         self.places[name.text] = name.span
 
@@ -65,7 +73,8 @@ class Library:
 
     def open(self, file: ast.File, root: bool = True) -> FileScope:
         """The scope of a file, with what it imports. Dims are left to be evaluated by `declare_dims`."""
-        scope = FileScope(file.source)
+        dims = [entry.name for item in file.items if isinstance(item, ast.DimDecl) for entry in item.entries]
+        scope = FileScope(file.source, below={name.text: name.span for name in dims})
         self.scopes[file.source.name] = scope
         self.sources.append(file.source)
         self.chain.append(file.source.name)
@@ -120,17 +129,22 @@ class Library:
             )
             return None
         if source.name in self.chain:
+            if source.name == scope.source.name:
+                scope.own.update(name.text for name in use.names)
             names = [*self.chain[self.chain.index(source.name) :], source.name]
             sink.report(
                 "SH204",
                 f"imports go round: {' -> '.join(f'`{n}`' for n in names)}",
                 use.path_span,
                 "closes the circle",
-                help="move what both need into a third file",
+                help="move what both need into a third file" if len(names) > 2 else _OWN,
             )
             return None
         known = self.scopes.get(source.name)
         return known if known is not None else self.open(parse(source, sink))
+
+
+_OWN = "leave the line out: a file's own names need no import"
 
 
 def _listed(names: Mapping[str, Any]) -> str:

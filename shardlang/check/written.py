@@ -17,6 +17,8 @@ from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_text
 
 Terms = tuple[Term, ...]
+DIMS_LIMIT = 64  # torch's
+FACTORS_LIMIT = 64
 
 
 def element_type(written: ast.TensorType, frame: Frame) -> str | None:
@@ -105,6 +107,11 @@ def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Ter
         term = written_term(node, frame, first, path)
         sound = sound and term is not None
         found.append(term or ())
+    if len(found) > DIMS_LIMIT:
+        frame.context.sink.report(
+            "SH217", f"a tensor of {len(found)} dims", written.span, f"at most {DIMS_LIMIT}", help="merge some of them"
+        )
+        return None
     return tuple(found) if sound else None
 
 
@@ -126,7 +133,21 @@ def written_term(node: ast.DimTerm, frame: Frame, first: Mapping[str, Term], pat
         if term is None:
             return None
         found.extend(term)
+    if too_many_factors(tuple(found), node, frame):
+        return None
     return frame.context.dims.resolve(tuple(found))
+
+
+def too_many_factors(term: Term, node: ast.DimTerm | ast.Name, frame: Frame) -> bool:
+    """Whether a product of dims has more factors than any tensor needs, which is reported: products of products double
+    with each model that they pass through.
+    """
+    if frame.context.dims.factors(term) <= FACTORS_LIMIT:
+        return False
+    frame.context.sink.report(
+        "SH217", f"`{node.span.text}` is a product of more than {FACTORS_LIMIT} dims", node.span, "too many factors"
+    )
+    return True
 
 
 def _factor(node: ast.Name | ast.Number, frame: Frame, first: Mapping[str, Term], path: str) -> Term | None:
@@ -156,6 +177,9 @@ def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term |
         return None
     if not frame.first_unknown(node.text):
         return None
+    if (later := frame.declared_below(node.text)) is not None:
+        unknown_yet(node, later, "SH250", "dim", frame)
+        return None
     close = nearest(node.text, [*first, *dim_names(frame)])
     sink.report(
         "SH250",
@@ -165,6 +189,15 @@ def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term |
         help=f"did you mean `{close}`?" if close else f"declare it: `dim {node.text} = ...`",
     )
     return None
+
+
+def unknown_yet(node: ast.Name, later: Span, code: str, what: str, frame: Frame) -> None:
+    """Report a name that is declared further down."""
+    frame.context.sink.report(
+        code, f"there is no `{node.text}` here", node.span, f"unknown {what}",
+        labels=[(later, "declared only here")],
+        help=f"declare `{node.text}` first: a name is known from its declaration on",
+    )  # fmt: skip
 
 
 def dim_names(frame: Frame) -> list[str]:

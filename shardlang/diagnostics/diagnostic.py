@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,6 +40,28 @@ class Diagnostic:
     severity: Severity = Severity.ERROR
 
 
+_QUOTE = re.compile(r"`[^`]*`")
+_LONGEST_QUOTE, _BEGIN, _END = 120, 80, 30
+_LONGEST = 600
+
+
+def bounded(text: str, one_line: bool = False) -> str:
+    """A text of at most some 600 characters: long quotes of a program lose their middle, and further text its end.
+
+    With `one_line` what a program has on several lines is quoted in one.
+    """
+    if one_line and "\n" in text:
+        text = _QUOTE.sub(lambda quote: re.sub(r"\s*\n\s*", " ", quote.group()), text)
+    if len(text) > _LONGEST_QUOTE:
+        text = _QUOTE.sub(_shortened, text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _shortened(quote: re.Match[str]) -> str:
+    inner = quote.group()[1:-1]
+    return quote.group() if len(inner) <= _LONGEST_QUOTE else f"`{inner[:_BEGIN]}...{inner[-_END:]}`"
+
+
 class InternalError(Exception):
     """A fault of ours: the message says which invariant did not hold. Shown to users as SH900."""
 
@@ -67,14 +90,15 @@ class Sink:
         if key in self._seen:
             return
         self._seen.add(key)
+        helps = (help,) if isinstance(help, str) else help
         self.found.append(
             Diagnostic(
                 code,
-                message,
-                Label(span, label) if span else None,
-                tuple(Label(s, t) for s, t in labels),
-                tuple(notes),
-                (help,) if isinstance(help, str) else tuple(help),
+                bounded(message, True),
+                Label(span, bounded(label, True)) if span else None,
+                tuple(Label(s, bounded(t, True)) for s, t in labels),
+                tuple(bounded(note) for note in notes),
+                tuple(bounded(text) for text in helps),
                 severity,
             )
         )

@@ -1,7 +1,7 @@
 """Turns text that may hold anything into what a terminal can show safely, and says how many cells each character takes.
 
-Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width ones) are shown as
-`<U+202E>`. Which parts of a line are marked is left to the renderers.
+Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width ones), and spaces
+that are none to the language, are shown as `<U+202E>`. Which parts of a line are marked is left to the renderers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def shown(character: str, cell: int) -> str:
         return character
     if character == "\t":
         return " " * (TAB - cell % TAB)
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"):
         return f"<U+{ord(character):04X}>"
     return character
 

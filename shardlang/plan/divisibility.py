@@ -52,7 +52,8 @@ class Axes:
     def fitting(self, dim: Dim, axes: tuple[str, ...], claim: Claim, sink: Sink) -> tuple[str, ...]:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
-        if degree is None or dim.size is None or claim.rule.uneven or dim.size % degree == 0:
+        uneven = claim.rule.uneven and degree is not None and degree <= (dim.size or degree)
+        if degree is None or dim.size is None or uneven or dim.size % degree == 0:
             return axes
         self.report(dim.name, dim.size, axes, claim.span, sink)
         return ()

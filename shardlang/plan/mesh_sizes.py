@@ -14,8 +14,8 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-# Ten times what the largest clusters have: above it a number is a slip, and cuts could no longer be counted out.
-RANKS_LIMIT = 1_000_000
+# What the largest clusters have: above it a number is a slip, and uneven cuts could no longer be counted out.
+RANKS_LIMIT = 131_072
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ def _fill(text: str, words: dict[str, str]) -> str:
 
 def _unreadable(found: str) -> str | None:
     """What is wrong with characters outside of ASCII, or that do not show."""
-    if not found or found.startswith('"') or (found.isascii() and found.isprintable()) or found.isspace():
+    if not found or found.startswith('"') or (found.isascii() and (found.isprintable() or found.isspace())):
         return None
     name = unicodedata.name(found[0], "a control character").lower()
     shown = f"`{found[0]}`, " if found[0].isprintable() else ""

@@ -104,9 +104,11 @@ class Tokens:
         last = start
         for found in _COMMENT.finditer(text, start, end):
             self.comments.append(ast.Comment(found.group().rstrip(), Span(self.source, found.start(), found.end())))
-            together = text.count("\n", last, found.start()) < 2
-            above, last = doc if together else [], found.end()
-            doc = [*above, found.group()[2:].strip()] if found.group().startswith("##") else []
+            if text.count("\n", last, found.start()) > 1 or not found.group().startswith("##"):
+                doc.clear()
+            if found.group().startswith("##"):
+                doc.append(found.group()[2:].strip())
+            last = found.end()
         following = _BLANK.match(text, last)
         after = following.end() if following else last
         if doc and text.count("\n", last, after) < 2:

@@ -6,6 +6,7 @@ Pure values; the moves between layouts are in plan/.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shardlang.types.dim import TensorType, term_text
 from shardlang.types.mesh import Mesh
@@ -42,6 +43,7 @@ def identical(rank: int, mesh: int = 0) -> Layout:
     return Layout(((),) * rank, mesh=mesh)
 
 
+@lru_cache(maxsize=256)
 def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     """torch.chunk's sizes: ceil(size / parts) each, the last ones smaller, possibly 0. Always `parts` entries."""
     each = -(-size // parts)

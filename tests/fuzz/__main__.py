@@ -7,6 +7,7 @@ python -m tests.fuzz --kind mutated --seed 0 --index 1234        # one input aga
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from tests.fuzz.case import Case
+from tests.fuzz.found import FOUND
 from tests.fuzz.kinds import KINDS, counts, made
 from tests.fuzz.mutate import ROOT, sound
 from tests.fuzz.pool import Outcome, measured, outcomes
@@ -104,10 +106,13 @@ def main() -> int:
     parser.add_argument("--kind", choices=list(KINDS))
     parser.add_argument("--index", type=int)
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--found", action="store_true", help="what was found before: name -> faults, as JSON")
     parser.add_argument("--programs", default="", help="a folder of further programs to mutate")
     given = parser.parse_args()
     os.chdir(ROOT)
     warmed()
+    if given.found:
+        return _found()
     if given.index is not None:
         return _again(made(given.kind, given.seed, given.index, given.programs))
     tally = Tally(given.seed, given.programs, given.save)
@@ -116,6 +121,13 @@ def main() -> int:
         for outcome in outcomes(lambda i, kind=kind: made(kind, given.seed, i, given.programs), range(many)):  # type: ignore[misc]
             tally.take(kind, outcome)
     return 1 if tally.told() else 0
+
+
+def _found() -> int:
+    """Each input of found.py in a worker of its own."""
+    faults = {name: next(iter(outcomes(lambda i, case=case: case, [0]))).faults for name, (case, _) in FOUND.items()}  # type: ignore[misc]
+    print(json.dumps({name: [[f.sort, f.where, f.text] for f in found] for name, found in faults.items()}))
+    return 0
 
 
 def _again(case: Case) -> int:

@@ -117,7 +117,15 @@ def _stop(signum: int, frame: Any) -> None:
 
 
 def measured(case: Case, index: int = 0) -> Outcome:
-    """One input under the alarm."""
+    """One input under the alarm; one that was too slow is tried twice more, as neighbours slow a processor down too."""
+    outcome = _measured(case, index)
+    for _ in range(2):
+        if any(fault.sort == "time" for fault in outcome.faults):
+            outcome = _measured(case, index)
+    return outcome
+
+
+def _measured(case: Case, index: int) -> Outcome:
     _forget_peak()
     start = time.process_time()
     faults: list[Fault] = []

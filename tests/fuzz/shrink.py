@@ -15,7 +15,7 @@ TRIALS = 600
 
 def shrunk(case: Case, fault: Fault) -> Case:
     """The smallest found in a bounded number of trials. Command lines and folders stay as they are."""
-    left = [TRIALS if fault.sort not in ("time", "memory", "death") else 60]
+    left = [TRIALS if fault.sort not in ("time", "memory", "death") else 20]
 
     def fails(text: str) -> bool:
         if left[0] <= 0:

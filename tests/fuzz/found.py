@@ -1,0 +1,66 @@
+"""What fuzzing found, each the smallest input, and what is reported of it now. `None`: anything, within the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.fuzz import extremes
+from tests.fuzz.case import Case, Link
+
+STRATEGY = "strategy s {\n  mesh a = auto\n  split batch over a uneven\n}\n"
+
+
+def _case(text: str, ranks: int | None = None, overrides: Mapping[str, str] | None = None) -> Case:
+    return Case("found", text.encode("utf-8", "surrogatepass"), ranks, overrides=overrides or {})
+
+
+def _identities(n: int) -> str:
+    """Functions that call each other twice, and no operator in any of them."""
+    more = "".join(f"fn f{i}(x: [batch, d]) {{\n  return f{i - 1}(f{i - 1}(x))\n}}\n" for i in range(1, n))
+    return extremes.model(f"    y = f{n - 1}(x) * w\n", more="fn f0(x: [batch, d]) {\n  return x\n}\n" + more)
+
+
+LONG = "n" * 5_000
+
+FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
+    "a line end that is none": (
+        _case("dim a\u0085b = 2\n"),
+        ("SH104: U+0085 (a control character) is no letter or sign of the language",),
+    ),
+    "a space that is none": (
+        _case("dim a\u00a0= 2\n"),
+        ("SH104: U+00A0 (no-break space) is no letter or sign of the language",),
+    ),
+    "a long name": (_case(f"dim a = {LONG}\n"), (f"SH200: there is no `{'n' * 80}...{'n' * 30}` here",)),
+    "a long path to set": (_case("dim a = 2\n", overrides={LONG: "2"}), None),
+    "a long value to set": (_case("dim a = 2\n", overrides={"a": "-" * 300 + "2"}), None),
+    "a long import": (_case(f'use "{"x" * 5_000}": A\n'), None),
+    "a quote of two lines": (
+        _case("dim a = (1 /\n  3)\n"),
+        ("SH212: the size of dim `a` must be a whole number, and `(1 / 3)` is 1 / 3",),
+    ),
+    "many lines of documentation": (_case("## doc\n" * 60_000 + "dim a = 2\n"), ()),
+    "a chain of conditions": (_case(extremes._else_ifs(6_000)), None),
+    "ranks without number, cut unevenly": (
+        _case(extremes.model("    y = x * w\n") + STRATEGY, 10**30),
+        (f"SH303: {10**30} ranks are more than a plan can be for",),
+    ),
+    "many ranks, cut unevenly": (
+        _case(extremes.model("    y = x * w\n").replace("batch = 8", "batch = 1_000_001") + STRATEGY, 131_072),
+        None,
+    ),
+    "more ranks than a dim has": (
+        _case(extremes.model("    y = x * w\n") + STRATEGY, 9),
+        ("SH304: dim `batch` does not divide over axis `a`",),
+    ),
+    "ranks without number": (_case(extremes.model("    y = x * w\n") + STRATEGY.replace(" uneven", ""), 10**12), None),
+    "functions that double": (_case(extremes._doubling_functions(60)), None),
+    "functions that double and do nothing": (_case(_identities(60)), None),
+    "dims that double": (_case(extremes._doubling_dims(40)), None),
+    "layers of layers": (_case(extremes._nested_arrays(100_000)), None),
+    "a million layers": (_case(extremes._arrays(1_000_000)), None),
+    "a file that cannot be read from": (
+        Case("found", b"dim a = 2\n", argv=("check", "mem"), files={"mem": Link("/proc/self/mem")}),
+        None,
+    ),
+}  # fmt: skip
