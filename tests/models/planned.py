@@ -24,7 +24,12 @@ def program_of(text: str, overrides: Mapping[str, str] | None = None) -> Program
 
 def plan_of(name: str, strategy: str | None, ranks: int, overrides: Mapping[str, str] | None = None) -> Plan:
     """The plan of `NAME.shard` in this folder."""
+    return plan_text((HERE / f"{name}.shard").read_text(), strategy, ranks, overrides)
+
+
+def plan_text(text: str, strategy: str | None, ranks: int, overrides: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a program; fails with what was reported."""
     sink = Sink()
-    plan = driver.plan_program(program_of((HERE / f"{name}.shard").read_text(), overrides), strategy, ranks, sink)
+    plan = driver.plan_program(program_of(text, overrides), strategy, ranks, sink)
     assert plan is not None, [d.message for d in sink.found]
     return plan

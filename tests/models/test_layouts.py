@@ -1,4 +1,4 @@
-"""Transformers under data, tensor, sequence and context parallelism: what the plans move, and that it changes nothing."""
+"""Transformers under data, tensor, sequence and context parallelism: what plans move, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from shardlang.graph.graph import Value
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.plan import Conversion, MoveKind, Plan
-from tests.models.planned import plan_of
+from tests.models.planned import HERE, plan_of, plan_text
 
 CASES = [
     ("translator", "dp", (1, 2, 16)),
@@ -41,6 +41,21 @@ def test_ranks_compute_what_one_does(name: str, strategy: str, ranks: int) -> No
 def test_post_norm_too() -> None:
     report = verify_plan(plan_of("translator", "mixed", 8, {"model.pre_norm": "false", "model.layers": "1"}))
     assert report.ok, str(report.difference)
+
+
+def test_padding_is_seen_by_nobody() -> None:
+    text = (HERE / "translator.shard").read_text()
+    for part in ("Encoder", "Decoder"):
+        text = text.replace(f"{part}(layers, d, heads, ffn, dropout, pre_norm)",
+                            f"{part}(layers, d, heads, ffn, dropout, pre_norm, padded = true)")  # fmt: skip
+    text = text.replace("    memory = src_embed(source) |> encoder\n",
+                        "    keep = source > 8\n    memory = src_embed(source) |> encoder(keep)\n")  # fmt: skip
+    text = text.replace("decoder(memory)", "decoder(memory, keep)")
+    for strategy, ranks in (("mixed", 8), ("cp", 4), ("mp", 2)):
+        plan = plan_text(text, strategy, ranks)
+        assert sum(op.attrs.get("keep", False) for op in plan.graph.ops) == 4
+        report = verify_plan(plan)
+        assert report.ok, str(report.difference)
 
 
 def logits_of(plan: Plan) -> Value:

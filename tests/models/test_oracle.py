@@ -127,9 +127,12 @@ def worst(mine: dict[str, Tensor], theirs: dict[str, Tensor], besides: Iterable[
     return max((far(mine[path], theirs[path]), path) for path in mine if not path.endswith(tuple(besides)))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_logits_loss_and_gradients(name: str, tmp_path: Path) -> None:
-    model, text = theirs_of(name), text_of(name, "f32", ADAMW)
+@pytest.mark.parametrize(("name", "tied"), [("gpt2", True), ("llama", False), ("llama", True)])
+def test_logits_loss_and_gradients(name: str, tied: bool, tmp_path: Path) -> None:
+    model, text = theirs_of(name, tied), text_of(name, "f32", ADAMW)
+    if name == "llama" and tied:
+        text = text.replace("rope = 10000.0)", "rope = 10000.0, tied = true)")
+        assert "tied = true" in text
     write(model, tmp_path)
     tokens, label = batches(tmp_path)
     logits, loss, gradients = step_of(model, tokens[0], label[0])
