@@ -111,26 +111,20 @@ def _raw(value: Tensor) -> bytes:
 
 
 class Weights:
-    """A safetensors file to start from, checked against the program: same names, same shapes."""
+    """Safetensors files to start from, checked against the program: same names, same shapes.
+
+    A path with `*` in its last part is all files that it matches: large weights come in several.
+    """
 
     def __init__(self, path: Path, tensors: Sequence[Parameter | State], names: Names | None = None) -> None:
-        from safetensors import SafetensorError, safe_open
-
         self.path = path
-        try:
-            self.file = safe_open(str(path), framework="pt")
-        except FileNotFoundError:
-            raise RunError(
-                "SH504", "the weights are missing", file=path, help="paths are relative to the program's file"
-            ) from None
-        except (OSError, SafetensorError) as error:
-            raise RunError("SH504", f"the file is no safetensors file: {error}", file=path) from None
+        self.files = _opened(path)
         self.names = names or Names(())
-        self.places = self.names.places([tensor.path for tensor in tensors], self.file.keys())
+        self.places = self.names.places([tensor.path for tensor in tensors], self.files.keys())
         self._check(tensors)
 
     def _check(self, tensors: Sequence[Parameter | State]) -> None:
-        there, due = set(self.file.keys()), {place.name for place in self.places.values()}
+        there, due = set(self.files.keys()), {place.name for place in self.places.values()}
         rest = sorted(name for name in there - due if not self.names.spare(name))
         for what, names in (("lacks", sorted(due - there)), ("has, and the program has not,", rest)):
             if names:
@@ -140,7 +134,7 @@ class Weights:
                 raise RunError("SH504", f"the file {what} {listed}", file=self.path)
         for tensor in tensors:
             place, shape = self.places[tensor.path], list(tensor.shape)
-            found = list(place.shape(self.file.get_slice(place.name).get_shape()))
+            found = list(place.shape(self.files[place.name].get_slice(place.name).get_shape()))
             if found != shape:
                 as_read = "" if place == Place(tensor.path) else f", read from {place}"
                 raise RunError(
@@ -152,7 +146,30 @@ class Weights:
         """This rank's block of a tensor, on this rank's device."""
         place = self.places[tensor.path]
         if not tensor.shape:
-            return self.file.get_tensor(place.name).to(device=world.device, dtype=dtype)
+            return self.files[place.name].get_tensor(place.name).to(device=world.device, dtype=dtype)
         block = place.block(program.block(tensor).slices(), tensor.shape)
-        found = self.file.get_slice(place.name)[block].to(device=world.device, dtype=dtype)
+        found = self.files[place.name].get_slice(place.name)[block].to(device=world.device, dtype=dtype)
         return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()
+
+
+def _opened(path: Path) -> dict[str, Any]:
+    """By name of a tensor the file that holds it."""
+    from safetensors import SafetensorError, safe_open
+
+    paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+    found: dict[str, Any] = {}
+    for each in paths or [path]:
+        try:
+            file = safe_open(str(each), framework="pt")
+        except FileNotFoundError:
+            raise RunError(
+                "SH504", "the weights are missing", file=each, help="paths are relative to the program's file"
+            ) from None
+        except (OSError, SafetensorError) as error:
+            raise RunError("SH504", f"the file is no safetensors file: {error}", file=each) from None
+        names = list(file.keys())
+        again = next((name for name in names if name in found), None)
+        if again is not None:
+            raise RunError("SH504", f"two of the files hold `{again}`", file=each)
+        found.update(dict.fromkeys(names, file))
+    return found

@@ -94,3 +94,18 @@ def test_what_does_not_fit_is_named(change: dict[str, torch.Tensor | None], mess
     with pytest.raises(RunError) as failure:
         Weights(tmp_path / "w.safetensors", OURS, NAMES)
     assert (failure.value.code, failure.value.message) == ("SH504", message)
+
+
+def test_weights_in_several_files(tmp_path: Path) -> None:
+    tensors = theirs()
+    first = {name: tensors.pop(name) for name in ("model.h.0.qkv", "scale")}
+    save_file(first, tmp_path / "w-1-of-2.safetensors")
+    save_file(tensors, tmp_path / "w-2-of-2.safetensors")
+    weights = Weights(tmp_path / "w-*.safetensors", OURS, NAMES)
+    q = weights.read(Whole(slice(None)), OURS[0], torch.float64)  # type: ignore[arg-type]
+    torch.testing.assert_close(q, first["model.h.0.qkv"].T.double()[:4])
+    save_file({"scale": first["scale"]}, tmp_path / "w-3-of-2.safetensors")
+    with pytest.raises(RunError, match="two of the files hold `scale`"):
+        Weights(tmp_path / "w-*.safetensors", OURS, NAMES)
+    with pytest.raises(RunError, match="the weights are missing"):
+        Weights(tmp_path / "v-*.safetensors", OURS, NAMES)
