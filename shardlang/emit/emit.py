@@ -13,6 +13,7 @@ from shardlang.emit.evaluation import evaluation
 from shardlang.emit.forward import forward_text
 from shardlang.emit.header import docstring, imports, mesh_lines, parameter_lines, state_lines
 from shardlang.emit.names import form_names
+from shardlang.emit.once import once_texts
 from shardlang.emit.settings import program_text
 from shardlang.emit.sizes import Groups
 from shardlang.plan.plan import Plan
@@ -30,12 +31,15 @@ def emit(plan: Plan, sink: Sink | None = None) -> Mapping[str, str]:
         raise InternalError("a program without `train` has nothing to emit")
     names, groups = form_names(plan), Groups(plan.meshes)
     evaluated = evaluation(plan, sink) if training.eval is not None else None
-    functions = [forward_text(plan, names, groups, loss)]
+    once = once_texts(plan, names, groups)
+    first = [once[name] for name in ("prepare", "prepared") if name in once]
+    last = [once["conclude"]] if "conclude" in once else []
+    functions = [*first, forward_text(plan, names, groups, loss), *last]
     if evaluated is not None:
         functions += [evaluate_text(plan, names, groups, evaluated), finish_text(plan, evaluated)]
     groups.note_text("\n".join(functions))
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}\n"
-    program = program_text(plan, training, groups, evaluated, loss)
+    program = program_text(plan, training, groups, evaluated, loss, tuple(once))
     body = "\n\n".join([*functions, f"{program}\n\n{MAIN}"])
     head = f"{docstring(plan)}\n\n{imports(body)}\n\n{mesh_lines(plan)}\n\n{lists}"
     return {"main.py": f"{head}\n\n{body}"}

@@ -18,6 +18,7 @@ from shardlang.emit.places import place
 from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text, operator
+from shardlang.plan.phases import phases
 from shardlang.plan.plan import MoveKind, Plan, Step
 
 
@@ -44,9 +45,8 @@ def evaluate_text(plan: Plan, names: dict[Form, str], groups: Groups, evaluation
 
 def _summed(groups: Groups, accumulator: Accumulator, name: str) -> str:
     """A total, over a further mesh already whole."""
-    if accumulator.left_pending == accumulator.pending:
-        return name
-    return f"rt.all_reduce({name}, {groups.text(accumulator.pending, accumulator.mesh)})"
+    first = accumulator.summed_first
+    return f"rt.all_reduce({name}, {groups.text(first, accumulator.mesh)})" if first else name
 
 
 def _ordered(evaluation: Evaluation) -> list[Accumulator]:
@@ -71,9 +71,12 @@ def _without_dropout(plan: Plan, names: dict[Form, str]) -> dict[Form, str]:
 def _steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
     """The steps before the accumulators, without the operators that only training has."""
     wanted: list[Form] = []
+    # A sum of losses needs no count of its items: it is divided by what all batches together have.
+    known = phases(plan).known
+    totals = {(plan.conversions[s.index].value, s.index) for s in known if s.kind == "conversion"}
     for accumulator in evaluation.accumulators.values():
         if accumulator.op >= 0:
-            wanted.extend(form(use) for use in plan.ops[accumulator.op].operands)
+            wanted.extend(form(use) for use in plan.ops[accumulator.op].operands if form(use) not in totals)
         else:
             wanted.append(accumulator.form)
     steps = steps_for(plan, wanted)
@@ -82,7 +85,8 @@ def _steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
 
 def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
     """The statement of one accumulator: its local sum and count, float64."""
-    marks = f" +{_axes_text(accumulator.pending)}" if accumulator.pending else ""
+    ranked = writer.plan.meshes[accumulator.mesh].ranked(accumulator.pending)
+    marks = f" +{_axes_text(ranked)}" if ranked else ""
     comment = f"f64[2]  (sum, count){marks}"
     if accumulator.op < 0:
         return Block("", [Line(f"{name} = {_carried_text(writer, accumulator)}", comment)])

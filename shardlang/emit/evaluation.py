@@ -21,7 +21,8 @@ from shardlang.plan.plan import Plan
 class Accumulator:
     """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or -1 where the value
     at `form` does not depend on the batch and is carried along. `pending`: axes over which the totals are summed, of
-    mesh number `mesh`."""
+    mesh number `mesh`; `summed_first`: those of them over which the emitted program sums, since the runtime knows those
+    of the first mesh alone."""
 
     name: str
     value: int
@@ -29,11 +30,12 @@ class Accumulator:
     form: Form
     pending: tuple[str, ...]
     mesh: int
+    summed_first: tuple[str, ...] = ()
 
     @property
     def left_pending(self) -> tuple[str, ...]:
-        """The axes that the runtime sums over; it knows those of the first mesh alone."""
-        return () if self.mesh else self.pending
+        """The axes that the runtime sums over."""
+        return tuple(axis for axis in self.pending if axis not in self.summed_first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ class _Search:
             raise _Refused("reduces over the batch to more than one number")
         count = sum(a.name.rpartition(":")[0] == name for a in self.found.values())
         mesh = self.plan.ops[maker].mesh if maker >= 0 else layout_of(self.plan, at).mesh
-        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending, mesh)
+        first = self.plan.meshes[mesh].ranked(pending) if mesh else ()
+        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending, mesh, first)
 
 
 def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:

@@ -6,36 +6,50 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from shardlang.emit.fuse import fusions
+from shardlang.emit.given import concluded, given_forms, sum_names
 from shardlang.emit.lines import indented, literal
 from shardlang.emit.names import Form
 from shardlang.emit.needs import final_form, layout_of, steps_for, summed_first
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
+from shardlang.plan.phases import phases
 from shardlang.plan.plan import Plan
 
 
 def forward_text(plan: Plan, names: dict[Form, str], groups: Groups, loss: int) -> str:
-    """`def forward(p, x, label): ...`. Metrics follow the loss, without gradient."""
-    fused = fusions(plan)
+    """`def forward(p, x, label): ...`. Metrics follow the loss, without gradient; with microbatches, the sums follow
+    that further metrics are made of.
+    """
+    found = phases(plan)
+    body, given = frozenset(found.body), given_forms(plan, found)
     sizes = Sizes(plan, groups)
     sizes.taken.names.update(names.values())
-    writer = Writer(plan, names, sizes, True, fused, frozenset(f.product for f in fused.values()))
-    for_loss = steps_for(plan, [final_form(plan, loss)])
-    metrics = [final_form(plan, value) for value in plan.graph.metrics.values()]
-    for_metrics = steps_for(plan, metrics) - for_loss
-    loss_blocks = writer.blocks(step for step in plan.steps if step in for_loss)
-    metric_blocks = writer.blocks(step for step in plan.steps if step in for_metrics)
-    shown = {name: _returned(plan, names, groups, value) for name, value in plan.graph.metrics.items()}
+    writer = step_writer(plan, names, sizes)
+    for_loss = steps_for(plan, [final_form(plan, loss)], frozenset(given))
+    shown = {name: value for name, value in plan.graph.metrics.items() if not concluded(plan, found, value)}
+    metrics = [final_form(plan, value) for value in shown.values()]
+    for_metrics = steps_for(plan, [*metrics, *found.sums], frozenset(given)) - for_loss
+    loss_blocks = writer.blocks(step for step in plan.steps if step in for_loss & body)
+    metric_blocks = writer.blocks(step for step in plan.steps if step in for_metrics & body)
+    numbers = {name: returned(plan, names, groups, value) for name, value in shown.items()}
+    sums = dict_text(sum_names(plan, found.after, names))
+    results = [returned(plan, names, groups, loss), dict_text(numbers), *([sums] if found.sums else [])]
     return function_text(
-        signature("forward", data_names(plan, names)),
+        signature("forward", [*data_names(plan, names), *(names[at] for at in given)]),
         sizes.definitions,
         blocks_text(loss_blocks),
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
-        f"    return {_returned(plan, names, groups, loss)}, {dict_text(shown)}",
+        f"    return {', '.join(results)}",
     )
 
 
-def _returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) -> str:
+def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool = True) -> Writer:
+    """What writes the steps of one function."""
+    fused = fusions(plan)
+    return Writer(plan, names, sizes, training, fused, frozenset(f.product for f in fused.values()))
+
+
+def returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) -> str:
     """What `forward` returns for a loss or metric: its last form, summed here if it is pending over a further mesh."""
     at = final_form(plan, value)
     axes = summed_first(plan, value)
@@ -47,8 +61,8 @@ def data_names(plan: Plan, names: Mapping[Form, str]) -> list[str]:
     return [names[value, -1] for value in plan.graph.data]
 
 
-def signature(name: str, arguments: Iterable[str]) -> str:
-    return f"def {name}({', '.join(['p', *arguments])}):"
+def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)) -> str:
+    return f"def {name}({', '.join([*first, *arguments])}):"
 
 
 def function_text(head: str, definitions: Sequence[str], *parts: str) -> str:

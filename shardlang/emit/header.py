@@ -19,13 +19,16 @@ _IMPORTS = (("math", "import math"), ("torch", "import torch"), ("F", "import to
 def docstring(plan: Plan) -> str:
     """What the file is and how to run it."""
     file = file_text(plan.program.source, plan.program.source)
-    axes = "; ".join(", ".join(f"{a.name} = {a.size}" for a in mesh.axes) for mesh in plan.meshes)
+    meshes = [mesh.timeless for mesh in plan.meshes]
+    axes = "; ".join(", ".join(f"{a.name} = {a.size}" for a in mesh.axes) for mesh in meshes)
     ranks = "1 rank" if plan.ranks == 1 else f"{plan.ranks} ranks"
     mesh = f" of the mesh {axes}" if axes else ""
+    mesh += f", in {plan.microbatches} microbatches" if plan.microbatches > 1 else ""
+    parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
     strategy = f", strategy `{plan.strategy}`" if plan.strategy else ""
     return (
         f'"""{file}{strategy}, on {ranks}{mesh}.\n\n'
-        "Written by shardc from the program and its strategy. Each rank runs this file on its own shards;\n"
+        f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};\n"
         "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
         f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
     )
@@ -39,15 +42,16 @@ def imports(body: str) -> str:
 
 
 def mesh_lines(plan: Plan) -> str:
-    """`mesh = rt.Mesh(a=2, b=4)`, a line a mesh."""
+    """`mesh = rt.Mesh(a=2, b=4, microbatch=rt.Time(4))`, a line a mesh."""
     return "\n".join(f"{mesh.name} = rt.Mesh({_mesh_arguments(mesh)})" for mesh in plan.meshes)
 
 
 def _mesh_arguments(mesh: Mesh) -> str:
     plain = all(axis.name.isidentifier() for axis in mesh.axes)
+    sizes = [(axis.name, f"rt.Time({axis.size})" if axis.time else str(axis.size)) for axis in mesh.axes]
     if plain:
-        return ", ".join(f"{axis.name}={axis.size}" for axis in mesh.axes)
-    return "**{" + ", ".join(f"{literal(axis.name)}: {axis.size}" for axis in mesh.axes) + "}"
+        return ", ".join(f"{name}={size}" for name, size in sizes)
+    return "**{" + ", ".join(f"{literal(name)}: {size}" for name, size in sizes) + "}"
 
 
 def parameter_lines(plan: Plan, groups: Groups) -> str:
@@ -67,6 +71,8 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
     arguments = _stored(plan, value, planned.stored)
     groups.note([a for a in planned.reduce_axes if not planned.zero or a not in planned.zero_axes], planned.stored.mesh)
     groups.note(planned.zero_axes if planned.zero else (), planned.stored.mesh)
+    if value.type.dtype in ("bf16", "f16"):
+        arguments.append(f"use={literal(value.type.dtype)}")
     if planned.reduce_axes:
         arguments.append(f"reduce={literal(planned.reduce_axes)}")
     if planned.zero:

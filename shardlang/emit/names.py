@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from shardlang.emit.paths import readable_paths
 from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.types.layout import Layout
 
@@ -32,6 +33,9 @@ RESERVED = frozenset(
         "forward",
         "evaluate",
         "finish",
+        "prepare",
+        "prepared",
+        "conclude",
         "float",
         "int",
         "len",
@@ -88,12 +92,26 @@ def form_names(plan: Plan) -> dict[Form, str]:
     names: dict[Form, str] = {}
     taken = Taken(set(_mesh_names(plan)))
     short = short_names(plan.graph)
-    trees, read = _trees(plan.conversions), _read_forms(plan)
+    trees, read, alike = _trees(plan.conversions), _read_forms(plan), _alike(plan)
     for value in _by_claim(plan.graph):
         tree = trees.get(value.id, [])
         main = _main_form(plan, value, tree, read.get(value.id, set()))
-        names.update(_value_forms(plan, value, short[value.id], tree, main, taken))
+        names.update(_value_forms(plan, value, short[value.id], tree, main, taken, alike))
     return names
+
+
+def _alike(plan: Plan) -> set[int]:
+    """The conversions whose form is called as what they convert: no line makes a view, nor a sum over the microbatches
+    (where one function reads both the sum and its parts, these keep their own names).
+    """
+    read = {(use.value, use.conversion) for op in plan.ops for use in op.operands}
+    parts = {(value, -1) for value in plan.graph.metrics.values()}
+    found = set()
+    for c in plan.conversions:
+        both = (c.value, c.id) in read and ((c.value, c.parent) in read or (c.value, c.parent) in parts)
+        if c.move.kind is MoveKind.VIEW or (summed_in_time(plan, c) and not both):
+            found.add(c.id)
+    return found
 
 
 def _read_forms(plan: Plan) -> dict[int, set[int]]:
@@ -154,9 +172,9 @@ def _trees(conversions: Iterable[Conversion]) -> dict[int, list[Conversion]]:
 
 
 def _value_forms(
-    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken
+    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken, alike: Set[int]
 ) -> Mapping[Form, str]:
-    """Names of the forms of one value. A form that no line of its own makes (a VIEW) reads as its parent does."""
+    """Names of the forms of one value. A form that is in `alike` reads as its parent does."""
     forms: dict[Form, str] = {}
     base = _base_text(value)
     produced = plan.produced.get(value.id)
@@ -169,7 +187,7 @@ def _value_forms(
         forms[value.id, main] = taken.claim(name)
         forms[value.id, -1] = taken.first(_reasoned(name, _reasons(plan, value, produced)))
     for conversion in tree:
-        if conversion.move.kind is MoveKind.VIEW:
+        if conversion.id in alike:
             forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
         elif (value.id, conversion.id) not in forms:
             wanted = _reasoned(name, _reasons(plan, value, conversion.to))
@@ -191,7 +209,7 @@ def _base_text(value: Value) -> str | None:
 def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:
     """The form that bears the user's name: where a pending result is read in one form that is not, that one."""
     produced = plan.produced.get(value.id)
-    if value.kind is not Kind.RESULT or produced is None or not produced.pending:
+    if value.kind is not Kind.RESULT or produced is None or not _ranked(plan, produced).pending:
         return -1
     lines = [c for c in tree if c.move.kind is not MoveKind.VIEW]
     ends = read or {c.id for c in lines} - {made_form(plan, c.parent) for c in lines}
@@ -206,6 +224,7 @@ def _reasoned(name: str, reasons: Sequence[str]) -> list[str]:
 
 def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
     """Why a form exists, from its layout: `pending`, `whole`, or the names of the cut dims; then with the axes."""
+    layout = _ranked(plan, layout)
     cut = [(identifier(t[0].name if t else "1"), a) for t, a in zip(value.type.dims, layout.dims, strict=True) if a]
     if layout.pending:
         return ["pending", "_".join(["pending", *layout.pending])]
@@ -218,4 +237,14 @@ def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
 
 def _was_cut(plan: Plan, value: Value) -> bool:
     produced = plan.produced.get(value.id)
-    return produced is not None and (bool(produced.split_axes()) or bool(produced.pending))
+    if produced is None:
+        return False
+    produced = _ranked(plan, produced)
+    return bool(produced.split_axes()) or bool(produced.pending)
+
+
+def _ranked(plan: Plan, layout: Layout) -> Layout:
+    """The layout over ranks: microbatches give no form a name."""
+    ranked = plan.meshes[layout.mesh].ranked
+    dims = tuple(ranked(axes) for axes in layout.dims)
+    return Layout(dims, ranked(layout.pending), ranked(layout.replicated), layout.mesh)

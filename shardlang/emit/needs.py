@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from shardlang.emit.names import Form
 from shardlang.plan.plan import OperandUse, Plan, Step
 from shardlang.types.layout import Layout
 
 
-def steps_for(plan: Plan, forms: Iterable[Form], given: frozenset[int] = frozenset()) -> frozenset[Step]:
-    """The steps that make `forms`; those of values in `given` are taken as there already."""
+def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset()) -> frozenset[Step]:
+    """The steps that make `forms`; those in `given` are taken as there already."""
     makers = {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
     found: set[Step] = set()
     open_forms = list(forms)
     while open_forms:
         value, conversion = open_forms.pop()
         step = _step(value, conversion, makers)
-        if step is None or step in found or value in given:
+        if step is None or step in found or (value, conversion) in given:
             continue
         found.add(step)
         open_forms.extend(_inputs(plan, step))
@@ -45,16 +45,21 @@ def layout_of(plan: Plan, at: Form) -> Layout:
 
 
 def left_pending(plan: Plan, value: int) -> tuple[str, ...]:
-    """The axes over which the runtime sums a loss or metric. It knows those of the first mesh alone: a number pending
-    over another is summed by the emitted program, see `summed_first`."""
-    layout = layout_of(plan, final_form(plan, value))
-    return () if layout.mesh else layout.pending
+    """The axes over which the runtime sums a loss or metric. It knows those of the first mesh alone, and that of the
+    microbatches: a number pending over others is summed by the emitted program, see `summed_first`."""
+    return runtime_axes(plan, layout_of(plan, final_form(plan, value)))
+
+
+def runtime_axes(plan: Plan, layout: Layout) -> tuple[str, ...]:
+    """Those of a number's pending axes that the runtime sums over."""
+    ranked = plan.meshes[layout.mesh].ranked(layout.pending)
+    return tuple(axis for axis in layout.pending if axis not in ranked) if layout.mesh else layout.pending
 
 
 def summed_first(plan: Plan, value: int) -> tuple[str, ...]:
     """The axes of a further mesh over which the emitted program itself sums a loss or metric."""
     layout = layout_of(plan, final_form(plan, value))
-    return layout.pending if layout.mesh else ()
+    return plan.meshes[layout.mesh].ranked(layout.pending) if layout.mesh else ()
 
 
 def form(use: OperandUse) -> Form:

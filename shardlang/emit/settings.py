@@ -8,15 +8,17 @@ from typing import Any
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments
-from shardlang.emit.lines import call_text, indented, list_text, literal
+from shardlang.emit.lines import WIDTH, call_text, indented, list_text, literal
 from shardlang.emit.needs import left_pending
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.plan.plan import Plan
 
 
-def program_text(plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int) -> str:
-    """`program = rt.Program(...)`, an argument or two a line."""
+def program_text(
+    plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int, once: tuple[str, ...] = ()
+) -> str:
+    """`program = rt.Program(...)`, an argument or two a line. `once`: the functions that run once a step."""
     loss_pending = left_pending(plan, loss)
     metrics = {name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}
     totals = {a.name: a.left_pending for a in evaluation.accumulators.values()} if evaluation else {}
@@ -33,13 +35,28 @@ def program_text(plan: Plan, training: Training, groups: Groups, evaluation: Eva
         f"data={data}",
         *([f"eval={evaluated}"] if evaluated else []),
         f"optimizers={list_text([_optimizer_text(plan, o) for o in training.optimizers])}",
-        f"forward=forward, loss_pending={literal(loss_pending)}, metrics_pending={literal(metrics)}",
-        *([f"evaluate=evaluate, finish=finish, eval_pending={literal(totals)}"] if evaluated else []),
+        *([", ".join(f"{name}={name}" for name in once)] if once else []),
+        *_fitted([f"forward=forward, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)]),
+        *(_fitted(["evaluate=evaluate, finish=finish", _mapping("eval_pending", totals)]) if evaluated else []),
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
     ]
     body = "\n".join(f"{line}," for line in lines)
     return f"program = rt.Program(\n{indented(body)}\n)"
+
+
+def _fitted(parts: list[str]) -> list[str]:
+    """Arguments on one line where they fit, else one a line."""
+    line = ", ".join(parts)
+    return [line] if len(line) + 5 <= WIDTH else parts
+
+
+def _mapping(name: str, items: Mapping[str, Any]) -> str:
+    """`name={...}`, an item a line where it does not fit on one."""
+    flat = f"{name}={literal(items)}"
+    if len(flat) + 5 <= WIDTH:
+        return flat
+    return f"{name}={{\n" + "".join(f"    {literal(key)}: {literal(value)},\n" for key, value in items.items()) + "}"
 
 
 def _further_meshes(plan: Plan, groups: Groups) -> list[str]:
@@ -82,7 +99,7 @@ def _init_text(kind: str, arguments: Mapping[str, Any]) -> str:
     further = [f"prefix={literal(names.prefix)}"] if names.prefix else []
     further += [f"ignored={list_text([literal(n) for n in names.ignored])}"] if names.ignored else []
     body = indented(",\n".join([list_text(rules), *further]) + ",")
-    return f"({literal(kind)}, {{\"path\": {literal(arguments['path'])}, \"names\": rt.Names(\n{body}\n)}})"
+    return f'({literal(kind)}, {{"path": {literal(arguments["path"])}, "names": rt.Names(\n{body}\n)}})'
 
 
 def _setting(setting: tuple[str, object] | None) -> object:

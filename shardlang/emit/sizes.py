@@ -49,8 +49,9 @@ class Groups:
 
     def note(self, axes: Sequence[str], mesh: int = 0) -> None:
         """Record a group that the program uses without naming it in its text (reductions of gradients)."""
-        if axes:
-            self.used.add((mesh, tuple(axes)))
+        ranked = self.meshes[mesh].ranked(tuple(axes))
+        if ranked:
+            self.used.add((mesh, ranked))
 
     def note_all(self, several: Iterable[Sequence[str]]) -> None:
         """Record the group over all axes of `several`, in the mesh's order: the runtime sums such numbers at once."""
@@ -58,9 +59,9 @@ class Groups:
         self.note([axis.name for axis in self.meshes[0].axes if axis.name in axes])
 
     def listed(self, mesh: int) -> list[tuple[str, ...]]:
-        """Axes tuples used on one mesh, fewer axes first, then in the mesh's order."""
+        """Axes tuples that something is sent over on one mesh, fewer axes first, then in the mesh's order."""
         order = {axis.name: at for at, axis in enumerate(self.meshes[mesh].axes)}
-        mine = [axes for index, axes in self.used if index == mesh]
+        mine = [axes for index, axes in self.used if index == mesh and self.meshes[mesh].ranked(axes) == axes]
         return sorted(mine, key=lambda axes: (len(axes), [order[a] for a in axes]))
 
 

@@ -17,6 +17,7 @@ from shardlang.emit.places import Place, place
 from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Sizes
 from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.types.layout import Layout, layout_text
 
@@ -80,7 +81,7 @@ class Writer:
         return operator(self.plan, planned).emit(self.sites.site(planned))
 
     def conversion_lines(self, conversion: Conversion) -> list[Line]:
-        if conversion.move.kind is MoveKind.VIEW:
+        if conversion.move.kind is MoveKind.VIEW or summed_in_time(self.plan, conversion):
             return []
         source = self.names[conversion.value, conversion.parent]
         text = move_text(self.plan, conversion, source, self.sizes)

@@ -7,18 +7,16 @@ through them instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from shardlang.runtime import wire
 from shardlang.runtime.data import Batch
-from shardlang.runtime.mesh import Mesh, microbatches
+from shardlang.runtime.mesh import microbatches
 from shardlang.runtime.model import Model
 from shardlang.runtime.program import Program
-from shardlang.runtime.totals import Pending, Totals
-
-Prepare = Callable[..., Mapping[str, Tensor]]
+from shardlang.runtime.totals import Parts, Pending, Totals
 
 
 class Accumulation:
@@ -32,14 +30,18 @@ class Accumulation:
         """Forward and backward of all; the figures of the batch on their way, summed while the last backward runs."""
         program, parts = self.program, self.figures.parts()
         assert program.forward is not None
-        given = prepared(program.prepare, program.mesh, program.prepare_pending, batch)
+        given = given_ahead(program.prepare, program.prepared, batch)
+        sums = Parts.all_summed()
         last = program.microbatches - 1
         for number in microbatches(program.microbatches):
             with self.model.forward_context():
-                loss, metrics = program.forward(self.model.p, *batch[number].values(), **given)
+                loss, metrics, *further = program.forward(self.model.p, *batch[number].values(), **given)
             parts.add({"loss": loss, **metrics})
+            for values in further:
+                sums.add(values)
             if number == last:
-                figures = self.figures.start(parts.values)
+                concluded = conclusion(program.conclude, self.model.p, sums)
+                figures = self.figures.start({**parts.values, **concluded})
             self.model.backward(loss, number == last)
         return figures
 
@@ -53,18 +55,21 @@ class Accumulation:
 
 
 @torch.no_grad()
-def prepared(
-    prepare: Prepare | None, mesh: Mesh, pending: Mapping[str, tuple[str, ...]], batch: Batch
-) -> dict[str, Tensor]:
-    """What must be known of the whole batch before the first forward: sums over its microbatches, then over ranks."""
+def given_ahead(
+    prepare: Callable[..., Mapping[str, Tensor]] | None,
+    prepared: Callable[..., Mapping[str, Tensor]] | None,
+    batch: Batch,
+) -> Mapping[str, Tensor]:
+    """What must be known of the whole batch before the first forward: made from sums over its microbatches."""
     if prepare is None:
         return {}
-    totals = Totals(mesh, pending).parts()
+    totals = Parts.all_summed()
     for number in microbatches(len(batch)):
         totals.add(prepare(*batch[number].values()))
-    return {name: _summed(value, mesh, pending[name]) for name, value in totals.values.items()}
+    return totals.values if prepared is None else prepared(**totals.values)
 
 
-def _summed(value: Tensor, mesh: Mesh, axes: tuple[str, ...]) -> Tensor:
-    group = mesh[mesh._ranked(axes)]
-    return wire.begin_reduce(value.contiguous(), group).wait() if group.size > 1 else value
+@torch.no_grad()
+def conclusion(conclude: Callable[..., Mapping[str, Tensor]] | None, p: Any, sums: Parts) -> Mapping[str, Tensor]:
+    """The metrics that are made from sums over the microbatches."""
+    return {} if conclude is None else conclude(p, **sums.values)

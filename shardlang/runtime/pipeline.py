@@ -16,7 +16,7 @@ from torch import Tensor
 from shardlang.runtime.data import Batch
 from shardlang.runtime.mesh import world
 from shardlang.runtime.messages import Exchange, Routes
-from shardlang.runtime.microbatches import prepared
+from shardlang.runtime.microbatches import conclusion, given_ahead
 from shardlang.runtime.model import Model
 from shardlang.runtime.program import Program
 from shardlang.runtime.split_backward import Halves, whole
@@ -44,7 +44,8 @@ class Pass:
     batch: Batch
     exchange: Exchange
     figures: Parts
-    given: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    given: dict[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    sums: dict[int, Parts] = field(default_factory=dict)
     kept: dict[tuple[int, int], Kept] = field(default_factory=dict)
 
 
@@ -82,7 +83,7 @@ class Pipeline:
         for stage in self.program.stages_here:
             own = self.program.stages[stage]
             fields = [{name: part[name] for name in own.fields} for part in batch]
-            now.given[stage] = prepared(own.prepare, self.program.mesh, own.prepare_pending, fields)
+            now.given[stage] = given_ahead(own.prepare, own.prepared, fields)
         for at, action in enumerate(self.training.mine):
             self._expect(self.training, now.exchange, at)
             world.microbatch = action.microbatch
@@ -91,6 +92,8 @@ class Pipeline:
             else:
                 self._backward(now, action, self.due[at])
         world.microbatch = 0
+        for stage, sums in now.sums.items():
+            now.figures.values.update(conclusion(self.program.stages[stage].conclude, self.model.p, sums))
         figures = self.figures.start(now.figures.values)
         now.exchange.finish()
         self.model.reducer.finish()
@@ -111,8 +114,10 @@ class Pipeline:
         with self.model.forward_context():
             result = stage.forward(self.model.p, *inputs, *fields, **now.given[action.stage])
         outputs, further = self._parted(self.training, action, result)
-        loss = next((value for value in further if isinstance(value, Tensor)), None)
-        now.figures.add(_numbers(further, loss))
+        loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
+        now.figures.add({**({} if loss is None else {"loss": loss}), **(further[0] if further else {})})
+        for sums in further[1:]:
+            now.sums.setdefault(action.stage, Parts.all_summed()).add(sums)
         now.kept[action.stage, action.microbatch] = Kept(
             [tensor for tensor in inputs if tensor.requires_grad], self._with_gradient(action.stage, outputs), loss
         )
@@ -181,14 +186,6 @@ class Pipeline:
         world.microbatch = 0
         exchange.finish()
         return parts.values
-
-
-def _numbers(further: Sequence[Any], loss: Tensor | None) -> dict[str, Tensor]:
-    """The figures among what a stage returned."""
-    numbers = {} if loss is None else {"loss": loss}
-    for value in further:
-        numbers.update(value if isinstance(value, Mapping) else {})
-    return numbers
 
 
 def _gradient(tensor: Tensor) -> Tensor:

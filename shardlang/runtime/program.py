@@ -66,7 +66,8 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
 class Parameter:
     """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO.
 
-    stages: those that use it, ascending; () where there are none, or all do.
+    stages: those that use it, ascending; () where there are none, or all do. use: the type of the copy that `forward`
+    works with, made at each use, where that is not its own.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Parameter:
     mesh: Mesh | None = None
     dtype: str = "f32"
     stages: tuple[int, ...] = ()
+    use: str = ""
 
     def split_axes(self) -> tuple[str, ...]:
         return tuple(axis for axes in self.cut for axis in axes)
@@ -131,9 +133,9 @@ class Optimizer:
 class Program:
     """All of a run but where it runs. `base`, the folder that paths are relative to, and `resume` are set at launch.
 
-    forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: values without gradient
-    that `forward` takes by name, from the fields; each microbatch's are summed over the axes of `prepare_pending`.
-    With a `pipeline`, the functions of its stages are in the place of these.
+    forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from its fields to numbers
+    whose sums over the microbatches, by way of `prepared`, `forward` takes by name. conclude: from the sums of what
+    `forward` returns third to further metrics. With a `pipeline`, the functions of its stages are in these places.
     """
 
     name: str
@@ -143,11 +145,12 @@ class Program:
     parameters: Sequence[Parameter]
     data: Source
     optimizers: Sequence[Optimizer]
-    forward: Callable[..., tuple[torch.Tensor, Mapping[str, torch.Tensor]]] | None = None
+    forward: Callable[..., Sequence[Any]] | None = None
     stages: Sequence[Stage] = ()
     pipeline: Schedule | None = None
     prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
-    prepare_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prepared: Callable[..., Mapping[str, torch.Tensor]] | None = None
+    conclude: Callable[..., Mapping[str, torch.Tensor]] | None = None
     groups: Sequence[tuple[str, ...]] = ()
     further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
     states: Sequence[State] = ()

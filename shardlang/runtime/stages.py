@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -55,8 +55,9 @@ class Received:
 @dataclass(frozen=True)
 class Stage:
     """One stage: `forward(p, *received, *fields)` gives what it sends, in the order that the next stage receives it;
-    then the loss, where the loss is; then a dict of metrics, where there are any. `evaluate`, with the rows of the
-    batch as a last argument, gives what it sends, then a dict of sums, if it has any. `prepare`: as of a program.
+    then the loss, where the loss is; then a dict of metrics, where there are any, and one of sums for `conclude`.
+    `evaluate`, with the rows of the batch as a last argument, gives what it sends, then a dict of sums, if it has any.
+    prepare, prepared, conclude: as of a program.
     """
 
     forward: Callable[..., Any]
@@ -64,7 +65,8 @@ class Stage:
     fields: Sequence[str] = ()
     evaluate: Callable[..., Any] | None = None
     prepare: Callable[..., Mapping[str, Any]] | None = None
-    prepare_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prepared: Callable[..., Mapping[str, Any]] | None = None
+    conclude: Callable[..., Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

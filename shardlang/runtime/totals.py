@@ -48,18 +48,25 @@ class Totals:
 
 
 class Parts:
-    """The numbers of one batch: added up where they are pending over its microbatches, else those of the first."""
+    """The numbers of one batch: added up where they are pending over its microbatches, else those of the first.
 
-    def __init__(self, summed: Set[str]) -> None:
+    summed: the names of the first kind; None: all are.
+    """
+
+    def __init__(self, summed: Set[str] | None) -> None:
         self.summed = summed
         self.values: dict[str, Tensor] = {}
+
+    @classmethod
+    def all_summed(cls) -> Parts:
+        return cls(None)
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Takes in the numbers of the current microbatch."""
         for name, value in values.items():
             if name not in self.values:
                 self.values[name] = value.detach()
-            elif name in self.summed:
+            elif self.summed is None or name in self.summed:
                 self.values[name] = self.values[name] + value.detach()
 
 

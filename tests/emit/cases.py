@@ -13,11 +13,12 @@ GOLDEN = Path(__file__).resolve().parent / "golden"
 
 @dataclass(frozen=True)
 class Case:
-    """An example, one of its strategies ("" for the first) and a number of ranks."""
+    """A program of `folder`, one of its strategies ("" for the first) and a number of ranks."""
 
     program: str
     strategy: str
     ranks: int
+    folder: str = "examples"
 
     @property
     def name(self) -> str:
@@ -38,10 +39,11 @@ CASES = (
     Case("digits", "both", 8),
     Case("digits", "sharded", 8),
     Case("mnist_ddp", "ddp", 2),
+    Case("tagger", "both", 4, "tests/emit/programs"),
 )
 
 
 def emitted(case: Case) -> str:
     """The main.py of a case, by the same road as `shardc compile`."""
     file = f"{case.program}.shard"
-    return main_file((ROOT / "examples" / file).read_text(), case.ranks, case.strategy, file)
+    return main_file((ROOT / case.folder / file).read_text(), case.ranks, case.strategy, file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
@@ -18,9 +20,14 @@ def planned(text: str, ranks: int, strategy: str | None = None, name: str = "exa
     return plan
 
 
-def main_file(text: str, ranks: int, strategy: str | None = None, name: str = "example.shard") -> str:
-    """The emitted main.py."""
+def emitted_files(text: str, ranks: int, strategy: str | None = None, name: str = "example.shard") -> Mapping[str, str]:
+    """The emitted files by name."""
     sink = Sink()
     files = driver.emit_plan(planned(text, ranks, strategy, name), sink)
     assert files is not None, [d.message for d in sink.found]
-    return files["main.py"]
+    return files
+
+
+def main_file(text: str, ranks: int, strategy: str | None = None, name: str = "example.shard") -> str:
+    """The emitted main.py."""
+    return emitted_files(text, ranks, strategy, name)["main.py"]

@@ -67,14 +67,15 @@ def _read(folder: Path) -> Figures:
 def main(job_file: str) -> int:
     """Compiles and launches each run of a job; the first exit code that is not 0."""
     from shardlang.runtime.launch import launch
-    from tests.emit.sources import main_file
+    from tests.emit.sources import emitted_files
 
     job = json.loads(Path(job_file).read_text())
     for run in (RunOf(**r) for r in job["runs"]):
         folder = Path(job["folder"]) / run.name
         folder.mkdir()
+        for name, text in emitted_files(job["text"], run.ranks, run.strategy or None).items():
+            (folder / name).write_text(text)
         file = folder / "main.py"
-        file.write_text(main_file(job["text"], run.ranks, run.strategy or None))
         code = launch(file, run.ranks, device="cpu", base=Path(job["base"]), metrics=folder / "metrics.jsonl",
                       save_weights=folder / "weights.safetensors")  # fmt: skip
         if code:

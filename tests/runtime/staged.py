@@ -51,7 +51,7 @@ def model(mesh: rt.Mesh) -> SimpleNamespace:
         y = (h + beside) @ p.last.weight @ p.table.T + skip
         kept = (label > 4).to(y.dtype) * (kind + 1)
         loss = (y.square().sum(1) * kept).sum() / loss_count
-        return loss, {"mean": y.detach().sum() / BATCH}
+        return loss, {"mean": y.detach().sum() / BATCH}, {"total": loss}
 
     def tally(y, rows):
         return rt.tally(y.square().sum(1), 0, mesh[batch].index * (BATCH // mesh[batch].size), rows)
@@ -73,6 +73,12 @@ def model(mesh: rt.Mesh) -> SimpleNamespace:
     def prepare(x, label):
         return {"loss_count": (label > 4).double().sum()}
 
+    def prepared(loss_count):
+        return {"loss_count": rt.all_reduce(loss_count, mesh.dp)}
+
+    def conclude(p, total):
+        return {"root": rt.all_reduce(total, mesh.dp).sqrt()}
+
     return SimpleNamespace(**{name: value for name, value in locals().items() if isinstance(value, Callable)})
 
 
@@ -83,8 +89,8 @@ def whole(m: SimpleNamespace) -> dict:
         sent = m.first(p, x)
         *sent, half = m.second(p, *sent)
         sent = m.third(p, *sent, x)
-        loss, mean = m.fourth(p, *sent, label, loss_count)
-        return loss, {**half, **mean}
+        loss, mean, sums = m.fourth(p, *sent, label, loss_count)
+        return loss, {**half, **mean}, sums
 
     @torch.no_grad()
     def evaluate(p, x, label, rows):
@@ -92,8 +98,8 @@ def whole(m: SimpleNamespace) -> dict:
         *sent, half = m.second_evaluated(p, *sent, rows)
         return {**half, **m.fourth_evaluated(p, *m.third_evaluated(p, *sent, x, rows), label, rows)}
 
-    return {"forward": forward, "evaluate": evaluate, "prepare": m.prepare,
-            "prepare_pending": {"loss_count": ("dp", "microbatch")}}  # fmt: skip
+    return {"forward": forward, "evaluate": evaluate, "prepare": m.prepare, "prepared": m.prepared,
+            "conclude": m.conclude}  # fmt: skip
 
 
 def stages(m: SimpleNamespace) -> list[rt.Stage]:
@@ -112,7 +118,7 @@ def stages(m: SimpleNamespace) -> list[rt.Stage]:
         rt.Stage(m.second, [h, skip, kind], evaluate=torch.no_grad()(m.second_evaluated)),
         rt.Stage(m.third, [h, skip, kind], ["x"], evaluate=torch.no_grad()(m.third_evaluated)),
         rt.Stage(m.fourth, [h, skip, kind, beside], ["label"], evaluate=torch.no_grad()(m.fourth_evaluated),
-                 prepare=prepare, prepare_pending={"loss_count": ("dp", "microbatch")}),
+                 prepare=prepare, prepared=m.prepared, conclude=m.conclude),
     ]  # fmt: skip
 
 
@@ -140,7 +146,7 @@ def program(mesh: rt.Mesh, *, coordinates=None, order="", zero=0, **settings) ->
         data=rt.Source("random", batch=BATCH, fields=fields, batches=3, seed=1),
         eval=rt.Source("random", batch=BATCH, fields=fields, batches=2, seed=2),
         optimizers=[rt.Optimizer("adamw", parameters=list(SHAPES), lr=0.01)],
-        loss_pending=batch, metrics_pending={"half": batch, "mean": batch},
+        loss_pending=batch, metrics_pending={"half": batch, "mean": batch, "root": ()},
         finish=lambda totals: {"loss": totals["loss:1"][0] / totals["loss:1"][1], "half": totals["half:1"][0]},
         eval_pending={"loss:1": batch, "half:1": batch},
         epochs=2, bucket_bytes=300, clip=0.5, **functions, **settings,

@@ -54,6 +54,10 @@ def _prepare(x, label):
     return {"loss_count": (label > 4).double().sum()}
 
 
+def prepared_of(mesh):
+    return lambda loss_count: {"loss_count": rt.all_reduce(loss_count, mesh.dp)}
+
+
 def evaluate_of(mesh):
     @torch.no_grad()
     def evaluate(p, x, label, rows):
@@ -86,7 +90,7 @@ def program(parts, zero=0, bucket_bytes=200, dp=4, **settings) -> rt.Program:
         data=rt.Source("random", batch=BATCH, fields=fields, batches=3, seed=1),
         eval=rt.Source("random", batch=BATCH, fields=fields, batches=2, seed=2),
         optimizers=[rt.Optimizer("adamw", parameters=list(SHAPES), lr=0.01)],
-        forward=forward_of(mesh), prepare=_prepare, prepare_pending={"loss_count": batch},
+        forward=forward_of(mesh), prepare=_prepare, prepared=prepared_of(mesh),
         loss_pending=batch, metrics_pending={"mean": batch, "scale": ()},
         evaluate=evaluate_of(mesh), finish=lambda totals: {n: t[0] / t[1] for n, t in totals.items()},
         eval_pending={"loss:1": batch, "scale:1": ()},
