@@ -1,4 +1,4 @@
-"""One generated pair of program and strategy: written from its seed, checked, planned, run on simulated ranks, judged."""
+"""One generated pair of program and strategy: written, checked, planned, run on simulated ranks, judged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def case(seed: int, ranks: int | None = None, precision: str = "f32") -> Outcome
         checked = driver.check_source(Source("generated.shard", outcome.text), sink)
         if checked is None:
             return replace(outcome, detail="\n".join(f"{d.code}: {d.message}" for d in sink.found))
-        rules = strategies.write(rng, checked.graph, ranks)
+        rules = strategies.write(rng, checked.graph, ranks, written.apart)
         outcome = replace(outcome, text=written.text(rules.text, precision), ranks=rules.ranks,
                           features=written.features | rules.features)  # fmt: skip
         return _planned(outcome, _with(checked, rules.text), steps=rng.choice((1, 1, 1, 2)))
@@ -85,7 +85,8 @@ def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
     plan = driver.plan_program(checked, None, outcome.ranks, sink)
     if plan is None:
         codes = tuple(d.code for d in sink.found)
-        return replace(outcome, kind=REFUSED, codes=codes, detail="\n".join(f"{d.code}: {d.message}" for d in sink.found))
+        told = "\n".join(f"{d.code}: {d.message}" for d in sink.found)
+        return replace(outcome, kind=REFUSED, codes=codes, detail=told)
     forward, backward = reached(plan.graph)
     features = outcome.features | _of_plan(plan)
     outcome = replace(outcome, forward=forward, backward=backward, features=features)

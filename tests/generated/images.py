@@ -1,4 +1,4 @@
-"""Pieces of a generated forward on images: convolutions, pooling, whole channels that fall out, then back to dims by name."""
+"""Pieces of a generated forward on images: convolutions, pooling, channels that fall out, then dims by name again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def treated(s: Scope) -> Value | None:
     x = _latest(s)
     if x is None:
         return None
-    n, kind = x.name, s.rng.choice(["drop", "drop", "norm", "layer", "softmax", "add"])
+    kinds = ["drop", "drop", "softmax", "add", *([] if s.shared.apart else ["norm", "layer"])]
+    n, kind = x.name, s.rng.choice(kinds)
     match kind:
         case "drop":
             return s.let(f"dropout2d({n}, p = {s.rng.choice([0.2, 0.5])})", x.dims, FLOAT, 2 * x.size, x)

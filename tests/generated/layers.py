@@ -1,4 +1,4 @@
-"""Pieces of a generated forward that call models and functions, which are generated for them: nested, in arrays, again."""
+"""Pieces of a generated forward that call models and functions, made for them: nested, in arrays, several times."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def nested(s: Scope) -> Value | None:
     if x is None or s.depth > 1 or s.shared.blocks > 3:
         return None
     again = [n for n, (into, _) in s.layers.items() if into == x.dims and n.startswith("block")]
-    if again and s.rng.random() < 0.5:
+    if again and s.rng.random() < 0.7:
         s.feature("layer called again")
         name = s.rng.choice(again)
         stem = name.partition("[")[0]
@@ -120,7 +120,7 @@ class _Body:
     def write(self) -> Value:
         """The forward's lines; the value that it returns, with whatever nothing else reads folded in."""
         inner, rng = self.inner, self.caller.rng
-        pieces = SAME if self.array else ALL
+        pieces = SAME if self.array or self.caller.shared.apart else ALL
         for _ in range(rng.randint(2, 4)):
             grow(inner, pieces)
         settle(inner)
@@ -132,9 +132,19 @@ class _Body:
             result = inner.let(f"x + {result.name}", result.dims, FLOAT, result.size + self.x.size, result)
             self.given.uses += 1
         for value in [v for v in inner.unused() if v is not result]:
-            result = inner.let(f"{result.name} + tanh(mean(square({value.name})))", result.dims, FLOAT, result.size + 1,
+            result = inner.let(f"{result.name} + {self._folded(result, value)}", result.dims, FLOAT, result.size + 1,
                                result, value)  # fmt: skip
         return result
+
+    def _folded(self, result: Value, value: Value) -> str:
+        """A value as an addend to another of any dims: its mean, or example by example."""
+        inner = self.inner
+        if not inner.shared.apart:
+            return f"tanh(mean(square({value.name})))"
+        if value.dims == result.dims:
+            return f"0.1 * tanh({value.name})"
+        inner.feature("folded by einsum")
+        return f"0.1 * tanh(einsum({result.name}, {value.name} -> {typed(result.dims)}))"
 
     def declare(self, result: Value) -> str:
         """Writes the model down; its name."""
@@ -183,7 +193,8 @@ def _image(v: Value) -> bool:
     return len(v.dims) == 4 and all(t[:1] and t[0].startswith("~") for t in v.dims[2:])
 
 
-SAME = tuple(p for p in pointwise.PIECES if p.__name__ not in ("reduced", "best")) + (
+SAME = (
+    *[p for p in pointwise.PIECES if p.__name__ not in ("reduced", "best")],
     mlp, mlp, function, products.attention, products.linear, nested,
 )  # fmt: skip
 ALL = (*pointwise.PIECES, *products.PIECES, function, function, mlp, nested, nested, nested)

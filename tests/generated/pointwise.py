@@ -30,10 +30,11 @@ def guarded(s: Scope) -> Value | None:
     if x is None:
         return None
     n, squared = x.name, x.size**2
-    given = {
-        f"exp(tanh({n}))": 2.7, f"exp(-square({n}))": 1.0, f"log(square({n}) + 0.5)": 1 + x.size, f"square({n})": squared,
-        f"sqrt(square({n}) + 0.1)": 1 + x.size, f"rsqrt(abs({n}) + 0.5)": 1.5, f"-{n}": x.size, f"{n} ** 2": squared,
-        f"(square({n}) + 0.5) ** -0.5": 1.5, f"1.5 ** tanh({n})": 1.5, f"{n} / (square({n}) + 1.0)": 0.5,
+    given = {  # expression -> its magnitude
+        f"exp(tanh({n}))": 2.7, f"exp(-square({n}))": 1.0, f"log(square({n}) + 0.5)": 1 + x.size,
+        f"square({n})": squared, f"sqrt(square({n}) + 0.1)": 1 + x.size, f"rsqrt(abs({n}) + 0.5)": 1.5,
+        f"-{n}": x.size, f"{n} ** 2": squared, f"(square({n}) + 0.5) ** -0.5": 1.5, f"1.5 ** tanh({n})": 1.5,
+        f"{n} / (square({n}) + 1.0)": 0.5, f"log(exp(tanh({n})) + 1.0)": 1.5, f"sqrt(exp(-abs({n})) + 0.2)": 1.2,
     }  # fmt: skip
     expression = s.rng.choice(list(given))
     return s.let(expression, x.dims, FLOAT, given[expression], x)
@@ -72,8 +73,8 @@ def affine(s: Scope) -> Value | None:
     if s.rng.random() < 0.3:
         s.feature("literal 1")
         dims = tuple(() if s.rng.random() < 0.5 else t for t in dims)
-    if any(("batch",) == s.canonical(p) for t in dims for p in t) and s.rng.random() < 0.8:
-        dims = tuple(() if any(("batch",) == s.canonical(p) for p in t) else t for t in dims)
+    if s.rng.random() < 0.8:
+        dims = tuple(() if s.batch(t) else t for t in dims)
     p = s.param(dims)
     form = s.rng.choice(["{x} * {p}", "{x} + {p}", "{p} - {x}", "{p} * {x} + {p}", "{x} / (1.0 + square({p}))"])
     return s.let(form.format(x=x.name, p=p), x.dims, FLOAT, 2 * x.size + 1, x)
@@ -84,7 +85,7 @@ def shares(s: Scope) -> Value | None:
     if x is None:
         return None
     over, name = s.rng.choice(x.dims), s.rng.choice(["softmax", "log_softmax"])
-    if not over:
+    if not over or (s.shared.apart and s.batch(over)):
         return None
     size = 1.0 if name == "softmax" else 3 + 2 * x.size
     return s.let(f"{name}({x.name}, over = {text(over)})", x.dims, FLOAT, size, x)
@@ -102,6 +103,8 @@ def norm(s: Scope) -> Value | None:
         return s.let(f"{name}({x.name})", x.dims, FLOAT, 3.0, x)
     dims = x.dims[-s.rng.choice([1, 1, 2]) :] if s.rng.random() < 0.8 else (s.rng.choice(x.dims),)
     kind, given = s.rng.choice(["layer_norm", "rms_norm"]), [x.name]
+    if s.shared.apart and any(s.batch(t) for t in dims):
+        return None
     if s.rng.random() < 0.7:
         given.append(s.param(dims))
         if kind == "layer_norm" and s.rng.random() < 0.7:
@@ -114,7 +117,7 @@ def norm(s: Scope) -> Value | None:
 def batch_norm(s: Scope) -> Value | None:
     """Of the whole batch; its states move."""
     x = s.pick(least=2)
-    if x is None:
+    if x is None or s.shared.apart:
         return None
     at = s.rng.choice(range(1, len(x.dims)))
     if len(x.dims[at]) != 1:
@@ -144,7 +147,7 @@ def reduced(s: Scope) -> Value | None:
 def centred(s: Scope) -> Value | None:
     """Less its mean (or greatest) over all, an operator of all examples at once."""
     x = s.pick()
-    if x is None:
+    if x is None or s.shared.apart:
         return None
     kind = s.rng.choice(["mean", "amax", "amin"])
     batch = any(t == ("batch",) for t in x.dims)
@@ -155,7 +158,7 @@ def centred(s: Scope) -> Value | None:
 
 def running(s: Scope) -> Value | None:
     x = s.pick()
-    rest = [] if x is None else [t for t in x.dims if len(t) == 1]
+    rest = [] if x is None else [t for t in x.dims if len(t) == 1 and not (s.shared.apart and s.batch(t))]
     if x is None or not rest:
         return None
     over = s.rng.choice(rest)
@@ -181,7 +184,8 @@ def chosen(s: Scope) -> Value | None:
         return None
     y, sign = s.alike(x), s.rng.choice(["<", "<=", ">", ">=", "==", "!="])
     other = s.rng.choice(["0.1", f"tanh({y.name})", "0"])
-    condition = s.let(f"{x.name} {sign} {other}", x.dims, TRUTH, 1.0, x, y)
+    # What is only compared gets no gradient, and so counts as unread.
+    condition = s.let(f"{x.name} {sign} {other}", x.dims, TRUTH)
     if s.rng.random() < 0.3:
         return s.let(f"{x.name} * cast({condition.name}, {RUN})", x.dims, FLOAT, x.size, x, condition)
     then = s.rng.choice([y.name, "0.5", f"sin({y.name})"])
@@ -219,7 +223,7 @@ def best(s: Scope) -> Value | None:
     at = s.rng.choice(places)
     over, y = x.dims[at], s.alike(x)
     rest = (*x.dims[:at], *x.dims[at + 1 :])
-    index = s.let(f"argmax({y.name}, over = {text(over)})", rest, WHOLE, 1.0, y, bound=s.length(over))
+    index = s.let(f"argmax({y.name}, over = {text(over)})", rest, WHOLE, bound=s.length(over))
     if s.rng.random() < 0.5:
         return s.let(f"gather({x.name}, {index.name}, over = {text(over)})", rest, FLOAT, x.size, x, index)
     hot = s.let(f"cast(one_hot({index.name}, {text(over)}), {RUN})", (*rest, over), FLOAT, 1.0, index)
@@ -279,6 +283,6 @@ def settled(s: Scope) -> Value | None:
 
 
 PIECES: tuple[Piece, ...] = (
-    smooth, smooth, guarded, guarded, scaled, pair, pair, affine, affine, shares, norm, norm, batch_norm, reduced, centred,
-    running, dropped, chosen, halted, counted, best, narrowed,
+    smooth, smooth, guarded, guarded, guarded, chosen, chosen, scaled, pair, pair, affine, affine, shares, norm, norm,
+    batch_norm, reduced, centred, running, dropped, halted, counted, best, narrowed,
 )  # fmt: skip

@@ -110,6 +110,36 @@ def attention(s: Scope) -> Value | None:
                  x.size, scores, k)  # fmt: skip
 
 
+def fused(s: Scope) -> Value | None:
+    """The operator `attention`: keys and values of the queries' own place, or of heads that several share."""
+    x = s.pick(least=3)
+    if x is None or any(len(t) != 1 for t in x.dims):
+        return None
+    queries = x.dims[-2]
+    keys = [n for n in s.others(x.parts()) if s.size(n) == s.length(queries)]
+    s.feature("fused attention")
+    k = v = x
+    if keys and s.rng.random() < 0.5:
+        dims = (*x.dims[:-2], (keys[0],), x.dims[-1])
+        k = v = s.let(f"relabel({x.name} -> {typed(dims)})", dims, FLOAT, x.size, x)
+    elif s.rng.random() < 0.5:
+        v = s.alike(x)
+    scale = s.rng.choice(["", ", scale = 0.3", f", scale = {0.5 / max(1.0, x.size):.2g}"])
+    causal = ", causal = true" if k is x and s.rng.random() < 0.5 else ""
+    call = f"attention({x.name}, {k.name}, {v.name}{causal}{scale})"
+    return s.let(call, x.dims, FLOAT, v.size, x, k, v)
+
+
+def turned(s: Scope) -> Value | None:
+    """`rotary` over an even last dim."""
+    x = s.pick(least=2)
+    if x is None or any(len(t) != 1 for t in x.dims[-2:]) or s.length(x.dims[-1]) % 2 or len(x.dims) < 3:
+        return None
+    base = s.rng.choice(["", ", base = 100.0"])
+    call = f"rotary({x.name}, over = {text(x.dims[-1])}, along = {text(x.dims[-2])}{base})"
+    return s.let(call, x.dims, FLOAT, 2 * x.size, x)
+
+
 def moved(s: Scope) -> Value | None:
     """rearrange: other places, products of dims, a literal 1."""
     x = s.pick(least=3)
@@ -124,7 +154,7 @@ def moved(s: Scope) -> Value | None:
     elif s.rng.random() < 0.2:
         rest.insert(s.rng.randint(0, len(rest)), ())
     order = [*batch, *rest]
-    if s.rng.random() < 0.15:
+    if s.rng.random() < 0.15 and not s.shared.apart:
         s.rng.shuffle(order)
     return s.let(f"rearrange({x.name} -> {typed(order)})", tuple(order), FLOAT, x.size, x)
 
@@ -221,6 +251,6 @@ def taken(s: Scope) -> Value | None:
 
 
 PIECES: tuple[Piece, ...] = (
-    linear, linear, linear, matrix, matrix, contracted, contracted, batched, attention, moved, moved, flat, apart, renamed,
-    broadcast, looked_up, head, taken,
+    linear, linear, linear, matrix, matrix, contracted, contracted, batched, attention, fused, fused, turned, turned,
+    moved, moved, flat, apart, renamed, broadcast, looked_up, head, taken,
 )  # fmt: skip

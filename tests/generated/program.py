@@ -1,4 +1,4 @@
-"""A whole generated program but its strategies: data, a model that grows piece by piece, a loss, settings of training."""
+"""A generated program but its strategies: data, a model that grows piece by piece, a loss, settings of training."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Written:
     head: str
     tail: str
     features: frozenset[str]
+    apart: bool = False
 
     def text(self, strategies: str, precision: str = "f32") -> str:
         return f"{self.head}\n{strategies}\n{self.tail}".replace(RUN, precision)
@@ -35,6 +36,7 @@ def write(rng: random.Random) -> Written:
     shared.sizes |= {"batch": rng.choice((4, 8, 8, 12, 6)), "vocab": rng.choice((8, 12, 16, 10))}
     shared.sizes |= {c: rng.choice((2, 4, 6)) for c in images.CHANNELS}
     shared.makers["last"] = "last"
+    shared.apart = rng.random() < 0.3
     root = Scope(shared)
     fields = _inputs(root)
     _body(root)
@@ -121,8 +123,11 @@ class _Train:
         self.s.feature(f"loss {kind}")
         if first != ("batch",) or not out.named:
             return "mean(square(out))" if kind != "mean" else "sum(square(out)) * 0.01"
+        if kind == "mean" and self.s.shared.apart:
+            return rng.choice(["mean(square(out))", "sum(square(out)) * 1e-2"])
         if kind == "mean":
-            return rng.choice(["mean(square(out))", "mean(abs(out - 0.3))", "sum(square(out)) * 1e-2", "amax(out) - mean(out)"])
+            return rng.choice(["mean(square(out))", "mean(abs(out - 0.3))", "sum(square(out)) * 1e-2",
+                               "amax(out) - mean(out)"])  # fmt: skip
         if kind in ("mse_loss", "bce_with_logits"):
             self.fields["target"] = typed(out.dims)
             return f"{kind}(out, target)"
@@ -143,10 +148,13 @@ class _Train:
         return f"cross_entropy(out, label{options}{rng.choice(['', '', ', label_smoothing = 0.1'])})"
 
     def _metrics(self, out: Value) -> None:
-        given = ["mean(out)", "amax(abs(out))", f"sum(cast(out > 0.2, {RUN}))", "mean(square(out - mean(out)))", "amin(out)"]
+        given = ["mean(out)", "amax(abs(out))", f"sum(cast(out > 0.2, {RUN}))", "mean(square(out - mean(out)))",
+                 "amin(out)"]  # fmt: skip
         if out.dims and out.dims[-1] and len(out.dims) > 1:
             given.append(f"mean(argmax(out, over = {text(out.dims[-1])}) == 1)")
-        for at, metric in enumerate(self.rng.sample(given, self.rng.choice([0, 0, 1, 2]))):
+        if self.s.shared.apart:
+            given = [m for m in given if m.startswith(("mean(out)", "sum", "mean(argmax"))]
+        for at, metric in enumerate(self.rng.sample(given, min(len(given), self.rng.choice([0, 0, 1, 2])))):
             self.s.feature("metric")
             self.lines.append(f"metric m{at} = {metric}")
 
@@ -171,7 +179,8 @@ class _Train:
             s.feature("clip")
             self.lines.append(f"clip = {rng.choice(['0.01', '0.5', '1.0', '100.0'])}")
         if rng.random() < 0.15:
-            self.lines.append(f"lr_schedule = {rng.choice(['warmup_cosine(warmup = 2, min = 1e-4)', 'linear(warmup = 1, min = 1e-3)'])}")
+            schedule = rng.choice(["warmup_cosine(warmup = 2, min = 1e-4)", "linear(warmup = 1, min = 1e-3)"])
+            self.lines.append(f"lr_schedule = {schedule}")
         if rng.random() < 0.3:
             self.lines.append(f"seed = {rng.randint(1, 99)}")
         self.lines += [f"precision = {RUN}", "steps = 3"]
@@ -192,7 +201,8 @@ class _Train:
         model = ["model Net {", *(f"  {m}" for m in s.members), "",
                  f"  forward({', '.join(f'{n}: {k}' for n, k in kinds.items())}) {{",
                  *(f"    {line}" for line in s.lines), f"    return {out.name}", "  }", "}"]  # fmt: skip
-        return Written(self._head("\n".join(model), "\n".join(train)), "\n".join(train), frozenset(s.shared.features))
+        head, tail = self._head("\n".join(model), "\n".join(train)), "\n".join(train)
+        return Written(head, tail, frozenset(s.shared.features), s.shared.apart)
 
     def _head(self, model: str, train: str) -> str:
         """Imports, the dims that something names, functions and models, in an order in which none is missing."""

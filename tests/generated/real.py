@@ -1,4 +1,4 @@
-"""Generated pairs on real gloo ranks: the emitted program's losses, evaluations and weights against those of one rank."""
+"""Generated pairs on real gloo ranks: the emitted program's losses, evaluations and weights against one rank's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors.torch import load_file
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
@@ -44,7 +44,8 @@ class Real:
         except Exception:
             return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
         differs, largest = compared(many, alone)
-        return replace(outcome, kind=WRONG if differs else AGREED, detail=differs, largest=max(largest, outcome.largest))
+        kind, largest = WRONG if differs else AGREED, max(largest, outcome.largest)
+        return replace(outcome, kind=kind, detail=differs, largest=largest)
 
     def _run(self, outcome: Outcome, ranks: int) -> Path:
         folder = self.folder / f"{outcome.seed}-{ranks}"
@@ -98,14 +99,13 @@ def compared(many: Path, alone: Path) -> tuple[str, float]:
         if math.isnan(error) or error > TOLERANCE:
             return f"{name} is {mine!r}, and {theirs!r} on one rank", error
         largest = max(largest, error)
-    with safe_open(many / "weights.safetensors", "pt") as mine, safe_open(alone / "weights.safetensors", "pt") as theirs:
-        assert set(mine.keys()) == set(theirs.keys())
-        for name in theirs.keys():  # noqa: SIM118
-            wanted, found = theirs.get_tensor(name), mine.get_tensor(name)
-            error = float((found - wanted).abs().max()) / max(float(wanted.abs().max()), SMALLEST_SCALE)
-            if math.isnan(error) or error > TOLERANCE:
-                return f"the weights `{name}` differ by {error:.3g} of their magnitude after the last step", error
-            largest = max(largest, error)
+    weights, whole = (load_file(folder / "weights.safetensors") for folder in (many, alone))
+    assert set(weights) == set(whole)
+    for name, wanted in whole.items():
+        error = float((weights[name] - wanted).abs().max()) / max(float(wanted.abs().max()), SMALLEST_SCALE)
+        if math.isnan(error) or error > TOLERANCE:
+            return f"the weights `{name}` differ by {error:.3g} of their magnitude after the last step", error
+        largest = max(largest, error)
     return "", largest
 
 

@@ -70,6 +70,7 @@ class Shared:
     imports: set[str] = field(default_factory=set)
     features: set[str] = field(default_factory=set)
     blocks: int = 0
+    apart: bool = False  # no operator sees several examples at once, as microbatches need it
     count: int = 0
     makers: dict[str, object] = field(default_factory=dict)
 
@@ -118,6 +119,9 @@ class Scope:
         self.sizes[name] = size
         return name
 
+    def batch(self, term: Term) -> bool:
+        return any(self.canonical(p) == ("batch",) for p in term)
+
     def canonical(self, name: str) -> Term:
         return self.outer.get(name, (name,))
 
@@ -138,7 +142,7 @@ class Scope:
             return self.let(f"0.1 * tanh({name})", dims)
         return value
 
-    def param(self, dims: Dims, start: str | None = None, again: float = 0.3) -> str:
+    def param(self, dims: Dims, start: str | None = None, again: float = 0.45) -> str:
         """A parameter of these dims, at times one that is there already: then it is tied."""
         self.declarable(dims)
         known = [n for n, d in self.params.items() if d == dims]

@@ -27,11 +27,13 @@ class Rules:
     features: frozenset[str]
 
 
-def write(rng: random.Random, graph: Graph, ranks: int | None = None) -> Rules:
-    """A strategy named `s`, on `ranks` ranks if they are given."""
+def write(rng: random.Random, graph: Graph, ranks: int | None = None, apart: bool = False) -> Rules:
+    """A strategy named `s`, on `ranks` ranks if they are given; `apart`: the model may be run in microbatches."""
     ranks = ranks or rng.choices(list(RANKS), list(RANKS.values()))[0]
     writer = _Writer(rng, graph, ranks)
     writer.run()
+    if apart and rng.random() < 0.7:
+        writer.microbatches()
     body = "\n".join(f"  {line}" for line in writer.lines)
     return Rules(f"strategy s {{\n{body}\n}}\n", ranks, frozenset(writer.features))
 
@@ -58,7 +60,7 @@ class _Writer:
         for op in graph.ops:
             self._meet(op)
         named = {v: path for path, values in graph.addresses.items() if len(values) == 1 for v in values}
-        self.paths = {graph.values[v]: p for v, p in named.items() if re.fullmatch(r"[\w.\[\]]+", p) and "return" not in p.split(".")}
+        self.paths = {graph.values[v]: p for v, p in named.items() if re.fullmatch(r"[\w.\[\]]+", p) and _written(p)}
 
     def _meet(self, op: Op) -> None:
         values = [self.graph.values[v] for v in (*op.operands, *op.results)]
@@ -120,7 +122,7 @@ class _Writer:
         free = {n: d for n, d in self.dims.items() if d not in taken and (d not in self.twice or rng.random() < 0.1)}
         fitting = [n for n, d in free.items() if (d.size or 0) % degree == 0]
         over = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
-        uneven = [n for n, d in free.items() if (d.size or 0) % degree]
+        uneven = [n for n, d in free.items() if (d.size or 0) % degree and (d.size or 0) > degree]
         if uneven and (not fitting or rng.random() < 0.15):
             name = rng.choice(uneven)
             self._say(f"split {name} over {over} uneven", axes, "uneven")
@@ -129,7 +131,8 @@ class _Writer:
         if not fitting:
             return
         names = [rng.choice([*(["batch"] * 2 if "batch" in fitting else []), *fitting])]
-        more = [n for n in fitting if free[n] is not free[names[0]] and free[n] not in self.together.get(free[names[0]], ())]
+        first = free[names[0]]
+        more = [n for n in fitting if free[n] is not first and free[n] not in self.together.get(first, ())]
         if more and rng.random() < 0.5:
             names.append(rng.choice(more))
             self.features.add("several dims over an axis")
@@ -156,9 +159,11 @@ class _Writer:
             scope = self.rng.choice([path, path.rpartition(".")[0] or path])
             near = self._near(scope)
             axis = self.rng.choice(axes)
-            fitting = [n for n, d in self.dims.items() if d in near and d not in self.twice and not (d.size or 0) % self.sizes[axis]]
+            known = [n for n, d in self.dims.items() if d in near and d not in self.twice]
+            fitting = [n for n in known if not (self.dims[n].size or 0) % self.sizes[axis]]
             if fitting:
-                self._say(f"at {_starred(self.rng, scope)}: split {self.rng.choice(fitting)} over {axis}", (axis,), "scoped split")
+                rule = f"at {_starred(self.rng, scope)}: split {self.rng.choice(fitting)} over {axis}"
+                self._say(rule, (axis,), "scoped split")
 
     def _near(self, scope: str) -> set[Dim]:
         values = [v for v, p in self.paths.items() if p == scope or p.startswith((f"{scope}.", f"{scope}["))]
@@ -169,6 +174,8 @@ class _Writer:
     def _pins(self) -> None:
         axes = [a for a in self.sizes if self.sizes[a] > 1]
         values = [v for v in self.paths if v.type.dims and v.kind is not Kind.CONSTANT]
+        if self.rng.random() < 0.9:  # a state lies as what writes it, so that most of its pins are refused
+            values = [v for v in values if v.kind is not Kind.STATE]
         for value in self.rng.sample(values, min(len(values), self.rng.choice([0, 0, 1, 1, 2, 3]))):
             if axes:
                 self._pin(value, axes)
@@ -209,7 +216,7 @@ class _Writer:
         return all(op.rule.factors[f].split is not Split.WHOLE for f in dims)
 
     def _sums(self, value: Value, axis: str) -> bool:
-        """Whether a value may be pinned as pending: by its one contraction, or through an operator that sums nothing."""
+        """Whether a value may be pinned as pending: by its one contraction, or through an operator without any."""
         rule = self.graph.ops[self.graph.producers[value.id]].rule
         kept = {f for dims in rule.results for d in dims for f in d}
         summed = [x for f, x in enumerate(rule.factors) if f not in kept and x.split is Split.FREE and x.size > 1]
@@ -270,6 +277,23 @@ class _Writer:
 
     # --- the rest ---
 
+    def microbatches(self) -> None:
+        """As many as still divide what a rank has of the batch, as far as that can be told from the rules."""
+        batch = self.graph.batch
+        if batch is None or any("uneven" in line and "batch" in line for line in self.lines):
+            return
+        room = batch.size or 1
+        for line in self.lines:
+            for found in re.findall(r"split [^:]*\bbatch\b[^:]* over (\(?[\w, ?]+)|batch@(\(?[\w, ]+)", line):
+                axes = [a for a in re.findall(r"\w+", "".join(found)) if a in self.sizes]
+                room = min(room, (batch.size or 1) // math.prod(self.sizes[a] for a in axes))
+            cuts = [int(n) for n in re.findall(r"shard \(\((\d+)", line)]
+            room = min([room, *[(batch.size or 1) // n for n in cuts]])
+        counts = [n for n in (2, 2, 3, 4, 6) if room % n == 0]
+        if counts:
+            self.features.add("microbatches")
+            self.lines.append(f"microbatches {self.rng.choice(counts)}")
+
     def _zero(self) -> None:
         axes = [a for a in self.sizes if self.sizes[a] > 1]
         if not axes or self.rng.random() > 0.35:
@@ -297,11 +321,16 @@ class _Writer:
             if size > 1 and axis not in self.used:
                 batch = self.graph.batch
                 line = f"zero {self.rng.choice([1, 2, 3])} over {axis}"
-                if batch is not None and not any("zero" not in r and "batch" in r for r in self.lines):
+                if batch is not None and (batch.size or 0) >= size and not any("zero" not in r and "batch" in r for r in self.lines):
                     line = f"split {batch.name} over {axis} uneven"
-                elif any(r.startswith("zero") for r in self.lines):
-                    line = f"at train.loss: split {batch.name if batch else 'batch'} over {axis} uneven"
+                elif any(r.startswith("zero") for r in self.lines) and batch and (batch.size or 0) >= size:
+                    line = f"at train.loss: split {batch.name} over {axis} uneven"
                 self.lines.append(line)
+
+
+def _written(path: str) -> bool:
+    """Whether a path can be written: what `forward` returns has one that cannot."""
+    return "return" not in path.split(".")
 
 
 def _plain(path: str) -> str:

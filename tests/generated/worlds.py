@@ -17,7 +17,6 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0
