@@ -30,7 +30,7 @@ def totals_on_ranks() -> None:
     }
     assert Totals(MESH, pending).start(values).wait() == {"parts": 10.0, "over_b": 30.0, "same": 7.0, "over_a": 300.0}
     pairs = {name: torch.stack((value, value + 1)) for name, value in values.items()}
-    assert Totals(MESH, pending).start(pairs).wait() == {
+    assert Totals(MESH, pending, (2,)).start(pairs).wait() == {
         "parts": [10.0, 14.0],
         "over_b": [30.0, 32.0],
         "same": [7.0, 8.0],
