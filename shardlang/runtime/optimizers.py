@@ -20,7 +20,6 @@ from shardlang.runtime import wire
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Group, world
 
-
 # Elements of a vector of any processor's, and so of which a kernel's last steps, one element each, have none.
 _UNIT = 16
 

@@ -6,6 +6,7 @@ sum over all the axes is right for every number.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -15,36 +16,95 @@ from torch import Tensor
 from shardlang.runtime import wire
 from shardlang.runtime.mesh import Mesh, world
 
+# Batches whose numbers are summed at once, at most.
+_AT_ONCE = 64
+
 
 class Totals:
     """name -> axes over which its numbers are pending, and from that one reduction for all.
 
     shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known at one coordinate
-    and afterwards at all.
+    and afterwards at all. pause: seconds for which numbers may be held back, to sum those of several batches at once.
     """
 
     def __init__(
-        self, mesh: Mesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = ""
+        self,
+        mesh: Mesh,
+        pending: Mapping[str, Sequence[str]],
+        shape: tuple[int, ...] = (),
+        stages: str = "",
+        pause: float = 0.0,
     ) -> None:
-        self.names, self.shape = list(pending), shape
+        self.names, self.shape, self.pause = list(pending), shape, pause
         axes = tuple(axis for axis in mesh if axis == stages or any(axis in p for p in pending.values()))
         self.group = mesh[axes]
         once = {name: tuple(a for a in axes if a not in p and a != stages) for name, p in pending.items()}
         self.kept = {name: mesh[others].index == 0 for name, others in once.items()}
         self.mesh, self.pending = mesh, pending
+        self._open, self._every, self._since = Sum(self), 1, time.perf_counter()
 
     def parts(self) -> Parts:
         """To put together a batch's numbers from those of its microbatches."""
         return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes})
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
-        """Starts the sum in float64; every rank must call it, with the numbers that it knows."""
-        nothing = torch.zeros(self.shape, dtype=torch.float64, device=world.device)
-        kept = {name: values[name].detach().double() for name in self.names if self.kept[name] and name in values}
-        parts = [kept.get(name, nothing) for name in self.names]
-        vector = torch.stack(parts) if parts else nothing
-        total = wire.begin_reduce(vector, self.group) if self.group.size > 1 else wire.Ready(vector)
-        return Pending(self.names, total)
+        """Starts the sum in float64, now or with that of a later batch; every rank must call it, with the numbers that
+        it knows.
+        """
+        self._open.rows.append([values[n].detach() if self.kept[n] and n in values else None for n in self.names])
+        pending = Pending(self._open, len(self._open.rows) - 1)
+        if len(self._open.rows) >= self._every:
+            self.begin()
+        return pending
+
+    def begin(self) -> None:
+        """Starts what has been held back; every rank must call it."""
+        begun, self._open = self._open, Sum(self)
+        begun.begin(self._pace(len(begun.rows)))
+
+    def _pace(self, batches: int) -> list[float]:
+        """How many batches to sum at once from now on. Ranks must agree, and their clocks do not: the first says it,
+        as a further number of the sum.
+        """
+        if not self.pause:
+            return []
+        now = time.perf_counter()
+        each, self._since = (now - self._since) / batches, now
+        return [max(1.0, min(_AT_ONCE, self.pause // max(each, 1e-9))) if self.group.index == 0 else 0.0]
+
+    def paced(self, pace: Sequence[float]) -> None:
+        """Takes in what the first rank has said."""
+        self._every = int(pace[0]) if pace else 1
+
+
+class Sum:
+    """The numbers of some batches, `rows`, and their sum once it has begun; None: a number that is not known here."""
+
+    def __init__(self, totals: Totals) -> None:
+        self.totals = totals
+        self.rows: list[list[Tensor | None]] = []
+        self.total: wire.Ready | None = None
+        self.result: list[Any] | None = None
+
+    def begin(self, pace: Sequence[float]) -> None:
+        """Starts it, with `pace` behind the numbers."""
+        totals = self.totals
+        nothing = torch.zeros(totals.shape, dtype=torch.float64, device=world.device)
+        further = [torch.full_like(nothing, number) for number in pace]
+        parts = [nothing if value is None else value for row in self.rows for value in row] + further
+        vector = torch.stack(parts).double() if parts else nothing
+        self.total = wire.begin_reduce(vector, totals.group) if totals.group.size > 1 else wire.Ready(vector)
+
+    def wait(self, row: int) -> list[Any]:
+        """The sums of one batch."""
+        if self.total is None:
+            self.totals.begin()
+        assert self.total is not None
+        count = len(self.totals.names)
+        if self.result is None:
+            self.result = self.total.wait().tolist() if count else []
+            self.totals.paced(self.result[count * len(self.rows) :])
+        return self.result[count * row : count * (row + 1)]
 
 
 class Parts:
@@ -71,12 +131,15 @@ class Parts:
 
 
 class Pending:
-    """A sum on its way."""
+    """A batch's sum on its way, or held back yet."""
 
-    def __init__(self, names: list[str], total: wire.Ready) -> None:
-        self.names, self.total = names, total
+    def __init__(self, of: Sum, row: int) -> None:
+        self.sum, self.row = of, row
+
+    @property
+    def begun(self) -> bool:
+        return self.sum.total is not None
 
     def wait(self) -> dict[str, Any]:
-        """name -> the sum, a float (a list of floats of a vector)."""
-        total = self.total.wait().tolist() if self.names else []
-        return dict(zip(self.names, total, strict=True))
+        """name -> the sum, a float (a list of floats of a vector). Starts it if need be, so every rank must call it."""
+        return dict(zip(self.sum.totals.names, self.sum.wait(self.row), strict=True))

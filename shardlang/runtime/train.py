@@ -30,6 +30,9 @@ from shardlang.runtime.resuming import save as save_checkpoint
 from shardlang.runtime.totals import Pending, Totals
 from shardlang.runtime.weights import save
 
+# Seconds for which a step's figures may be held back: what a live line does not show either.
+_PAUSE = 0.1
+
 
 def datasets(program: Program) -> dict[str, Dataset]:
     """The data of a program, read; RunError where it cannot be, or is too little for one step."""
@@ -59,14 +62,14 @@ class Run:
         self.test = Loader(program, program.eval, data["eval"], fields) if program.eval is not None else None
         stages = program.pipeline.axis if program.pipeline is not None else ""
         shown = {"loss": program.loss_pending, **program.metrics_pending}
-        self.figures = Totals(program.mesh, shown, stages=stages)
+        self.figures = Totals(program.mesh, shown, stages=stages, pause=_PAUSE)
         self.evaluated = Totals(program.mesh, program.eval_pending, (2,), stages)
         passes = Accumulation if program.pipeline is None else Pipeline
         self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self.checkpoints = checkpoints(program)
-        self._waiting: tuple[int, int, float, Pending] | None = None
+        self._waiting: list[tuple[int, int, float, Pending]] = []
         self._clock = time.perf_counter()
 
     def train(self) -> None:
@@ -113,23 +116,24 @@ class Run:
                 save_checkpoint(self.model, self.checkpoints, self.step)
 
     def _step(self, epoch: int, batch: Batch) -> None:
-        """One step. Its figures are summed while backward runs, and read a step later, so that nothing waits for
-        them.
+        """One step. Its figures are summed while backward runs, with those of the next steps where these are short, and
+        read a step later, so that nothing waits for them.
         """
+        held = sum(not figures.begun for *_, figures in self._waiting)
         figures = self.passes.step(batch)
         self.model.update(self.step, self.total)
         now = time.perf_counter()
         elapsed, self._clock = now - self._clock, now
-        self._report()
-        self._waiting = (self.step, epoch, elapsed, figures)
+        self._report(held)
+        self._waiting.append((self.step, epoch, elapsed, figures))
 
-    def _report(self) -> None:
-        """Hands on the figures of the last step that has not been reported yet."""
-        if self._waiting is None:
-            return
-        step, epoch, elapsed, pending = self._waiting
-        self._waiting = None
-        figures = pending.wait()
+    def _report(self, held: int = 0) -> None:
+        """Hands on the figures of the steps that have not been reported yet, but of the last `held`."""
+        while len(self._waiting) > held:
+            step, epoch, elapsed, figures = self._waiting.pop(0)
+            self._show(step, epoch, elapsed, figures.wait())
+
+    def _show(self, step: int, epoch: int, elapsed: float, figures: Mapping[str, float]) -> None:
         if not math.isfinite(figures["loss"]):
             raise RunError(
                 "SH506",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,24 @@ def totals_on_ranks() -> None:
 
 def test_each_figure_is_counted_once() -> None:
     on_ranks(__file__, "totals_on_ranks", 4)
+
+
+def held_back_on_ranks() -> None:
+    """Ranks whose clocks differ hold back the same numbers of batches, and each batch keeps its own sum."""
+    totals = Totals(MESH, {"loss": ("a", "b")}, pause=1.0)
+    begun, waiting = [], []
+    for batch in range(40):
+        time.sleep(0.001 * world.rank)
+        waiting.append(totals.start({"loss": torch.tensor(float(batch * 10 + world.rank))}))
+        begun.append(waiting[-1].begun)
+        if batch == 0:
+            assert waiting[0].wait() == {"loss": 6.0}
+    assert begun[0] and not all(begun)
+    assert [pending.wait()["loss"] for pending in waiting] == [40.0 * batch + 6.0 for batch in range(40)]
+
+
+def test_figures_of_short_steps_are_summed_together() -> None:
+    on_ranks(__file__, "held_back_on_ranks", 4)
 
 
 def _program(folder: Path, forward, evaluate=None, finish=None, **settings) -> rt.Program:
