@@ -10,6 +10,7 @@ from tests.mutants import (
     runtime_collectives,
     runtime_functions,
     runtime_training,
+    stages,
 )
 
 FAULTS = (
@@ -20,4 +21,5 @@ FAULTS = (
     *runtime_collectives.FAULTS,
     *runtime_functions.FAULTS,
     *runtime_training.FAULTS,
+    *stages.FAULTS,
 )

@@ -1,0 +1,28 @@
+"""Faults of pipeline stages: which stage an operator is in, what is handed on, tied parameters, lists of actions."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Fault
+
+STAGES = ("plan/test_stages.py",)
+SCHEDULES = ("plan/test_schedules.py",)
+
+FAULTS = (
+    Fault("nothing is handed on", "values that a later stage reads", "plan/transfers.py",
+          "if self.stages[producer] >= stage:", "if producer >= 0:", STAGES),
+    Fault("a value is handed on once for each user", "what is sent between stages", "plan/transfers.py",
+          "found = self.there[value, stage] = self._transfer(", "found = self._transfer(", STAGES),
+    Fault("what is handed on has no gradient", "backward over a boundary", "plan/transfers.py",
+          "gradient=whole.gradient and trained", "gradient=False", STAGES),
+    Fault("operators outside of layers come too early", "the stage of an operator without a layer", "plan/stages.py",
+          "return max(before) if before else None", "return min(before) if before else None", STAGES),
+    Fault("a tied parameter is of its first stage", "parameters used in several stages", "plan/pipeline.py",
+          "found.setdefault(value, set()).add(op_stage[op.id])", "found.setdefault(value, {op_stage[op.id]})", STAGES),
+    Fault("values may flow back by one stage", "SH424", "plan/stages.py",
+          "stages[producer] > stages[op.id] and", "stages[producer] > stages[op.id] + 1 and", STAGES),
+    Fault("a stage does not wait for the one before", "cyclic waits, and the bubble", "plan/actions.py",
+          "            if stage:\n                yield", "            if stage < 0:\n                yield",
+          SCHEDULES),
+    Fault("gradients of parameters may be left out", "files of actions", "plan/actions.py",
+          'if kinds in ("FB", "FIW"):', 'if kinds in ("FB", "FIW", "FI"):', SCHEDULES),
+)  # fmt: skip
