@@ -40,6 +40,7 @@ class OpDraft:
     span: Span
     path: str = ""
     call: int = 0
+    implied: bool = False  # a cast that mixed precision needs: no part of what was written
 
 
 @dataclass
@@ -112,20 +113,24 @@ class Builder:
         """
         path = f"{prefix}.{address}" if prefix else address
         suffix = f"#{call}" if call else ""
+        written = [at for at in ops if not self.ops[at].implied]
         step = 0
         for at in ops:
             op = self.ops[at]
             op.call = call
             if result in op.results:
                 op.path = path
+            elif op.implied:
+                given = self.values[op.operands[0]]
+                op.path = f"{given.path}:{self.values[op.results[0]].type.dtype}"
             else:
                 step += 1
                 op.path = f"{path}:{step}"
             for index, id in enumerate(op.results):
                 value = self.values[id]
-                value.path = op.path + (f":{index}" if index else "") + suffix
+                value.path = op.path + (f":{index}" if index else "") + (suffix if not op.implied else "")
                 value.name = name
-                value.statement = len(ops)
+                value.statement = len(written)
         if result >= 0:
             self.address(path, result)
         else:

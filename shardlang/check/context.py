@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.check.build import Builder
 from shardlang.check.dims import Unifier
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, ModelDecl
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -34,6 +34,8 @@ class Context:
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
     reported as unknown. `uncalled`: models of layers that nothing has
     called. `overrides`: dims of the root model that are set from outside. `load`: finds files that settings name.
+    `low`: the low precision of a mixed run, or "". `wide`: parameters used in f32 there. `casts`: value and type -> the
+    cast made of it.
     """
 
     sink: Sink
@@ -55,6 +57,9 @@ class Context:
     uncalled: dict[int, Span] = field(default_factory=dict)
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
     load: Loader = lambda importing, path, is_file: None
+    low: str = ""
+    wide: set[int] = field(default_factory=set)
+    casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
 
 
 @dataclass

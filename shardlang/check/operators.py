@@ -11,6 +11,7 @@ from typing import Any
 
 import shardlang.ops.families  # noqa: F401  (fills the registry)
 from shardlang.check.context import Context, Frame
+from shardlang.check.precision import in_precision
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator
 from shardlang.source import Span
@@ -43,11 +44,21 @@ def infer(
     operands = _operands(values, spans, names, span, frame)
     if operands is None:
         return UNKNOWN
+    operands = in_precision(name, operands, frame, lambda tensor, dtype: _cast(tensor, dtype, span, frame))
     types = tuple(None if o is None else frame.context.dims.resolve_type(o.type) for o in operands)
     found = _inference(operator, types, spans, names, static, arrow, span, frame)
     if found is None:
         return UNKNOWN
     return _add(operator, operands, found, span, frame)
+
+
+def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
+    """The cast that mixed precision needs; it is no part of the statement that was written."""
+    found = infer("cast", [tensor], [span], [tensor.name], {"dtype": dtype}, None, span, frame)
+    if found is UNKNOWN:  # too many operators, which has been reported
+        return tensor
+    frame.context.build.ops[-1].implied = True
+    return Tensor(found.id, found.type, tensor.name)
 
 
 def _operands(

@@ -43,8 +43,8 @@ SCHEDULES: Mapping[str, Mapping[str, type]] = {
     "linear": {"warmup": int, "min": float},
     "warmup_cosine": {"warmup": int, "min": float},
 }
-_PRECISIONS = ("f32", "f64")
-_ABSENT_PRECISIONS = ("bf16", "f16")
+_PRECISIONS = ("f32", "f64", "bf16")
+_ABSENT_PRECISIONS = ("f16",)
 
 
 @dataclass
@@ -70,7 +70,8 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
         found.seed = _seed(given["seed"].value, frame)
     if "precision" in given:
         found.precision = _precision(given["precision"].value, frame)
-        frame.context.dtype = found.precision
+        low = found.precision == "bf16"
+        frame.context.dtype, frame.context.low = ("f32", found.precision) if low else (found.precision, "")
     if "clip" in given:
         found.clip = _positive(given["clip"], frame)
     if "lr_schedule" in given:

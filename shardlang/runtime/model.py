@@ -17,7 +17,7 @@ from torch import Tensor
 from shardlang.runtime import optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.mesh import Group, Mesh, world
-from shardlang.runtime.program import Parameter, Program, State, dtype_of
+from shardlang.runtime.program import DTYPES, Parameter, Program, State, dtype_of
 from shardlang.runtime.weights import Weights
 from shardlang.runtime.zero import ShardBucket, Stored, freed_between, shard
 
@@ -35,7 +35,7 @@ class Model:
         self.states: dict[str, Tensor] = {
             tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
         }
-        self.p = parameters.namespace({**self.leaves, **self.stored, **self.states})
+        self.p = parameters.namespace({**self.leaves, **self.stored, **self._copies(), **self.states})
         self.weights = None
         self.sharded: list[ShardBucket] = []
         self.bucket_stages: list[tuple[int, ...]] = []
@@ -59,6 +59,15 @@ class Model:
     def leaves_of(self, stage: int) -> list[Tensor]:
         """What a stage trains."""
         return [self.leaves[tensor.path] for tensor in self.parameters if stage in tensor.stages]
+
+    def _copies(self) -> dict[str, Callable[[], Tensor]]:
+        """Parameters that `forward` works with in another type: path -> the copy, made at each use."""
+        made: dict[str, Callable[[], Tensor]] = {}
+        for tensor in self.parameters:
+            if tensor.use:
+                held, dtype = self.stored.get(tensor.path, self.leaves[tensor.path]), DTYPES[tensor.use]
+                made[tensor.path] = parameters.copied(held, dtype)
+        return made
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
         return tensor.mesh or self.program.mesh

@@ -68,6 +68,11 @@ def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
     return root
 
 
+def copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
+    """A function that gives a parameter, or what its function makes, in another type; its gradient is in its own."""
+    return lambda: (held if isinstance(held, Tensor) else held()).to(dtype)
+
+
 def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
     """The interval that a uniform initialisation draws from."""
     if kind == "uniform":

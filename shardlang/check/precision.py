@@ -1,0 +1,80 @@
+"""Mixed precision: which operators compute in the run's low precision, by casts of their operands.
+
+As torch.autocast does: products and lookups in the low precision; norms, softmax, losses and sums in f32; all others in
+the type of what they are given. A parameter is kept in f32. Where its first use is in the low precision, the program
+works with a copy of it in that, made at each use (`Value.type` is then the copy's); its gradient and its optimizer stay
+in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.check.context import Frame
+from shardlang.check.values import Tensor
+from shardlang.graph.graph import Kind
+from shardlang.types.dim import TensorType
+
+_LOW = frozenset(("matmul", "einsum", "conv2d", "attention", "embedding"))
+_HIGH = frozenset(
+    ("softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "cross_entropy", "nll_loss", "mse_loss",
+     "bce_with_logits", "sum", "mean", "cumsum", "exp", "log", "pow", "sqrt", "rsqrt", "square")
+)  # fmt: skip
+_BESIDE = frozenset(("add", "sub", "mul", "div"))
+_ONE_TYPE = frozenset(("concat",))
+Operands = tuple[Tensor | None, ...]
+Add = Callable[[Tensor, str], Tensor]
+
+
+def in_precision(name: str, operands: Operands, frame: Frame, add: Add) -> Operands:
+    """The operands in the types that operator `name` computes in; `add` makes a cast."""
+    low = frame.context.low
+    if not low or name == "cast":
+        return operands
+    operands = tuple(None if o is None else _as_kept(o, frame) for o in operands)
+    if name in _LOW:
+        return tuple(_cast(o, low, frame, add) for o in operands)
+    if name in _HIGH or (name in _ONE_TYPE and len({o.type.dtype for o in operands if o is not None}) > 1):
+        return tuple(_cast(o, "f32", frame, add) for o in operands)
+    if name in _BESIDE and any(o is not None and o.type.dtype == low and o.type.dims for o in operands):
+        return tuple(_cast(o, low, frame, add) if o is not None and _is_parameter(o, frame) else o for o in operands)
+    for operand in operands:
+        if operand is not None and _is_parameter(operand, frame):
+            frame.context.wide.add(operand.id)
+    return operands
+
+
+def _is_parameter(tensor: Tensor, frame: Frame) -> bool:
+    return frame.context.build.values[tensor.id].kind is Kind.PARAM
+
+
+def _as_kept(tensor: Tensor, frame: Frame) -> Tensor:
+    """A parameter in the type that its first use gave it."""
+    kept = frame.context.build.values[tensor.id].type.dtype
+    return tensor if tensor.type.dtype == kept else _typed(tensor, kept)
+
+
+def _typed(tensor: Tensor, dtype: str) -> Tensor:
+    return Tensor(tensor.id, TensorType(dtype, tensor.type.dims), tensor.name)
+
+
+def _cast(tensor: Tensor | None, dtype: str, frame: Frame, add: Add) -> Tensor | None:
+    """A value of f32 or the low precision in `dtype`; others as they are."""
+    context = frame.context
+    if tensor is None or tensor.type.dtype not in ("f32", context.low):
+        return tensor
+    draft = context.build.values[tensor.id]
+    if draft.kind is Kind.CONSTANT:
+        return tensor
+    if draft.kind is Kind.PARAM and dtype == context.low and tensor.id not in context.wide:
+        draft.type = TensorType(dtype, draft.type.dims)
+    elif draft.kind is Kind.PARAM and dtype == tensor.type.dtype:
+        context.wide.add(tensor.id)
+    if draft.type.dtype == dtype:
+        return _typed(tensor, dtype)
+    key = (tensor.id, dtype)
+    if key not in context.casts:
+        context.casts[key] = add(tensor, dtype)
+    # The dims are those that the value has here: a model knows them by its own names.
+    made: Tensor = context.casts[key]
+    return Tensor(made.id, TensorType(dtype, tensor.type.dims), tensor.name)

@@ -1,0 +1,98 @@
+"""`precision = bf16`: types as torch.autocast gives them, and the same numbers as a model written by hand under it."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.runtime import random
+from shardlang.runtime.model import Model
+from shardlang.source import Source
+
+PROGRAM = """
+use std.nn: LayerNorm, Linear
+
+dim batch = 16, pixels = 64, hidden = 32, classes = 10
+
+model Net {
+  layer up = Linear(pixels, hidden)
+  layer norm = LayerNorm(hidden)
+  layer down = Linear(hidden, classes)
+
+  forward(image: [batch, pixels]) -> [batch, classes] {
+    h = up(image) |> gelu
+    n = h + norm(h)
+    return down(n)
+  }
+}
+
+train {
+  model = Net()
+  data = digits(split = "train", batch = batch)
+  scores = model(image)
+  loss = cross_entropy(scores, label)
+  metric accuracy = mean(argmax(scores, over = classes) == label)
+  optimizer = sgd(lr = 0.1)
+  precision = bf16
+  steps = 2
+}
+"""
+
+
+def checked() -> object:
+    sink = Sink()
+    program = driver.check_source(Source("net.shard", PROGRAM), sink, {})
+    assert program is not None, [d.message for d in sink.found]
+    return program
+
+
+def test_what_is_low_and_what_is_not() -> None:
+    graph = checked().graph
+    dtypes = {value.path: value.type.dtype for value in graph.values}
+    low = ("up.weight", "up.bias", "down.weight", "down.bias", "h")
+    assert {graph.values[graph.addresses[name][0]].type.dtype for name in low} == {"bf16"}
+    assert {dtypes["norm.weight"], dtypes["norm.bias"], dtypes["train.image"], dtypes["train.loss"]} == {"f32"}
+    # A cast is made once for all that read it, and no statement becomes longer by it.
+    casts = [op for op in graph.ops if op.operator == "cast"]
+    assert len({(op.operands[0], graph.values[op.results[0]].type.dtype) for op in casts}) == len(casts)
+    assert graph.values[graph.addresses["h"][0]].statement == 1
+
+
+def emitted() -> types.ModuleType:
+    plan = driver.plan_program(checked(), None, 1, Sink())
+    module = types.ModuleType("net")
+    sys.modules["net"] = module
+    exec(compile(driver.emit_plan(plan, Sink())["main.py"], "main.py", "exec"), module.__dict__)
+    return module
+
+
+def by_hand(p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        h = F.gelu(F.linear(image, weights["up.weight"], weights["up.bias"]))
+        normed = F.layer_norm(h.float(), (32,), weights["norm.weight"], weights["norm.bias"])
+        return F.cross_entropy(F.linear(h + normed, weights["down.weight"], weights["down.bias"]), label)
+
+
+def test_the_numbers_are_those_of_autocast() -> None:
+    module = emitted()
+    random.start(0)
+    model = Model(module.program)
+    assert all(leaf.dtype == torch.float32 for leaf in model.leaves.values())
+    generator = torch.Generator().manual_seed(1)
+    image, label = torch.rand(16, 64, generator=generator), torch.randint(0, 10, (16,), generator=generator)
+    loss, _ = module.forward(model.p, image, label)
+    model.backward(loss)
+    weights = {path: leaf.detach().clone().requires_grad_() for path, leaf in model.leaves.items()}
+    expected = by_hand(model.p, image, label, weights)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    for path, leaf in model.leaves.items():
+        assert leaf.grad.dtype == torch.float32
+        scale = weights[path].grad.abs().max()
+        assert (leaf.grad - weights[path].grad).abs().max() <= 1e-6 * scale, path
