@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 STAGES = ("plan/test_stages.py",)
 SCHEDULES = ("plan/test_schedules.py",)
+PIPELINE = ("runtime/test_pipeline.py",)
 
 FAULTS = (
     Fault("nothing is handed on", "values that a later stage reads", "plan/transfers.py",
@@ -25,4 +26,16 @@ FAULTS = (
           SCHEDULES),
     Fault("gradients of parameters may be left out", "files of actions", "plan/actions.py",
           'if kinds in ("FB", "FIW"):', 'if kinds in ("FB", "FIW", "FI"):', SCHEDULES),
+    # running them
+    Fault("buckets are reduced in every backward", "sums that are taken more than once", "runtime/pipeline.py",
+          "or not later & set(stages)", "or True", PIPELINE),
+    Fault("the microbatch of a stage stands still", "offsets of masks and slices", "runtime/pipeline.py",
+          'world.microbatch = action.microbatch\n            if action.kind == "F":',
+          'world.microbatch = 0\n            if action.kind == "F":', PIPELINE),
+    Fault("the loss is seeded twice", "every gradient before the last stage", "runtime/pipeline.py",
+          "torch.ones_like(kept.loss)", "torch.full_like(kept.loss, 2.0)", PIPELINE),
+    Fault("stages read the first microbatch's fields", "the batch of a stage", "runtime/pipeline.py",
+          "now.batch[action.microbatch][name] for name", "now.batch[0][name] for name", PIPELINE),
+    Fault("W does nothing", "gradients of parameters in split schedules", "runtime/pipeline.py",
+          "kept.halves.weights(weights)", "kept.halves = None", PIPELINE),
 )  # fmt: skip
