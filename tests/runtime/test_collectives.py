@@ -171,11 +171,12 @@ def selection() -> None:
     assert rt.all_reduce_max(torch.tensor(world.rank), MESH["a", "b"]).item() == 3
     assert rt.all_reduce_min(torch.tensor(world.rank), MESH["a", "b"]).item() == 0
     assert rt.all_reduce(torch.tensor([world.rank]), MESH["b"]).tolist() == [1 if world.rank < 2 else 5]
-    large = torch.arange(10_006.0, dtype=torch.float64) * (world.rank + 1)
+    # Large enough for two rounds, of chunks that differ.
+    large = torch.arange(100_006.0, dtype=torch.float64) * (world.rank + 1)
     for axes in GROUPS:
         factor = sum(rank + 1 for rank in MESH[axes].ranks)
-        assert torch.equal(rt.all_reduce(large, MESH[axes]), torch.arange(10_006.0, dtype=torch.float64) * factor)
-        assert rt.all_reduce_max(large, MESH[axes])[-1] == 10_005 * (max(MESH[axes].ranks) + 1)
+        assert torch.equal(rt.all_reduce(large, MESH[axes]), torch.arange(100_006.0, dtype=torch.float64) * factor)
+        assert rt.all_reduce_max(large, MESH[axes])[-1] == 100_005 * (max(MESH[axes].ranks) + 1)
     assert rt.all_reduce(torch.zeros(0, 3), MESH.a).shape == (0, 3)
     alone = torch.ones(2, requires_grad=True)
     for call in (rt.replicate, rt.all_reduce, rt.keep_first, rt.unreplicate):
