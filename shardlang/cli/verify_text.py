@@ -117,11 +117,12 @@ def _named(job: Job, found: Difference | None) -> str:
 
 
 def _where(found: Difference) -> str:
+    rank = f"rank {found.rank}, microbatch {found.microbatch}" if found.microbatch else f"rank {found.rank}"
     if found.message:
-        return f"{'cannot be computed' if found.kind == 'step' else f'rank {found.rank}'}: {found.message}"
+        return f"{'cannot be computed' if found.kind == 'step' else rank}: {found.message}"
     summed = f", summed over {', '.join(found.summed)}" if found.summed else ""
     at = f" at {list(found.index)}" if found.index else ""
-    return f"rank {found.rank}{summed}{at}: {found.found!r}, and {found.expected!r} on one device"
+    return f"{rank}{summed}{at}: {found.found!r}, and {found.expected!r} on one device"
 
 
 def _others(verdict: Verdict, first: Difference, wanted: Wanted) -> list[str]:
@@ -192,7 +193,7 @@ def _difference_json(found: Difference | None) -> dict[str, Any] | None:
         return None
     return {
         "kind": found.kind, "path": found.path, "layout": found.layout, "place": found.place, "step": found.step,
-        "rank": found.rank, "index": list(found.index), "summed": list(found.summed),
+        "rank": found.rank, "microbatch": found.microbatch, "index": list(found.index), "summed": list(found.summed),
         "found": _finite(found.found), "expected": _finite(found.expected), "message": found.message,
     }  # fmt: skip
 

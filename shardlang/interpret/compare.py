@@ -17,6 +17,7 @@ from torch import Tensor
 from shardlang.graph.graph import Value
 from shardlang.interpret import initial, ranks, whole
 from shardlang.interpret.descent import Descent
+from shardlang.interpret.grid import Grid
 from shardlang.interpret.places import Block, cut_out
 from shardlang.interpret.ranks import CannotRun, Form, layout_of, places
 from shardlang.interpret.stored import storage
@@ -33,9 +34,9 @@ class Difference:
     """The first value that is not what one device has.
 
     kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state", "parameter" or
-    "step" (one that cannot run: `message`). layout: as written in types. rank: the one that shows it most; summed: the
-    axes over which ranks were summed for it. index: in the whole value. place: `file:line`. form: in the plan.
-    order: of two differences in one step, the one with the lesser was computed first.
+    "step" (one that cannot run: `message`). layout: as written in types. rank, microbatch: where it shows most;
+    summed: the axes over which ranks were summed for it. index: in the whole value. place: `file:line`.
+    form: in the plan. order: of two differences in one step, the one with the lesser was computed first.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Difference:
     summed: tuple[str, ...] = ()
     step: int = 1
     message: str = ""
+    microbatch: int = 0
     form: Form = (-1, -1)
     order: tuple[int, int] = (0, 0)
 
@@ -215,6 +217,10 @@ class Comparison:
         return forms_of(self.plan)
 
     @cached_property
+    def grid(self) -> Grid:
+        return Grid(self.plan)
+
+    @cached_property
     def position(self) -> dict[Form, int]:
         return {form: at for at, form in enumerate(self.forms)}
 
@@ -227,9 +233,11 @@ class Comparison:
             return None
         described = self.plan.graph.values[form[0]]
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
+        rank = self.grid.rank(finding.rank, self.grid.stages(form[0])[0])
         return Difference(
-            kind, described.path, text, self.place(described), finding.rank, finding.index, finding.found,
-            finding.expected, layout.pending, self.step, finding.message, form, (_PHASES.index(kind), at),
+            kind, described.path, text, self.place(described), rank, finding.index, finding.found, finding.expected,
+            layout.pending, self.step, finding.message, self.grid.microbatch(finding.rank), form,
+            (_PHASES.index(kind), at),
         )  # fmt: skip
 
     def first_value(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
@@ -308,9 +316,11 @@ class Comparison:
         self.parameters += kind == "parameter"
         return self.differs(kind, (value, -1), kept.plan.stored, max(findings, key=lambda f: f.error))
 
-    def all_stored(self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor]) -> Difference | None:
+    def all_stored(
+        self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor], kind: str = "parameter"
+    ) -> Difference | None:
         """The first parameter that is not, as ranks store it, what one device has."""
-        found = (self.stored("parameter", value, kept[value], params[value]) for value in self.plan.graph.params)
+        found = (self.stored(kind, value, local, params[value]) for value, local in kept.items() if value in params)
         return next((d for d in found if d is not None), None)
 
     def report(self, difference: Difference | None, steps: int) -> Report:

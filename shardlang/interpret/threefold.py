@@ -6,6 +6,7 @@ step and compares. Starting forks, so it must come before anything here has comp
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -188,7 +189,9 @@ class Judge:
         seen = self._records(0)
         if self.emitted is None or seen is None:
             return
-        self.emitted.note(self.emitted.at(0).all_stored(seen.parameters(), params))
+        comparison = self.emitted.at(0)
+        found = (comparison.all_stored(stored, params) for stored in seen.parameters())
+        self.emitted.note(next((d for d in found if d is not None), None))
 
     def _step(self, step: int, params: dict[int, Tensor], kept: dict[int, Any]) -> tuple[dict[int, Tensor], Any]:
         fields = self.started.batches.next()
@@ -230,8 +233,10 @@ class Judge:
         done = all(record.done for record in seen.records)
         side.note(comparison.first(mine, theirs) if done else comparison.first_value(mine, theirs))
         if done and not side.end:
-            stored = seen.parameters()
-            side.note(comparison.all_stored(stored, after))
+            # A parameter that several stages have was compared in the first of them so far.
+            further = (comparison.all_stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
+            stored = (comparison.all_stored(x, after) for x in seen.parameters())
+            side.note(next((d for d in itertools.chain(further, stored) if d is not None), None))
 
 
 def judge(started: Started, progress: Progress = lambda _: None, tolerance: float | None = None) -> Verdict:

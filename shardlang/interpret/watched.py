@@ -2,26 +2,79 @@
 
 The emitter's names tell which form of which value a local variable is. A value that has no line of its own (a product
 that takes in its bias) is not seen; a name that stands for the tensor of another has no gradient apart from it.
-A place is a rank at a microbatch, as in the plan's meshes.
+A place is a rank at a microbatch, as in the plan's meshes (see grid.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.fuse import fusions
 from shardlang.emit.names import form_names
+from shardlang.emit.needs import final_form, steps_for
 from shardlang.interpret.compare import forms_of
+from shardlang.interpret.grid import Grid
 from shardlang.interpret.ranks import Form, Locals, Results
+from shardlang.plan.phases import phases
 from shardlang.plan.plan import Plan
+from shardlang.plan.plan import Step as PlanStep
 from shardlang.runtime.observe import Call, Record
 
 Named = Mapping[str, Tensor]
+ONCE = ("prepared", "conclude")
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where the variable of a form is: its name, the functions that may have it, and whether they run once a step."""
+
+    name: str
+    functions: tuple[str, ...]
+    once: bool = False
+
+
+def homes(plan: Plan) -> dict[Form, Home]:
+    """The forms that local variables stand for, in order of computation."""
+    texts, found = form_names(plan), phases(plan)
+    known, after = (_made(plan, steps) for steps in (found.known, found.after))
+    ahead = {texts[form] for form in known if form in texts}
+    homes = {}
+    for form in forms_of(plan):
+        name = texts.get(form, "")
+        if not name.isidentifier():
+            continue
+        if form in known:
+            homes[form] = Home(name, ("forward", "prepared"), True)
+        elif form in after:
+            homes[form] = Home(name, ("conclude",), True)
+        else:
+            # A name that `forward` is given, of a total, is that of its parts only before.
+            homes[form] = Home(name, ("prepare",) if name in ahead else ("forward",))
+    return homes
+
+
+def due(plan: Plan) -> set[Form]:
+    """The forms that an emitted program must have: all that loss and metrics need, but what a later line takes in."""
+    wanted = [v for v in (plan.graph.loss, *plan.graph.metrics.values()) if v is not None]
+    taken_in = {plan.graph.ops[plan.ops[f.product].op].results[0] for f in fusions(plan).values()}
+    made = _made(plan, list(steps_for(plan, [final_form(plan, value) for value in wanted])))
+    return {form for form in made if form[0] not in taken_in or form[1] >= 0}
+
+
+def _made(plan: Plan, steps: Sequence[PlanStep]) -> set[Form]:
+    found: set[Form] = set()
+    for step in steps:
+        if step.kind == "op":
+            found.update((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
+        else:
+            found.add((plan.conversions[step.index].value, step.index))
+    return found
 
 
 @dataclass(frozen=True)
@@ -32,87 +85,112 @@ class Step:
     records: Sequence[Record]
 
     @cached_property
-    def calls(self) -> list[list[Call]]:
-        """By place, the calls that computed there."""
-        found: list[list[Call]] = []
-        for record in self.records:
-            for part in range(self.plan.microbatches):
-                found.append([call for call in record.calls if call.microbatch == part])
-        return found
+    def grid(self) -> Grid:
+        return Grid(self.plan)
 
     @cached_property
-    def names(self) -> dict[Form, str]:
-        """Forms that a local variable stands for, in order of computation."""
-        texts = form_names(self.plan)
-        return {form: texts[form] for form in forms_of(self.plan) if texts.get(form, "").isidentifier()}
+    def homes(self) -> dict[Form, Home]:
+        return homes(self.plan)
 
-    def locals(self, name: str, of: Callable[[Call], Named]) -> list[Tensor | None]:
-        """By place, what a name stands for."""
-        return [next((of(c)[name] for c in calls if name in of(c)), None) for calls in self.calls]
+    @cached_property
+    def calls(self) -> dict[tuple[int, str, str, int], Call]:
+        """(rank, file, function, microbatch) -> the call; what runs once a step does so in any of the microbatches."""
+        return {
+            (rank, call.file, call.function, 0 if call.function in ONCE else call.microbatch): call
+            for rank, record in enumerate(self.records)
+            for call in record.calls
+        }
+
+    def at(self, form: Form) -> list[Call | None]:
+        """By place, the call that has the variable of a form."""
+        home, stage = self.homes[form], self.grid.stages(form[0])[0]
+        file = f"stage{stage}.py" if self.plan.pipeline is not None else "main.py"
+        found = []
+        for place in self.grid.places:
+            part = 0 if home.once else self.grid.microbatch(place)
+            calls = (self.calls.get((self.grid.rank(place, stage), file, f, part)) for f in home.functions)
+            found.append(next((call for call in calls if call is not None and home.name in call.values), None))
+        return found
 
     def results(self) -> Results:
         """All that was seen; forms in the order of the plan."""
-        forms = {form: self.locals(name, lambda c: c.values) for form, name in self.names.items()}
-        there: dict[Form, Locals] = {f: [x for x in xs if x is not None] for f, xs in forms.items() if None not in xs}
-        aliases = {alias for calls in self.calls for call in calls for alias in call.aliases}
-        firsts: dict[str, Form] = {}
-        for form, name in self.names.items():
-            firsts.setdefault(name, form)
-        unseen = {f for f, name in self.names.items() if name in aliases or firsts[name] != f}
-        gradients = {
-            f: self._filled(name, there[f]) for f, name in self.names.items() if f in there and f not in unseen
-        }
-        return Results(
-            forms=there,
-            gradients={form: xs for form, xs in [*gradients.items(), *self._leaves().items()] if xs is not None},
-            stored=self._reduced(),
-            states=self._by_path(self.plan.graph.states, lambda r: r.states),
-            figures=self.records[0].figures,
-            unseen=frozenset(unseen),
-        )
+        forms: dict[Form, Locals] = {}
+        gradients: dict[Form, Locals] = dict(self._leaves())
+        unseen: set[Form] = set()
+        first: dict[tuple[int, str], Form] = {}
+        for form, home in self.homes.items():
+            calls = self.at(form)
+            there = [call for call in calls if call is not None]
+            if len(there) < len(calls):
+                continue
+            forms[form] = [call.values[home.name] for call in there]
+            if (
+                any(home.name in call.aliases for call in there)
+                or first.setdefault((id(there[0]), home.name), form) != form
+            ):
+                unseen.add(form)
+            elif any(home.name in call.gradients for call in there):
+                values = (call.values[home.name] for call in there)
+                local = zip(there, values, strict=True)
+                gradients[form] = [call.gradients.get(home.name, torch.zeros_like(x)) for call, x in local]
+        self._require(forms)
+        states = next(self.copies(self.plan.graph.states, lambda r: r.states), {})
+        figures = next((r.figures for r in self.records if r.figures), {})
+        return Results(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))
 
-    def _filled(self, name: str, values: Sequence[Tensor]) -> Locals | None:
-        """A gradient that came to some ranks only is zero on the others."""
-        found = self.locals(name, lambda c: c.gradients)
-        if all(x is None for x in found):
-            return None
-        return [torch.zeros_like(v) if x is None else x for x, v in zip(found, values, strict=True)]
+    def _require(self, forms: Mapping[Form, Locals]) -> None:
+        """What is not seen is not verified: that must not pass for agreement."""
+        wanted = due(self.plan)
+        missing = [form for form in self.homes if form in wanted and form not in forms]
+        if missing and all(record.done for record in self.records):
+            path, name = self.plan.graph.values[missing[0][0]].path, self.homes[missing[0]].name
+            raise InternalError(f"the emitted program computes `{path}` without a variable `{name}`")
 
-    def _leaves(self) -> dict[Form, Locals]:
-        """Local gradients of parameters as functions read them: of those that ranks store whole."""
-        found = {}
+    def _leaves(self) -> Iterator[tuple[Form, Locals]]:
+        """Local gradients of parameters as functions read them: of those that ranks store whole, in one stage, and
+        whose gradient each microbatch gives (one that is the same in all is taken from the first alone).
+        """
         for value in self.plan.graph.params:
-            path = self.plan.graph.values[value].path
-            local = [
-                r.gradients.get(part, {}).get(path) for r in self.records for part in range(self.plan.microbatches)
-            ]
+            stages, path = self.grid.stages(value), self.plan.graph.values[value].path
+            if len(stages) > 1 or not self._each(value):
+                continue
+            local = []
+            for place in self.grid.places:
+                record = self.records[self.grid.rank(place, stages[0])]
+                local.append(record.gradients.get(self.grid.microbatch(place), {}).get(path))
             known = next((x for x in local if x is not None), None)
             if known is not None:
-                found[value, -1] = [torch.zeros_like(known) if x is None else x for x in local]
-        return found
+                yield (value, -1), [torch.zeros_like(known) if x is None else x for x in local]
 
-    def _reduced(self) -> dict[int, Locals]:
-        """Reduced gradients; the runtime takes one that never came for zeros."""
-        graph, found = self.plan.graph, {}
-        for value, kept in self.parameters().items():
-            path = graph.values[value].path
-            if graph.values[value].gradient:
-                local = self._places([r.reduced.get(path) for r in self.records])
-                found[value] = [torch.zeros_like(x) if g is None else g for g, x in zip(local, kept, strict=True)]
-        return found
+    def _each(self, value: int) -> bool:
+        time = self.plan.meshes[self.plan.produced[value].mesh].time
+        return time is None or (value in self.plan.params and time.name in self.plan.params[value].reduce_axes)
 
-    def parameters(self) -> dict[int, Locals]:
-        """What each rank stores of each parameter after the step."""
-        return self._by_path(self.plan.graph.params, lambda r: r.parameters)
+    def reduced(self) -> Iterator[dict[int, Locals]]:
+        """Reduced gradients, of each stage that has a parameter; the runtime takes one that never came for zeros."""
+        trained = [v for v in self.plan.graph.params if self.plan.graph.values[v].gradient]
+        stored = list(self.parameters())
+        for at, kept in enumerate(stored):
+            yield {v: self._reduced(v, at, kept[v]) for v in trained if v in kept}
 
-    def _by_path(self, values: Sequence[int], of: Callable[[Record], Named]) -> dict[int, Locals]:
-        found = {}
-        for value in values:
-            path = self.plan.graph.values[value].path
-            if all(path in of(r) for r in self.records):
-                found[value] = self._places([of(r)[path] for r in self.records])
-        return found
+    def _reduced(self, value: int, at: int, kept: Locals) -> Locals:
+        path, stage = self.plan.graph.values[value].path, self.grid.stages(value)[at]
+        records = [self.records[self.grid.rank(place, stage)] for place in self.grid.places]
+        return [r.reduced.get(path, torch.zeros_like(x)) for r, x in zip(records, kept, strict=True)]
 
-    def _places(self, by_rank: Sequence[Any]) -> list[Any]:
-        """What a rank has, it has at every microbatch."""
-        return [x for x in by_rank for _ in range(self.plan.microbatches)]
+    def parameters(self) -> Iterator[dict[int, Locals]]:
+        """What each rank stores of each parameter after the step; a further one for each further stage that has it."""
+        return self.copies(self.plan.graph.params, lambda r: r.parameters)
+
+    def copies(self, values: Sequence[int], of: Callable[[Record], Named]) -> Iterator[dict[int, Locals]]:
+        """By place, what ranks have of some values; first in the first stage of each, then in its second, ..."""
+        for at in range(max((len(self.grid.stages(v)) for v in values), default=0)):
+            found = {}
+            for value in values:
+                stages, path = self.grid.stages(value), self.plan.graph.values[value].path
+                if at >= len(stages):
+                    continue
+                records = [of(self.records[self.grid.rank(place, stages[at])]) for place in self.grid.places]
+                if all(path in record for record in records):
+                    found[value] = [record[path] for record in records]
+            yield found
