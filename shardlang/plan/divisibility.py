@@ -52,8 +52,7 @@ class Axes:
     def fitting(self, dim: Dim, axes: tuple[str, ...], claim: Claim, sink: Sink) -> tuple[str, ...]:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
-        uneven = claim.rule.uneven and degree is not None and degree <= (dim.size or degree)
-        if degree is None or dim.size is None or uneven or dim.size % degree == 0:
+        if degree is None or dim.size is None or claim.rule.uneven or dim.size % degree == 0:
             return axes
         self.report(dim.name, dim.size, axes, claim.span, sink)
         return ()

@@ -31,6 +31,7 @@ VALUES = (
 OPTIONS = (
     "--ranks", "--strategy", "--set", "--output", "--rank", "--json", "-o", "--device", "--metrics", "--save-weights",
     "--log-dir", "--check", "--diff", "--steps", "--help", "--resume", "--version", "--nope",
+    "--simulate", "--all-strategies", "--dtype", "--real", "--simulated-only", "--random-data",
 )  # fmt: skip
 FILES = {
     "self.shard": Link("self.shard"), "folder": Link("folder/"), "pipe": Link(""), "zero.shard": Link("/dev/zero"),

@@ -49,10 +49,6 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         _case(extremes.model("    y = x * w\n").replace("batch = 8", "batch = 1_000_001") + STRATEGY, 131_072),
         None,
     ),
-    "more ranks than a dim has": (
-        _case(extremes.model("    y = x * w\n") + STRATEGY, 9),
-        ("SH304: dim `batch` does not divide over axis `a`",),
-    ),
     "ranks without number": (_case(extremes.model("    y = x * w\n") + STRATEGY.replace(" uneven", ""), 10**12), None),
     "functions that double": (_case(extremes._doubling_functions(60)), None),
     "functions that double and do nothing": (_case(_identities(60)), None),
