@@ -85,12 +85,21 @@ def check_divides(
         f, demand = found.ops[op.id].factor, demands.get(op.id)
         if f < 0:
             continue
-        axes = (demand.factors[f] or ()) if demand and meshes else ()
-        degree = meshes[demand.mesh].degree(axes) if demand and axes else 1
         size = op.rule.factors[f].size
-        if size % (degree * rule.count):
-            _report_count(size, degree, axes, rule, op, sink)
-            return
+        for mesh, axes in _batch_axes(op, f, found, demand) if demand and meshes else [(0, ())]:
+            degree = meshes[mesh].degree(axes) if axes else 1
+            if size % (degree * rule.count):
+                _report_count(size, degree, axes, rule, op, sink)
+                return
+
+
+def _batch_axes(op: Op, factor: int, found: Times, demand: Demand) -> list[tuple[int, tuple[str, ...]]]:
+    """The mesh and the axes over which a demand cuts the batch: as it is computed, and as it is handed on at once."""
+    axes = [(demand.mesh, demand.factors[factor] or ())]
+    dim = found.states[op.results[0]]
+    if demand.result is not None and dim >= 0:
+        axes.append((demand.result.mesh, demand.result.dims[dim]))
+    return axes
 
 
 def _report_count(size: int, degree: int, axes: tuple[str, ...], rule: MicrobatchRule, op: Op, sink: Sink) -> None:
@@ -245,8 +254,9 @@ class _Walk:
         self.late.update(op.results)
 
     def _report(self, op: Op, found: _Whole) -> None:
+        name = shown(self.graph, op.results[0])
         self.sink.report(
-            "SH410", f"`{shown(self.graph, op.results[0])}` needs all microbatches at once: {found.why}", op.span, "of the whole batch",
+            "SH410", f"`{name}` needs all microbatches at once: {found.why}", op.span, "of the whole batch",
             labels=[(self.span, "cuts the batch in parts")], help=found.help,
         )  # fmt: skip
 
