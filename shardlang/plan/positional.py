@@ -77,7 +77,7 @@ class PositionalRules:
             self._not_one_operator(value, shard)
             return None
         op = self.graph.ops[producer]
-        inputs = [i for i, v in enumerate(op.operands) if self.graph.values[v].kind is not Kind.CONSTANT]
+        inputs = [i for i, v in enumerate(op.operands) if self._given(v)]
         if len(shard.inputs) != len(inputs):
             self._wrong_count(op, inputs, shard)
             return None
@@ -98,6 +98,12 @@ class PositionalRules:
         if not good or (shard.outputs is not None and output is None):
             return None
         return Positional(value.id, op.id, shard.span, reading.cuts, reading.named, output)
+
+    def _given(self, value: int) -> bool:
+        """Whether an operand is an input that a rule speaks of: no number, and no count that microbatches have added."""
+        producer = self.graph.producers.get(value)
+        added = producer is not None and self.graph.ops[producer].operator == "kept_count"
+        return self.graph.values[value].kind is not Kind.CONSTANT and not added
 
     # --- shape of the rule ---
 

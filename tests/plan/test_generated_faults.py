@@ -1,0 +1,64 @@
+"""Faults that generated pairs have found in rules and plans, each the smallest program that showed it."""
+
+from __future__ import annotations
+
+import pytest
+from test_uneven import planned
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.interpret.compare import verify_plan
+from shardlang.source import Source
+
+IN_PARTS = """
+dim batch = 12, seq = 3, width = 4
+
+model Net {
+  param p: [width] = normal(0.5)
+
+  forward(x: [batch, seq, width]) -> [batch, seq, width] {
+    y = x * p
+    return y
+  }
+}
+
+strategy s {
+  RULE
+  microbatches COUNT
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, seq, width], label: i64[batch, seq] < width, batches = 2)
+  out = model(x)
+  loss = cross_entropy(out, label, ignore_index = 0)
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+}
+"""
+
+
+def reported(text: str, ranks: int) -> list[str]:
+    sink = Sink()
+    program = driver.check_source(Source("fault.shard", text), sink)
+    if program is not None:
+        driver.plan_program(program, None, ranks, sink)
+    return [d.code for d in sink.found]
+
+
+def in_parts(rule: str, count: int) -> str:
+    return IN_PARTS.replace("RULE", rule).replace("COUNT", str(count))
+
+
+def test_what_a_positional_rule_hands_on_divides_into_microbatches_too() -> None:
+    """12 examples in 6 parts are 2 each, which do not divide over 3 ranks."""
+    rule = "at y: shard ((1, 1, 1), (1,)) -> ((3, 1, 1))"
+    assert reported(in_parts(rule, 6), 3) == ["SH411"]
+    report = verify_plan(planned(in_parts(rule, 4), 3))
+    assert report.ok, str(report.difference)
+
+
+@pytest.mark.parametrize("rule", ["((2, 1, 1), (2, 1))", "((1, 3, 1), (1, 3))", "((2, 3, 1), (2, 3))"])
+def test_a_rule_of_a_loss_does_not_speak_of_the_count_that_microbatches_add(rule: str) -> None:
+    report = verify_plan(planned(in_parts(f"at train.loss: shard {rule}", 3), 6))
+    assert report.ok, str(report.difference)
