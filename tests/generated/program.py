@@ -6,7 +6,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from tests.generated import images
+from tests.generated import images, pointwise, products
 from tests.generated.layers import ALL, grow, keep, settle
 from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, text, typed
 
@@ -70,14 +70,14 @@ def _inputs(s: Scope) -> dict[str, str]:
 
 def _body(s: Scope) -> None:
     """Pieces, first those that lead from the inputs to floating values with named dims."""
-    from tests.generated import products
-
     if s.live[0].name == "x" and not s.live[0].named:
         for _ in range(s.rng.randint(1, 4)):
             keep(s, s.rng.choice((images.convolved, images.convolved, images.pooled, images.treated))(s))
         keep(s, images.out_of_images(s))
     elif s.live[0].kind == WHOLE or len(s.live) > 1:
         keep(s, products.looked_up(s))
+    elif s.rng.random() < 0.6:  # a gradient through most of what follows
+        keep(s, s.rng.choice((products.linear, products.matrix, pointwise.affine))(s))
     for _ in range(s.rng.randint(2, 8)):
         grow(s, ALL)
     settle(s)

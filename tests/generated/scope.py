@@ -127,8 +127,9 @@ class Scope:
 
     # --- writing ---
 
-    def let(self, expression: str, dims: Dims, kind: str = FLOAT, size: float = 1.0, *reads: Value,
-            bound: int | None = None) -> Value:
+    def let(
+        self, expression: str, dims: Dims, kind: str = FLOAT, size: float = 1.0, *reads: Value, bound: int | None = None
+    ) -> Value:
         """A further statement. Large values are squashed at once."""
         for value in reads:
             value.uses += bool(re.search(rf"\b{value.name}\b", expression))

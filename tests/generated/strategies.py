@@ -317,13 +317,14 @@ class _Writer:
 
     def _idle(self) -> None:
         """An axis that no rule uses would be an error."""
+        batch = self.graph.batch
         for axis, size in self.sizes.items():
             if size > 1 and axis not in self.used:
-                batch = self.graph.batch
                 line = f"zero {self.rng.choice([1, 2, 3])} over {axis}"
-                if batch is not None and (batch.size or 0) >= size and not any("zero" not in r and "batch" in r for r in self.lines):
+                fits = batch is not None and (batch.size or 0) >= size
+                if batch is not None and fits and not any("zero" not in r and "batch" in r for r in self.lines):
                     line = f"split {batch.name} over {axis} uneven"
-                elif any(r.startswith("zero") for r in self.lines) and batch and (batch.size or 0) >= size:
+                elif batch is not None and fits and any(r.startswith("zero") for r in self.lines):
                     line = f"at train.loss: split {batch.name} over {axis} uneven"
                 self.lines.append(line)
 
