@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutants.fault import ROOT, Fault, Stale
 from tests.mutants.faults import FAULTS
-from tests.mutants.trial import NO_PROGRAM
+from tests.mutants.trial import NO_PROGRAM, Copy, attempt
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
@@ -41,3 +41,25 @@ def test_a_text_that_is_not_there_once_is_told(tmp_path: Path) -> None:
 def test_what_is_no_program_is_no_catch() -> None:
     assert NO_PROGRAM.search("E   NameError: name 'x' is not defined")
     assert not NO_PROGRAM.search("E   AssertionError: the gradient differs")
+
+
+PACKAGE = "def double(x):\n    return 2 * x\n"
+TESTS = "from shardlang.a import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [("2 * x", "3 * x", "caught"), ("2 * x", "x * 2", "survived"), ("2 * x", "2 * y", "broken")],
+)
+def test_a_fault_is_tried_in_a_copy(tmp_path: Path, old: str, new: str, verdict: str) -> None:
+    tree, copied = tmp_path / "tree", tmp_path / "copy"
+    for path, text in {
+        "shardlang/__init__.py": "", "shardlang/a.py": PACKAGE, "tests/test_a.py": TESTS, "pyproject.toml": "",
+    }.items():  # fmt: skip
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    copied.mkdir()
+    copy = Copy.of(tree, copied)
+    outcome = attempt(copy, Fault("f", "", "a.py", old, new, ("test_a.py",)), whole_suite=False)
+    assert (outcome.verdict, outcome.by) == (verdict, "" if verdict == "survived" else "tests/test_a.py::test_double")
+    assert (tree / "shardlang/a.py").read_text() == (copied / "shardlang/a.py").read_text() == PACKAGE
