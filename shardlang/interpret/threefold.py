@@ -20,7 +20,7 @@ from shardlang.interpret.batches import Batches, drawn, own
 from shardlang.interpret.compare import Comparison, Difference, Report
 from shardlang.interpret.descent import Descent
 from shardlang.interpret.ranks import CannotRun
-from shardlang.interpret.watched import Step
+from shardlang.interpret.watched import Emitted, Step
 from shardlang.plan.plan import Plan
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import launch_program, read_program
@@ -142,6 +142,7 @@ class Judge:
         job = self.started.job
         self.plan, self.dtype = job.plan, TYPES[job.dtype]
         self.simulated = Side(Comparison(self.plan, self.tolerance))
+        self.watched = Emitted(self.plan)
         self.emitted = Side(Comparison(self.plan, self.tolerance)) if self.started.trial is not None else None
         total = self.started.batches.total
         self.alone, self.together = Descent(self.plan, total), Descent(self.plan, total)
@@ -182,7 +183,7 @@ class Judge:
         trial = self.started.trial
         found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
         records: list[Record] = [r for r in found if r is not None]
-        return Step(self.plan, records) if records and len(records) == len(found) else None
+        return Step(self.watched, records) if records and len(records) == len(found) else None
 
     def _beginning(self, params: Mapping[int, Tensor]) -> None:
         """The parameters that real ranks begin with."""

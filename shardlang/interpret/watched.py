@@ -78,11 +78,10 @@ def _made(plan: Plan, steps: Sequence[PlanStep]) -> set[Form]:
 
 
 @dataclass(frozen=True)
-class Step:
-    """The records of all ranks for one step."""
+class Emitted:
+    """What is known of an emitted program from its plan."""
 
     plan: Plan
-    records: Sequence[Record]
 
     @cached_property
     def grid(self) -> Grid:
@@ -91,6 +90,26 @@ class Step:
     @cached_property
     def homes(self) -> dict[Form, Home]:
         return homes(self.plan)
+
+    @cached_property
+    def due(self) -> set[Form]:
+        return due(self.plan)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The records of all ranks for one step."""
+
+    emitted: Emitted
+    records: Sequence[Record]
+
+    @property
+    def plan(self) -> Plan:
+        return self.emitted.plan
+
+    @property
+    def grid(self) -> Grid:
+        return self.emitted.grid
 
     @cached_property
     def calls(self) -> dict[tuple[int, str, str, int], Call]:
@@ -103,7 +122,7 @@ class Step:
 
     def at(self, form: Form) -> list[Call | None]:
         """By place, the call that has the variable of a form."""
-        home, stage = self.homes[form], self.grid.stages(form[0])[0]
+        home, stage = self.emitted.homes[form], self.grid.stages(form[0])[0]
         file = f"stage{stage}.py" if self.plan.pipeline is not None else "main.py"
         found = []
         for place in self.grid.places:
@@ -118,7 +137,7 @@ class Step:
         gradients: dict[Form, Locals] = dict(self._leaves())
         unseen: set[Form] = set()
         first: dict[tuple[int, str], Form] = {}
-        for form, home in self.homes.items():
+        for form, home in self.emitted.homes.items():
             calls = self.at(form)
             there = [call for call in calls if call is not None]
             if len(there) < len(calls):
@@ -140,10 +159,9 @@ class Step:
 
     def _require(self, forms: Mapping[Form, Locals]) -> None:
         """What is not seen is not verified: that must not pass for agreement."""
-        wanted = due(self.plan)
-        missing = [form for form in self.homes if form in wanted and form not in forms]
+        missing = [form for form in self.emitted.homes if form in self.emitted.due and form not in forms]
         if missing and all(record.done for record in self.records):
-            path, name = self.plan.graph.values[missing[0][0]].path, self.homes[missing[0]].name
+            path, name = self.plan.graph.values[missing[0][0]].path, self.emitted.homes[missing[0]].name
             raise InternalError(f"the emitted program computes `{path}` without a variable `{name}`")
 
     def _leaves(self) -> Iterator[tuple[Form, Locals]]:

@@ -160,3 +160,32 @@ def test_schedules_and_clipping(tmp_path: Path) -> None:
     (tmp_path / "net.shard").write_text(text)
     for check in checks(str(tmp_path / "net.shard"), "--ranks", "4", "--all-strategies", "--steps", "6"):
         assert check["ok"], check["difference"]
+
+
+MICROBATCHES = """
+strategy parts {
+  mesh dp = 2, mp = auto
+  split batch over dp
+  split hidden over mp
+  microbatches 4
+  zero 2 over dp
+}
+
+strategy sums {
+  mesh dp = auto
+  split batch over dp
+  microbatches 2
+}
+
+train {"""
+MASKED = """loss = cross_entropy(scores, label, ignore_index = 0) + 0.001 * sum(square(model.up.weight))
+  metric spread = sqrt(mean(square(scores)))"""
+
+
+def test_microbatches_and_what_runs_once_a_step(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "digits.shard").read_text()
+    text = text[: text.index("strategy")] + MICROBATCHES.strip() + text.partition("train {")[2]
+    (tmp_path / "net.shard").write_text(text.replace("loss = cross_entropy(scores, label)", MASKED))
+    found = checks(str(tmp_path / "net.shard"), "--ranks", "4", "--all-strategies", "--steps", "2")
+    assert [c["strategy"] for c in found] == ["parts", "sums"]
+    assert all(c["ok"] and c["emitted"]["values"] > 40 for c in found), found
