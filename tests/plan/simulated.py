@@ -33,10 +33,16 @@ def index(axes: tuple[str, ...], at: dict[str, int], mesh: Mesh) -> int:
 def block(layout: Layout, at: dict[str, int], shape: tuple[int, ...], mesh: Mesh) -> tuple[slice, ...]:
     slices = []
     for size, axes in zip(shape, layout.dims, strict=True):
-        each = size // mesh.degree(axes)
-        first = index(axes, at, mesh) * each
-        slices.append(slice(first, first + each))
+        each = -(-size // mesh.degree(axes))  # torch.chunk's sizes: the last blocks are smaller, or empty
+        first = min(size, index(axes, at, mesh) * each)
+        slices.append(slice(first, min(size, first + each)))
     return tuple(slices)
+
+
+def chunks(x: np.ndarray, count: int, dim: int) -> list[np.ndarray]:
+    """x in blocks along `dim`, as `block` has them."""
+    each = -(-x.shape[dim] // count)
+    return np.split(x, [min(x.shape[dim], i * each) for i in range(1, count)], dim)
 
 
 def value_of(parts: Ranks, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> np.ndarray | None:
@@ -114,22 +120,22 @@ def gather(dim: int):  # type: ignore[no-untyped-def]
 
 
 def cut(dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: [np.split(x, len(xs), dim)[i] for i, x in enumerate(xs)]
+    return lambda xs: [chunks(x, len(xs), dim)[i] for i, x in enumerate(xs)]
 
 
 def reduce_scatter(dim: int):  # type: ignore[no-untyped-def]
-    return lambda xs: np.split(sum(xs[1:], xs[0]), len(xs), dim)
+    return lambda xs: chunks(sum(xs[1:], xs[0]), len(xs), dim)
 
 
 def zero_pad(dim: int):  # type: ignore[no-untyped-def]
     return lambda xs: [
-        np.concatenate([x if i == j else np.zeros_like(x) for j in range(len(xs))], dim) for i, x in enumerate(xs)
+        np.concatenate([x if i == j else np.zeros_like(y) for j, y in enumerate(xs)], dim) for i, x in enumerate(xs)
     ]
 
 
 def all_to_all(from_dim: int, dim: int):  # type: ignore[no-untyped-def]
     return lambda xs: [
-        np.concatenate([np.split(x, len(xs), dim)[i] for x in xs], from_dim) for i in range(len(xs))
+        np.concatenate([chunks(x, len(xs), dim)[i] for x in xs], from_dim) for i in range(len(xs))
     ]
 
 
@@ -175,13 +181,16 @@ def _place(layout: Layout, rank: int, mesh: Mesh) -> tuple[int, ...]:
     return tuple(index(axes, at, mesh) for axes in (*layout.dims, layout.pending, layout.replicated, rest))
 
 
-def layouts(rank: int, mesh: Mesh, shape: tuple[int, ...], index: int = 0) -> list[Layout]:
-    """Every legal layout of a value of `rank` dims on `mesh`, in every order of axes."""
+def layouts(
+    rank: int, mesh: Mesh, shape: tuple[int, ...], index: int = 0, uneven: frozenset[int] = frozenset()
+) -> list[Layout]:
+    """Every legal layout of a value of `rank` dims on `mesh`, in every order of axes; `uneven` dims need not divide."""
     names = tuple(a.name for a in mesh.axes)
     found = []
     for places in itertools.product(range(-3, rank), repeat=len(names)):
         on = [tuple(a for a, p in zip(names, places, strict=True) if p == d) for d in range(-3, rank)]
-        if any(size % mesh.degree(axes) for size, axes in zip(shape, on[3:], strict=True)):
+        sized = enumerate(zip(shape, on[3:], strict=True))
+        if any(size % mesh.degree(axes) and d not in uneven for d, (size, axes) in sized):
             continue
         for dims in itertools.product(*(itertools.permutations(axes) for axes in on[3:])):
             found.append(Layout(dims, on[1], on[2], index))
