@@ -26,6 +26,7 @@ def print_plan(found: Found, rank: int | None = None) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=not terminal, width=None if terminal else 10_000)
     view = found if rank is None else of_rank(found, rank)
     console.print(_heading(view))
+    _print_pipeline(console, view, terminal)
     for make in (_operators, _parameters, _reductions, _totals):
         table = make(view, terminal)
         if table.row_count:
@@ -58,7 +59,8 @@ def _add(table: Table, *cells: str, style: str | None = None) -> None:
 def _heading(found: Found) -> str:
     meshes = "; ".join(f"{mesh['name']} {_sizes(mesh)}" for mesh in found["meshes"])
     strategy = f"strategy {found['strategy']}, " if found["strategy"] else ""
-    text = f"{safe(found['program'])} on {found['ranks']} ranks: {strategy}{meshes}"
+    parts = f", microbatches {found['microbatches']}" if found["microbatches"] > 1 else ""
+    text = f"{safe(found['program'])} on {found['ranks']} ranks: {strategy}{meshes}{parts}"
     if "rank" not in found:
         return text
     places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
@@ -69,10 +71,70 @@ def _sizes(mesh: Found) -> str:
     return ", ".join(f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]) or "of one rank"
 
 
+def _print_pipeline(console: Console, found: Found, terminal: bool) -> None:
+    """The stages as a table, and the schedule as a drawing that is broken to the width of a terminal."""
+    pipeline = found["pipeline"]
+    if pipeline is None:
+        return
+    _print(console, _stages(found, terminal), terminal)
+    idle = f"idle {pipeline['bubble']:.1%} of the time, {pipeline['bubble_by_cost']:.1%} by the stages' costs"
+    console.print(f"\nschedule {safe(pipeline['schedule'])} over {pipeline['axis']}: {idle}")
+    for line in drawn(pipeline["drawing"], pipeline["axis"], console.width if terminal else None):
+        console.print(line)
+
+
+def drawn(rows: Sequence[str], axis: str, width: int | None) -> list[str]:
+    """The drawing with the coordinates before it, in pieces that fit `width` (None: in one)."""
+    heads = [f"{axis} {i}  " for i in range(len(rows))]
+    margin = max(len(head) for head in heads)
+    cell = next((len(row[:at]) + 1 for row in rows if (at := row.find(" ")) > 0), 4)
+    room = max(cell, ((width or 10**9) - margin) // cell * cell)
+    longest = max(len(row) for row in rows)
+    lines: list[str] = []
+    for start in range(0, longest, room):
+        lines += [""] if lines else []
+        lines += [
+            (h.ljust(margin) + row[start : start + room]).rstrip() for h, row in zip(heads, rows, strict=True)
+        ]
+    return lines
+
+
+def _stages(found: Found, terminal: bool) -> Table:
+    table = _table(
+        terminal, "stage", "on", "layers", "alive", "parameters, bytes", "activations, bytes", "total, bytes",
+        "sent, bytes",
+    )  # fmt: skip
+    axis = found["pipeline"]["axis"]
+    for s in found["pipeline"]["stages"]:
+        kept = [_bytes(s[f"{key}_bytes"]) for key in ("parameters", "activations", "total")]
+        sent = f"{_bytes(s['forward_bytes'])} / {_bytes(s['backward_bytes'])}"
+        place = f"{axis} = {s['coordinate']}"
+        _add(table, str(s["stage"]), place, ", ".join(shortened(s["layers"])), str(s["alive"]), *kept, sent)
+    return table
+
+
+def shortened(layers: Sequence[str]) -> list[str]:
+    """Layers with runs of an array's elements as a range, as rules write it: `blocks[0..4]`."""
+    found: list[tuple[str, int, int]] = []
+    for layer in layers:
+        name, _, index = layer.removesuffix("]").rpartition("[")
+        at = int(index) if layer.endswith("]") and index.isdigit() else -1
+        if at >= 0 and found and found[-1][0] == name and found[-1][2] == at:
+            found[-1] = name, found[-1][1], at + 1
+        else:
+            found.append((name, at, at + 1) if at >= 0 else (layer, -1, -1))
+    return [
+        name if start < 0 else f"{name}[{start}]" if stop == start + 1 else f"{name}[{start}..{stop}]"
+        for name, start, stop in found
+    ]
+
+
 def _operators(found: Found, terminal: bool) -> Table:
     table = _table(terminal, "where", "operator", "layout", "whole", "local", "bytes")
     for operator in found["operators"]:
         why = f"{operator['operator']}, {operator['chosen']}"
+        why += f", stage {operator['stage']}" if operator["stage"] is not None else ""
+        why += ", recomputed" if operator["recomputed"] else ""
         _add(table, operator["source"], operator["text"], why, "", "", "", style="bold")
         ahead = [c for c in operator["collectives"] if c["phase"] == "before"]
         within = [c for c in operator["collectives"] if c["phase"] == "inside"]
@@ -99,6 +161,7 @@ def _parameters(found: Found, terminal: bool) -> Table:
     table = _table(terminal, "parameter", "layout", "whole", "local", "local bytes", "zero")
     for p in found["parameters"]:
         zero = f"{p['zero']} over {_axes(p['zero_axes'])}" if p["zero"] else "" if p["trained"] else "state"
+        zero += f"{', ' if zero else ''}stage {', '.join(map(str, p['stages']))}" if p["stages"] is not None else ""
         _add(table, p["path"], p["layout"], _shape(p["shape"]), _local(p), _bytes(p["local_bytes"]), zero)
     return table
 

@@ -20,9 +20,10 @@ def coordinates(mesh: Mapping[str, Any], rank: int) -> dict[str, tuple[int, int]
     return dict(reversed(found.items()))
 
 
-def slices(tensor: Mapping[str, Any], axes: Axes) -> list[tuple[int, int]]:
-    """Per dim, the half-open range of indexes of the whole that a rank has."""
-    rows = zip(tensor["shape"], tensor["cut"], tensor["sizes"], strict=True)
+def slices(tensor: Mapping[str, Any], axes: Axes, count: int = 1) -> list[tuple[int, int]]:
+    """Per dim, the half-open range of indexes of the whole that a rank has; with `count` microbatches, of the first."""
+    whole = [size // count if d == tensor.get("microbatches") else size for d, size in enumerate(tensor["shape"])]
+    rows = zip(whole, tensor["cut"], tensor["sizes"], strict=True)
     return [_range(size, cut, sizes, axes) for size, cut, sizes in rows]
 
 
@@ -52,17 +53,18 @@ def group(mesh: Mapping[str, Any], names: Sequence[str], rank: int) -> list[int]
 
 def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own `local_shape` and `slices`, each
-    collective's own `group` in place of all."""
+    collective's own `group` in place of all; with a pipeline only what the rank's own stages do and hold."""
     meshes = found["meshes"]
     places = [coordinates(mesh, rank) for mesh in meshes]
+    mine = _stages(found, places[0])
 
     def tensor(t: Mapping[str, Any]) -> dict[str, Any]:
-        ranges = slices(t, places[t["mesh"]])
+        ranges = slices(t, places[t["mesh"]], found["microbatches"])
         return {**t, "local_shape": [end - start for start, end in ranges], "slices": [list(r) for r in ranges]}
 
     def collective(c: Mapping[str, Any], mesh: int) -> dict[str, Any]:
-        mine = {key: value for key, value in c.items() if key != "groups"}
-        return {**mine, "group": group(meshes[mesh], c["axes"], rank)}
+        rest = {key: value for key, value in c.items() if key != "groups"}
+        return {**rest, "group": group(meshes[mesh], c["axes"], rank)}
 
     def operator(o: Mapping[str, Any]) -> dict[str, Any]:
         shapes = o["local_shapes"]
@@ -76,6 +78,21 @@ def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
         **found,
         "rank": rank,
         "coordinates": [{name: at for name, (at, _) in place.items()} for place in places],
-        "operators": [operator(o) for o in found["operators"]],
-        "parameters": [tensor(p) for p in found["parameters"]],
+        "operators": [operator(o) for o in found["operators"] if mine is None or o["stage"] in mine],
+        "parameters": [tensor(p) for p in found["parameters"] if mine is None or mine.intersection(p["stages"])],
+        **({} if mine is None else _own(found, places[0])),
     }
+
+
+def _stages(found: Mapping[str, Any], place: Axes) -> set[int] | None:
+    """The stages that a rank runs; None without a pipeline."""
+    pipeline = found["pipeline"]
+    return None if pipeline is None else set(pipeline["coordinates"][place[pipeline["axis"]][0]]["stages"])
+
+
+def _own(found: Mapping[str, Any], place: Axes) -> dict[str, Any]:
+    """What a rank holds, and its part of the pipeline."""
+    pipeline = found["pipeline"]
+    at = place[pipeline["axis"]][0]
+    totals = {key: value for key, value in pipeline["coordinates"][at].items() if key != "stages"}
+    return {"per_rank": totals}

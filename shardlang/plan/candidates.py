@@ -55,7 +55,7 @@ def initial(kind: OpClass) -> Assignment:
 def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tuple[Assignment, ...]:
     """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule has settled it."""
     demand = kind.demand
-    settled = axis in given.split_axes() or any(a == axis for a, _ in given.through)
+    settled = axis in (*given.split_axes(), *given.replicated) or any(a == axis for a, _ in given.through)
     if settled or (demand is not None and demand.complete):
         return (given,)
     splits = [a for a in _splits(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh)]
@@ -63,7 +63,16 @@ def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tup
         assign(given.factors, (*given.through, (axis, i)), given.replicated, given.mesh)
         for i in range(len(kind.rule.through))
     ]
-    return (*splits, given, *through)
+    return (*splits, given, *through, *_repeated(kind, given, axis))
+
+
+def _repeated(kind: OpClass, given: Assignment, axis: str) -> list[Assignment]:
+    """With microbatches, what is made of parameters alone may be R from the start: then their gradients are reduced
+    once a step, where a conversion of the result would run with every microbatch. (Else labels.py decides.)
+    """
+    time = kind.time
+    alone = time is not None and time.factor < 0 and time.through < 0 and any(t.gradient for t in kind.results)
+    return [assign(given.factors, given.through, (*given.replicated, axis), given.mesh)] if alone else []
 
 
 def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator[Assignment]:

@@ -66,3 +66,4 @@ class ResolvedStrategy:
     times: Times | None = None
     graph: Graph | None = None
     pipeline: Pipeline | None = None
+    recompute: tuple[tuple[int, ...], ...] = ()

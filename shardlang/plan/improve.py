@@ -155,4 +155,5 @@ def _without(kind: OpClass, now: Assignment, axis: str) -> Assignment | None:
         if demand.complete or axis in settled:
             return None
     factors = tuple(tuple(a for a in axes if a != axis) for axes in now.factors)
-    return assign(factors, tuple(t for t in now.through if t[0] != axis), now.replicated, now.mesh)
+    replicated = tuple(a for a in now.replicated if a != axis)
+    return assign(factors, tuple(t for t in now.through if t[0] != axis), replicated, now.mesh)

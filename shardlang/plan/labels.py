@@ -61,7 +61,8 @@ class _Axis:
             return False
         if not any(t.gradient for t in kind.results):
             return False
-        return self.axis not in assignment.split_axes() and all(a != self.axis for a, _ in assignment.through)
+        used = (*assignment.split_axes(), *assignment.replicated)
+        return self.axis not in used and all(a != self.axis for a, _ in assignment.through)
 
     def _worth(self, free: list[bool]) -> set[int]:
         """The operators with a choice from which a fixed use of R can be reached: only for these may R be cheaper."""

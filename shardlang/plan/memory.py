@@ -6,13 +6,14 @@ An estimate before any run: allocators, buffers of collectives and temporaries a
 
 from __future__ import annotations
 
-import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import local_size
-from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.types.dim import BYTES
+from shardlang.types.layout import Layout
 
 # Optimizer state in copies of the parameter.
 COPIES = {"adam": 2, "adamw": 2}
@@ -32,24 +33,45 @@ class Memory:
         return self.parameters + self.gradients + self.optimizer + self.activations
 
 
-def memory(plan: Plan) -> Memory:
-    """What one rank holds at the end of its forward pass, when activations and gradients meet."""
+def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
+    """What a rank holds when most activations are alive: of `stages`, by default of the coordinate that holds most."""
+    if stages is None and plan.pipeline is not None:
+        return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
     copies = _copies(plan)
     parameters = gradients = optimizer = 0
     for param in plan.params.values():
+        if not used(plan, param.value, stages):
+            continue
         whole = local_bytes(plan, param)
         part = -(-whole // zero_degree(plan, param))
         parameters += part if param.zero == 3 else whole
         if plan.graph.values[param.value].kind is Kind.PARAM and plan.graph.values[param.value].gradient:
             gradients += part if param.zero >= 2 else whole
             optimizer += copies.get(param.value, 0) * (part if param.zero >= 1 else whole)
-    return Memory(parameters, gradients, optimizer, activations(plan))
+    return Memory(parameters, gradients, optimizer, activations(plan, stages))
+
+
+def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
+    """Per coordinate along the axis of the stages, the stages that it runs."""
+    pipeline = plan.pipeline
+    assert pipeline is not None
+    places = range(pipeline.mesh.axis_size(pipeline.axis))
+    return [tuple(s for s, c in enumerate(pipeline.coordinates) if c == place) for place in places]
+
+
+def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
+    """Whether one of `stages` (None: all) uses a parameter, state or field."""
+    if stages is None or plan.pipeline is None:
+        return True
+    return any(s in stages for s in plan.pipeline.param_stages.get(value, ()))
 
 
 def local_bytes(plan: Plan, param: ParamPlan) -> int:
     """Bytes of a stored parameter on one rank, before ZeRO."""
     type = plan.graph.values[param.value].type
-    return local_size(type.shape, param.stored, plan.meshes[param.stored.mesh]) * BYTES[type.dtype]
+    # What is used in a lower precision is kept in f32.
+    each = BYTES["f32"] if type.floating and BYTES[type.dtype] < BYTES["f32"] else BYTES[type.dtype]
+    return local_size(type.shape, param.stored, plan.meshes[param.stored.mesh]) * each
 
 
 def zero_degree(plan: Plan, param: ParamPlan) -> int:
@@ -71,47 +93,88 @@ def _copies(plan: Plan) -> dict[int, int]:
     return found
 
 
-def activations(plan: Plan) -> int:
-    """Every result and converted form that takes part in the gradient, kept until backward; data once."""
-    total = 0
-    values = plan.graph.values
-    for value, layout in plan.produced.items():
-        kept = values[value].kind is Kind.DATA or (values[value].kind is Kind.RESULT and values[value].gradient)
-        if kept:
-            total += (
-                local_size(values[value].type.shape, layout, plan.meshes[layout.mesh]) * BYTES[values[value].type.dtype]
-            )
-    for conversion in plan.conversions:
-        it, layout = values[conversion.value], conversion.to
-        if conversion.gradient and it.gradient and conversion.move.forward_bytes:
-            total += local_size(it.type.shape, layout, plan.meshes[layout.mesh]) * BYTES[it.type.dtype]
-    return total
+def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
+    """The most that is kept for backward at one time: of each microbatch that is under way its part, by the order of
+    the schedule; of layers that are computed again only what goes in and out, and one of them whole. Data once.
+    """
+    kept = Kept(plan)
+    mine = range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
+    data = sum(kept.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
+    if plan.pipeline is None:
+        return data + kept.of(0) + kept.again(0)
+    each = {s: kept.of(s) for s in mine}
+    lines = [[a for a in line if a.stage in each] for line in plan.pipeline.actions]
+    return data + max(peak(line, each) for line in lines) + max(kept.again(s) for s in mine)
 
 
-def sent_bytes(plan: Plan) -> tuple[int, int]:
-    """Bytes each rank sends in one step, forward and backward (deferred reductions of gradients count as backward)."""
-    forward = sum(c.move.forward_bytes for c in plan.conversions)
-    backward = sum(c.move.backward_bytes for c in plan.conversions)
-    for op in plan.ops:
-        forward += sum(x[2] for x in op.inside)
-        backward += sum(x[3] for x in op.inside)
-    for param in plan.params.values():
-        more_forward, more_backward = reduction_bytes(plan, param)
-        forward, backward = forward + more_forward, backward + more_backward
-    return forward, backward
+def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:
+    """The most that one coordinate's actions keep at a time, a microbatch of stage s being worth `each[s]`."""
+    now = most = 0
+    for action in line:
+        if action.kind == "F":
+            now += each[action.stage]
+            most = max(most, now)
+        elif action.kind in "BW":
+            now -= each[action.stage]
+    return most
 
 
-def reduction_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int]:
-    """Forward (ZeRO's gathering of parameters) and backward bytes of one parameter's gradient reduction."""
-    mesh = plan.meshes[param.stored.mesh]
-    local = local_bytes(plan, param)
-    zero = mesh.degree(tuple(a for a in param.zero_axes))
-    gather = -(-(zero - 1) * local // zero) if param.zero else 0
-    ranks = mesh.degree(mesh.ranked(param.reduce_axes))
-    if not plan.graph.values[param.value].gradient or ranks == 1:
-        return gather, 0
-    if param.zero >= 2:
-        rest = math.prod(mesh.axis_size(a) for a in mesh.ranked(param.reduce_axes) if a not in param.zero_axes)
-        scattered = -(-(zero - 1) * local // zero)
-        return gather, scattered + -(-2 * (rest - 1) * (local // zero) // rest)
-    return gather, -(-2 * (ranks - 1) * local // ranks)
+class Kept:
+    """Bytes on one rank of what a microbatch keeps for its backward, by stage."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._group = {op: i for i, group in enumerate(plan.recompute) for op in group}
+        self._readers: dict[int, set[int]] = {}
+        self._by_conversion: dict[int, set[int]] = {}
+        for planned in plan.ops:
+            for use in planned.operands:
+                self._readers.setdefault(use.value, set()).add(planned.op)
+                if use.conversion >= 0:
+                    self._by_conversion.setdefault(use.conversion, set()).add(planned.op)
+        self._stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+        self._sums: dict[int, int] = {}
+        self._again: dict[int, dict[int, int]] = {}
+        self._count()
+
+    def of(self, stage: int) -> int:
+        """All that stays until backward."""
+        return self._sums.get(stage, 0)
+
+    def again(self, stage: int) -> int:
+        """What the largest layer that is computed again needs while it is."""
+        return max(self._again.get(stage, {}).values(), default=0)
+
+    def data(self, value: int) -> int:
+        """Of a field all that a rank loads, for all microbatches."""
+        return self._bytes(value, self.plan.produced[value]) * self.plan.microbatches
+
+    def _count(self) -> None:
+        graph = self.plan.graph
+        for op in graph.ops:
+            for value in op.results:
+                if graph.values[value].gradient:
+                    self._keep(self._stage[op.id], self._bytes(value, self.plan.produced[value]),
+                               self._inside({op.id} | self._readers.get(value, {-1})))  # fmt: skip
+        for conversion in self.plan.conversions:
+            if conversion.gradient and graph.values[conversion.value].gradient and conversion.move.forward_bytes:
+                readers = self._by_conversion.get(conversion.id, set())
+                stages = {self._stage[r] for r in readers} or {0}
+                for stage in stages:
+                    self._keep(stage, self._bytes(conversion.value, conversion.to), self._inside(readers))
+
+    def _inside(self, ops: set[int]) -> int:
+        """The group that all of some operators are in, or -1."""
+        groups = {self._group.get(op, -1) for op in ops}
+        return groups.pop() if len(groups) == 1 else -1
+
+    def _keep(self, stage: int, size: int, group: int) -> None:
+        if group < 0:
+            self._sums[stage] = self._sums.get(stage, 0) + size
+        else:
+            mine = self._again.setdefault(stage, {})
+            mine[group] = mine.get(group, 0) + size
+
+    def _bytes(self, value: int, layout: Layout) -> int:
+        type = self.plan.graph.values[value].type
+        return local_size(type.shape, layout, self.plan.meshes[layout.mesh]) * BYTES[type.dtype]

@@ -47,10 +47,18 @@ class Staging:
     order: Order
 
     def pipeline(
-        self, graph: Graph, sized: Sequence[SizedAxis], parts: Mapping[str, tuple[str, ...]], meshes: tuple[Mesh, ...]
-    ) -> Pipeline | None:
+        self, graph: Graph, sized: Sequence[SizedAxis], parts: Mapping[str, tuple[str, ...]], meshes: tuple[Mesh, ...],
+        sink: Sink,
+    ) -> Pipeline | None:  # fmt: skip
         """The plan's pipeline; None without a rank count. parts: declared axis -> the axes of the first mesh."""
         if not meshes:
+            return None
+        if len(meshes) > 1 and next(a.name for a in sized if a.size != 1) != self.rule.axis:
+            sink.report(
+                "SH427",
+                f"rules of several factorings stand beside stages, and `{self.rule.axis}` is not the first axis",
+                self.rule.span, "", help=f"write `mesh {self.rule.axis} = {self.rule.coordinates}, ...`",
+            )  # fmt: skip
             return None
         axis = Axis(self.rule.axis, self.rule.coordinates or 1)
         sizes = {a.name: a for a in meshes[0].axes}

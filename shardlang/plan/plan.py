@@ -101,13 +101,14 @@ class PlannedOp:
 class ParamPlan:
     """A parameter: `stored` layout (S and I only, without ZeRO), the axes over which its gradient is reduced once a
     step (where its uses are R; deferred, bucketed), and ZeRO: level 0..3 over `zero_axes` (most minor cut of dim 0 in
-    torch.chunk's sizes of the local shape). Its conversions other than I -> R are ordinary conversions of the plan."""
+    torch.chunk's sizes of the local shape). sparse: its gradient is rows, those of the batch. Its conversions other than I -> R are ordinary conversions of the plan."""
 
     value: int
     stored: Layout
     reduce_axes: tuple[str, ...]
     zero: int = 0
     zero_axes: tuple[str, ...] = ()
+    sparse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,8 @@ class Plan:
     produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the gradient is reduced).
     sizes: for dims split unevenly, (dim name -> local sizes per coordinate); empty where all divide.
     loss: the layout of the loss. steps: the training graph's order; metrics follow the loss.
+    recompute: operators (ids) whose results are not kept but computed again in backward, a group for each call of a
+    layer that a rule covers, within one stage.
     microbatches: above 1, every mesh ends in the time axis (`Axis.time`) of that size: what is cut over it is handled
     one part after another, and nothing is sent over it.
     """
@@ -172,3 +175,4 @@ class Plan:
     strict: bool = False
     microbatches: int = 1
     pipeline: Pipeline | None = None
+    recompute: tuple[tuple[int, ...], ...] = ()

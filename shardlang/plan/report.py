@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlang.graph.graph import Kind, Op
-from shardlang.plan.memory import local_bytes, memory, reduction_bytes, sent_bytes, zero_degree
+from shardlang.plan.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
+from shardlang.plan.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.plan.traffic import conversion_bytes, conversion_stages, reduction_bytes, sends, sent_bytes
 from shardlang.types.layout import Layout, chunk_sizes, layout_text, local_shape
 
 # Groups are listed for plans of up to this many ranks.
@@ -23,37 +25,62 @@ Report = dict[str, Any]
 
 def report(plan: Plan) -> Report:
     """Everything about a plan that is shown, as lists, dicts, strings and numbers."""
-    kept = memory(plan)
-    forward, backward = sent_bytes(plan)
+    meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
     return {
         "program": plan.program.source.name,
         "strategy": plan.strategy,
         "ranks": plan.ranks,
-        "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in plan.meshes],
+        "microbatches": plan.microbatches,
+        "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in meshes],
+        "pipeline": _pipeline(plan),
         "operators": list(_Operators(plan).all()),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(plan, p) for p in plan.params.values()],
-        "per_rank": {
-            "parameters_bytes": kept.parameters,
-            "gradients_bytes": kept.gradients,
-            "optimizer_bytes": kept.optimizer,
-            "activations_bytes": kept.activations,
-            "total_bytes": kept.total,
-            "forward_bytes": forward,
-            "backward_bytes": backward,
-        },
+        "per_rank": _totals(memory(plan), sent_bytes(plan)),
     }
 
 
-def _cut(layout: Layout) -> list[list[str]]:
-    return [list(axes) for axes in layout.dims]
+def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
+    return {
+        "parameters_bytes": kept.parameters,
+        "gradients_bytes": kept.gradients,
+        "optimizer_bytes": kept.optimizer,
+        "activations_bytes": kept.activations,
+        "total_bytes": kept.total,
+        "forward_bytes": sent[0],
+        "backward_bytes": sent[1],
+    }
+
+
+def _pipeline(plan: Plan) -> Report | None:
+    """The pipeline's own part, with what each coordinate and each stage holds; None where there is none."""
+    found = pipeline_report(plan)
+    if found is None:
+        return None
+    for stage in found["stages"]:
+        stage.update(_totals(memory(plan, (stage["stage"],)), sent_bytes(plan, (stage["stage"],))))
+    found["coordinates"] = [
+        {"stages": list(mine), **_totals(memory(plan, mine), sent_bytes(plan, mine))}
+        for mine in stages_by_coordinate(plan)
+    ]
+    return found
+
+
+def _cut(plan: Plan, layout: Layout) -> list[list[str]]:
+    return [list(plan.meshes[layout.mesh].ranked(axes)) for axes in layout.dims]
+
+
+def _in_time(plan: Plan, layout: Layout) -> int | None:
+    """The dim that is cut in microbatches."""
+    time = plan.meshes[layout.mesh].time
+    return next((d for d, axes in enumerate(layout.dims) if time is not None and time.name in axes), None)
 
 
 def _sizes(plan: Plan, shape: tuple[int, ...], layout: Layout) -> list[list[int] | None]:
     """Per dim the local sizes by coordinate, where they differ."""
     mesh, found = plan.meshes[layout.mesh], []
     for size, axes in zip(shape, layout.dims, strict=True):
-        degree = mesh.degree(axes)
+        degree = mesh.degree(axes)  # what is cut in microbatches is cut evenly
         found.append(list(chunk_sizes(size, degree)) if size % degree else None)
     return found
 
@@ -68,7 +95,8 @@ def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
         "local_shape": list(local_shape(it.type, layout, mesh)),
         "dtype": it.type.dtype,
         "mesh": layout.mesh,
-        "cut": _cut(layout),
+        "cut": _cut(plan, layout),
+        "microbatches": _in_time(plan, layout),
         "sizes": _sizes(plan, it.type.shape, layout),
     }
 
@@ -83,6 +111,7 @@ def _parameter(plan: Plan, param: ParamPlan) -> Report:
         "local_bytes": -(-local_bytes(plan, param) // part),
         "zero": param.zero,
         "zero_axes": list(param.zero_axes),
+        "stages": list(plan.pipeline.param_stages.get(param.value, ())) if plan.pipeline else None,
         "trained": value.kind is Kind.PARAM,
     }
 
@@ -91,9 +120,10 @@ def _reductions(plan: Plan) -> list[Report]:
     """One entry for all parameters that are reduced over the same axes in the same way."""
     found: dict[tuple[int, tuple[str, ...], str], list[ParamPlan]] = {}
     for param in plan.params.values():
-        if param.reduce_axes and plan.graph.values[param.value].gradient:
+        axes = plan.meshes[param.stored.mesh].ranked(param.reduce_axes)
+        if axes and plan.graph.values[param.value].gradient:
             kind = "reduce_scatter" if param.zero >= 2 else "all_reduce"
-            found.setdefault((param.stored.mesh, param.reduce_axes, kind), []).append(param)
+            found.setdefault((param.stored.mesh, axes, kind), []).append(param)
     return [
         {
             "parameters": [plan.graph.values[p.value].path for p in params],
@@ -111,11 +141,18 @@ class _Operators:
 
     plan: Plan
 
+    def __post_init__(self) -> None:
+        self.stages = conversion_stages(self.plan)
+        self.bytes = conversion_bytes(self.plan)
+        self.again = {op for group in self.plan.recompute for op in group}
+
     def all(self) -> Iterator[Report]:
         waiting: list[int] = []
         latest: tuple[PlannedOp, list[Report]] | None = None
         for step in self.plan.steps:
             if step.kind == "conversion":
+                if not sends(self.plan, self.plan.conversions[step.index]):
+                    continue
                 if latest is not None and not waiting and self._follows(step.index, latest[0]):
                     latest[1].append(self._conversion(step.index, "after"))
                 else:
@@ -145,6 +182,8 @@ class _Operators:
             "chosen": planned.chosen,
             "layout": result["layout"],
             "mesh": planned.mesh,
+            "stage": self.plan.pipeline.op_stage[op.id] if self.plan.pipeline else None,
+            "recomputed": op.id in self.again,
             "local_shapes": {
                 "operands": [_tensor(self.plan, use.value, use.layout) for use in planned.operands],
                 "result": result,
@@ -156,18 +195,19 @@ class _Operators:
         plan, conversion = self.plan, self.plan.conversions[index]
         before = _source(plan, conversion)
         value = plan.graph.values[conversion.value]
-        axes = conversion.move.axes
+        axes = plan.meshes[before.mesh].ranked(conversion.move.axes)
+        forward, backward = self.bytes[index]
         return {
             "phase": phase,
             "kind": conversion.move.kind.value,
             "value": value.path,
             "axes": list(axes),
-            **_groups(plan, axes, before.mesh),
+            **_groups(plan, axes, before.mesh, self.stages[index]),
             "from": layout_text(value.type, before, plan.meshes[before.mesh]),
             "to": layout_text(value.type, conversion.to, plan.meshes[conversion.to.mesh]),
             "local_shape": list(local_shape(value.type, conversion.to, plan.meshes[conversion.to.mesh])),
-            "forward_bytes": conversion.move.forward_bytes,
-            "backward_bytes": conversion.move.backward_bytes,
+            "forward_bytes": forward,
+            "backward_bytes": backward,
         }
 
     def _inside(self, planned: PlannedOp) -> Iterator[Report]:
@@ -182,7 +222,7 @@ class _Operators:
                 "kind": "all_reduce",
                 "value": tensor["name"],
                 "axes": list(axes),
-                **_groups(plan, axes, planned.mesh),
+                **_groups(plan, axes, planned.mesh, {plan.pipeline.op_stage[op.id]} if plan.pipeline else {0}),
                 "from": tensor["layout"],
                 "to": tensor["layout"],
                 "local_shape": [n for i, n in enumerate(tensor["local_shape"]) if i != dim],
@@ -197,10 +237,16 @@ def _source(plan: Plan, conversion: Conversion) -> Layout:
     return plan.conversions[conversion.parent].to
 
 
-def _groups(plan: Plan, axes: tuple[str, ...], mesh: int) -> Report:
-    size = plan.meshes[mesh].degree(axes)
-    listed = [list(g) for g in plan.meshes[mesh].groups(axes)] if plan.ranks <= MOST_LISTED else None
-    return {"groups": listed, "group_size": size, "group_count": plan.ranks // size}
+def _groups(plan: Plan, axes: tuple[str, ...], mesh: int, stages: set[int]) -> Report:
+    """The groups of ranks of some stages."""
+    size, whole, pipeline = plan.meshes[mesh].degree(axes), whole_mesh(plan, mesh), plan.pipeline
+    places = {pipeline.coordinates[s] for s in stages} if pipeline else {0}
+    count = plan.meshes[mesh].timeless.size // size * len(places)
+    listed = None
+    if plan.ranks <= MOST_LISTED:
+        groups = whole.groups(axes)
+        listed = [list(g) for g in groups if not pipeline or whole.coordinate(g[0], pipeline.axis) in places]
+    return {"groups": listed, "group_size": size, "group_count": count}
 
 
 def statement_text(op: Op) -> str:

@@ -70,6 +70,7 @@ class Rules:
     stages: ast.Stages | None = None
     schedule: ast.Schedule | None = None
     stage_axis: str = ""
+    recompute: list[ast.Selector] = field(default_factory=list)
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
@@ -85,6 +86,8 @@ class Rules:
 
     def _at(self, at: ast.At) -> None:
         scope = select(self.graph, at.selectors, self.sink)
+        if any(isinstance(rule, ast.Recompute) for rule in at.rules):
+            self.recompute += at.selectors
         for rule in at.rules:
             self._rule(rule, scope)
 
@@ -106,7 +109,13 @@ class Rules:
                 self.stages = self._once_a_strategy(self.stages, rule, "the stages are")
             case ast.Schedule():
                 self.schedule = self._once_a_strategy(self.schedule, rule, "the schedule is")
-            case ast.Recompute() | ast.Place():
+            case ast.Recompute():
+                if scope is None:
+                    self.sink.report(
+                        "SH321", "`recompute` needs a place", rule.span,
+                        help="say which layers are computed again in backward: `at blocks[*]: recompute`",
+                    )  # fmt: skip
+            case ast.Place():
                 self._later(rule)
             case ast.Mesh() | ast.At():
                 self.sink.report(
@@ -155,21 +164,14 @@ class Rules:
         )
         return first
 
-    def _later(self, rule: ast.Recompute | ast.Place) -> None:
-        match rule:
-            case ast.Recompute():
-                what = "`recompute`"
-            case ast.Place():
-                if rule.where.text == "device":
-                    return
-                if rule.where.text != "host":
-                    self.sink.report(
-                        "SH321", f"there is no place `{rule.where.text}`", rule.where.span,
-                        help="the places are `host` and `device`",
-                    )  # fmt: skip
-                    return
-                what = f"`place on {rule.where.text}`"
-        self.sink.report("SH400", f"{what} is not there yet", rule.span, help="leave the rule out")
+    def _later(self, rule: ast.Place) -> None:
+        if rule.where.text not in ("device", "host"):
+            self.sink.report(
+                "SH321", f"there is no place `{rule.where.text}`", rule.where.span,
+                help="the places are `host` and `device`",
+            )  # fmt: skip
+        elif rule.where.text == "host":
+            self.sink.report("SH400", "`place on host` is not there yet", rule.span, help="leave the rule out")
 
     # --- names ---
 

@@ -23,6 +23,7 @@ from shardlang.plan.microbatches import NAME, Times, check_divides, times
 from shardlang.plan.pins import Pins
 from shardlang.plan.pipeline import Staging, stage
 from shardlang.plan.positional import Positional, PositionalRules
+from shardlang.plan.recompute import recomputed
 from shardlang.plan.rewriting import with_counts
 from shardlang.plan.rules import Rules
 from shardlang.plan.states import States
@@ -92,7 +93,8 @@ class Resolving:
             rules.strict,
             times,
             graph,
-            staging.pipeline(graph, sized, axes.parts, _without_units(grouping)) if staging else None,
+            staging.pipeline(graph, sized, axes.parts, _without_units(grouping), self.sink) if staging else None,
+            recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink),
         )
 
     @property

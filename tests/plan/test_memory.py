@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.plan.memory import memory, sent_bytes
+from shardlang.plan.memory import memory
+from shardlang.plan.traffic import sent_bytes
 from tests.emit.sources import planned
 
 TEXT = """\

@@ -106,7 +106,7 @@ def test_written_stages() -> None:
     assert pipeline.coordinates == (0, 1)
     assert [a.name for a in pipeline.mesh.axes] == ["pp", "dp", "mp"]
     assert [m.timeless.size for m in plan.meshes] == [4]
-    # Outside of all layers: where the last input is, or where it is first used; what comes of data alone, where it is used.
+    # Outside of all layers: where the last input is, or where it is first used; what comes of data alone: where it is.
     assert at["first"] == at["shift"] == 0
     assert at["kept"] == at["z"] == at["return"] == at["train.loss"] == 1
     assert {p for p, s in at.items() if p.endswith("@1")} == {"first@1", "shift@1", "blocks[1].return@1"} | (
@@ -138,7 +138,8 @@ def test_a_value_passes_every_boundary_once() -> None:
 def test_every_schedule(name: str, rules: str) -> None:
     virtual = 1 if name in ("gpipe", "1f1b") else 2
     extra = f", virtual = {virtual}" if virtual > 1 else ""
-    plan = planned(f'{rules}\nstages over pp balanced{extra}\nmicrobatches 4\nschedule "{name}"', 2 * (1 + ("dp" in rules)))
+    ranks = 4 if "dp" in rules else 2
+    plan = planned(f'{rules}\nstages over pp balanced{extra}\nmicrobatches 4\nschedule "{name}"', ranks)
     pipeline = agrees(plan)
     assert pipeline.schedule == name
     assert pipeline.coordinates == ((0, 1, 1, 0) if name in ("zbv", "dualpipe_v") else tuple(range(2)) * virtual)
@@ -164,7 +165,8 @@ def test_zero_clip_and_ties_within_stages() -> None:
 
 def test_one_microbatch_and_one_stage() -> None:
     assert agrees(planned("mesh pp = 2\nstages over pp balanced", 2)).schedule == "gpipe"
-    assert planned("mesh pp = 1, dp = 2\nsplit batch over dp\nstages over pp balanced\nmicrobatches 2", 2).pipeline is None
+    rules = "mesh pp = 1, dp = 2\nsplit batch over dp\nstages over pp balanced\nmicrobatches 2"
+    assert planned(rules, 2).pipeline is None
 
 
 def test_a_file_of_actions(tmp_path: object) -> None:
@@ -231,3 +233,22 @@ def test_bubbles_and_what_is_alive() -> None:
     assert most_alive(SCHEDULES["gpipe"].make(4, 4, 8)) == dict.fromkeys(range(4), 8)
     looped = timeline(SCHEDULES["interleaved_1f1b"].make(8, 4, 8), 8).bubble
     assert looped == pytest.approx(3 / (2 * 8 + 3))  # Narayanan et al., 2021: a part of 1F1B's for each stage more
+
+
+def test_recomputed_layers_by_call() -> None:
+    plan = planned("mesh dp = 2\nsplit batch over dp\nat blocks[1..3]: recompute\nat blocks[2].norm: recompute", 2)
+    paths = [[plan.graph.ops[at].path for at in group] for group in plan.recompute]
+    firsts = [group[0].partition(":")[0] for group in paths]
+    assert firsts[:2] == ["blocks[1].norm.return", "blocks[2].norm.return"] and firsts[2].startswith("blocks[2].up.")
+    assert all(p.startswith("blocks[1].") for p in paths[0]) and len(paths[0]) > 6
+    assert verify_plan(plan).ok
+    program, sink = checked("mesh dp = 2\nsplit batch over dp\nat table: recompute")
+    assert program is not None and driver.plan_program(program, None, 2, sink) is None
+    assert [d.code for d in sink.found] == ["SH308"]
+
+
+def test_a_layer_called_twice_is_two_groups() -> None:
+    model = MODEL.replace("y = first |> blocks(shift)", "y = first |> blocks(shift) |> blocks(shift)")
+    plan = planned("mesh dp = 2\nsplit batch over dp\nat blocks[*]: recompute", 2, model)
+    assert len(plan.recompute) == 8
+    assert {plan.graph.ops[at].call for group in plan.recompute[4:] for at in group} == {1}

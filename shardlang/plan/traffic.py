@@ -1,0 +1,109 @@
+"""Bytes that each rank sends in one step of a plan: conversions, statistics, gradients, and values from stage to stage.
+
+What a microbatch sends counts once for each of them. Times are not estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shardlang.ops.internal import TRANSFER
+from shardlang.plan.assignment import local_size
+from shardlang.plan.memory import local_bytes, stages_by_coordinate, used
+from shardlang.plan.phases import phases
+from shardlang.plan.plan import Conversion, ParamPlan, Plan
+from shardlang.types.dim import BYTES
+
+
+def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
+    """Bytes each rank sends in one step, forward and backward (deferred reductions of gradients count as backward): of
+    `stages`, by default of the coordinate that sends most.
+    """
+    if stages is None and plan.pipeline is not None:
+        return max((sent_bytes(plan, mine) for mine in stages_by_coordinate(plan)), key=sum)
+    here = conversion_stages(plan)
+    times = conversion_bytes(plan)
+    forward = backward = 0
+    for conversion in plan.conversions:
+        if stages is None or here[conversion.id] & set(stages):
+            forward, backward = forward + times[conversion.id][0], backward + times[conversion.id][1]
+    for op in plan.ops:
+        if stages is None or plan.pipeline is None or plan.pipeline.op_stage[op.op] in stages:
+            forward += sum(x[2] for x in op.inside)
+            backward += sum(x[3] for x in op.inside)
+    for param in plan.params.values():
+        more = reduction_bytes(plan, param) if used(plan, param.value, stages) else (0, 0)
+        forward, backward = forward + more[0], backward + more[1]
+    handed = transfer_bytes(plan, stages)
+    return forward + handed[0], backward + handed[1]
+
+
+def conversion_stages(plan: Plan) -> dict[int, set[int]]:
+    """Conversion -> the stages that run it: that of the value's operator; of leaves those of all who read it."""
+    found: dict[int, set[int]] = {c.id: set() for c in plan.conversions}
+    stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+    for op in plan.ops:
+        for use in op.operands:
+            at, producer = use.conversion, plan.graph.producers.get(use.value)
+            while at >= 0:
+                found[at].add(stage[op.op] if producer is None else stage[producer])
+                at = plan.conversions[at].parent
+    for conversion in plan.conversions:
+        if not found[conversion.id]:  # the loss as it is returned
+            found[conversion.id].add(stage[plan.graph.producers.get(conversion.value, 0)])
+    return found
+
+
+def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
+    """Per conversion what it sends in a step, forward and backward: what runs once is not counted with every part."""
+    found = [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
+    if plan.microbatches > 1:
+        steps = phases(plan)
+        for step in (*steps.known, *steps.after):
+            if step.kind == "conversion":
+                forward, backward = found[step.index]
+                found[step.index] = forward // plan.microbatches, backward // plan.microbatches
+    return found
+
+
+def sends(plan: Plan, conversion: Conversion) -> bool:
+    """Whether a conversion is more than a step in time."""
+    mesh = plan.meshes[conversion.to.mesh]
+    return not conversion.move.axes or bool(mesh.ranked(conversion.move.axes))
+
+
+def transfer_bytes(plan: Plan, stages: Collection[int] | None) -> tuple[int, int]:
+    """What ranks of `stages` send to the next ones, and gradients to those before; nothing where both are one rank."""
+    if plan.pipeline is None:
+        return 0, 0
+    forward = backward = 0
+    on = plan.pipeline.coordinates
+    for planned in plan.ops:
+        op = plan.graph.ops[planned.op]
+        to = plan.pipeline.op_stage[op.id]
+        if op.operator != TRANSFER or on[to] == on[to - 1]:
+            continue
+        type, layout = plan.graph.values[op.results[0]].type, planned.results[0]
+        local = local_size(type.shape, layout, plan.meshes[layout.mesh]) * BYTES[type.dtype] * plan.microbatches
+        forward += local if stages is None or to - 1 in stages else 0
+        trained = plan.graph.values[op.results[0]].gradient
+        backward += local if trained and (stages is None or to in stages) else 0
+    return forward, backward
+
+
+def reduction_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int]:
+    """Forward (ZeRO's gathering of parameters) and backward bytes of one parameter's gradient reduction: once a step,
+    under ZeRO 2 and 3 with each microbatch."""
+    mesh = plan.meshes[param.stored.mesh]
+    local = local_bytes(plan, param)
+    zero, times = mesh.degree(param.zero_axes), plan.microbatches
+    part = -(-(zero - 1) * local // zero)
+    gather = part * (times if param.zero == 3 else 1) if param.zero else 0
+    reduced = mesh.ranked(param.reduce_axes)
+    if not plan.graph.values[param.value].gradient or not reduced:
+        return gather, 0
+    if param.zero >= 2:
+        rest = mesh.degree(tuple(a for a in reduced if a not in param.zero_axes))
+        return gather, (part + -(-2 * (rest - 1) * (local // zero) // rest)) * times
+    ranks = mesh.degree(reduced)
+    return gather, -(-2 * (ranks - 1) * local // ranks)
