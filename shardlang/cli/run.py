@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def command(
         raise click.UsageError("--simulate does not go on from checkpoints: leave out --resume")
     for path in (metrics, save_weights):
         _writable(path)
-    base = Path(file).resolve().parent if file != "-" else Path.cwd()
+    base = Path(os.path.realpath(file)).parent if file != "-" else Path.cwd()
     if simulate:
         from shardlang.cli import simulated
 

@@ -20,6 +20,8 @@ def _identities(n: int) -> str:
     return extremes.model(f"    y = f{n - 1}(x) * w\n", more="fn f0(x: [batch, d]) {\n  return x\n}\n" + more)
 
 
+# A folder of a name that no encoding has.
+OUT = ("compile", "main.shard", "--ranks", "1", "-o", "\udcff")
 LONG = "n" * 5_000
 
 FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
@@ -55,6 +57,18 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
     "dims that double": (_case(extremes._doubling_dims(40)), None),
     "layers of layers": (_case(extremes._nested_arrays(100_000)), None),
     "a million layers": (_case(extremes._arrays(1_000_000)), None),
+    "a link that leads to itself": (
+        Case("found", b"", argv=("run", "self.shard", "--ranks", "2"), files={"self.shard": Link("self.shard")}),
+        None,
+    ),
+    "a name that is no UTF-8": (
+        Case("found", b"", argv=("fmt", "\udcff.shard"), files={"\udcff.shard": b"dim  a = 2\n"}),
+        None,
+    ),
+    "a folder that is no UTF-8": (
+        Case("found", extremes.model("    y = x * w\n").encode(), argv=OUT),
+        None,
+    ),
     "a file that cannot be read from": (
         Case("found", b"dim a = 2\n", argv=("check", "mem"), files={"mem": Link("/proc/self/mem")}),
         None,

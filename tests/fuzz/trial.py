@@ -224,7 +224,9 @@ def _parsed(form: str, text: str, found: list[Diagnostic]) -> None:
 def _command(case: Case) -> list[Fault]:
     """The whole command in this process; what starts ranks or needs torch is replaced by what does nothing."""
     stub()
-    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", "strict", write_through=True) for _ in range(2)]
+    # As Python opens them: what the encoding lacks is escaped on standard error and an error on standard output.
+    handlers = ("strict", "backslashreplace")
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", errors, write_through=True) for errors in handlers]
     stdin = types.SimpleNamespace(buffer=io.BytesIO(case.stdin), isatty=lambda: False)
     saved = sys.stdin, sys.stdout, sys.stderr, sys.argv
     sys.stdin, (sys.stdout, sys.stderr) = stdin, streams  # type: ignore[assignment]
