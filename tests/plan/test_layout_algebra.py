@@ -1,4 +1,4 @@
-"""Layouts as algebra, against numpy: what is split over one factoring of the ranks, gathered, and split over another, in
+"""Layouts as algebra, against numpy: what is split over one factoring of the ranks, gathered and split over another, in
 blocks of torch.chunk's sizes where dims do not divide, is the same value, and so is its gradient on the way back.
 """
 
