@@ -148,7 +148,9 @@ class Arrays:
         self.notes: list[str] = []
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
-        return self.arrays[field.name][(examples, *block.slices()[1:])]
+        array, slices = self.arrays[field.name], block.slices()[1:]
+        # Of whole examples numpy copies rows; by slices it goes through the elements.
+        return array.take(examples, 0) if block.shape[1:] == array.shape[1:] else array[(examples, *slices)]
 
 
 def _fitted(source: Source, field: Field, arrays: dict[str, np.ndarray], origin: Path) -> np.ndarray:

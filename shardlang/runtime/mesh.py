@@ -33,11 +33,15 @@ class World:
         self.device = torch.device("cpu")
         self.store: dist.Store | None = None
         self.handles: dict[str, Any] = {}
+        self._by_ranks: dict[tuple[int, ...], Any] = {}
 
-    def handle(self, ranks: Sequence[int]) -> Any:
+    def handle(self, ranks: tuple[int, ...]) -> Any:
         """The process group of `ranks`, made at first use by its members alone; torch orders its members by rank."""
-        members = sorted(ranks)
-        return dist.group.WORLD if len(members) == self.size else self._made(members, "-".join(map(str, members)))
+        if ranks not in self._by_ranks:
+            members = sorted(ranks)
+            everyone = len(members) == self.size
+            self._by_ranks[ranks] = dist.group.WORLD if everyone else self._made(members, "-".join(map(str, members)))
+        return self._by_ranks[ranks]
 
     def channel(self, source: int, target: int) -> tuple[Any, int]:
         """The process group for messages from one rank to another, one of them this, and the other's number in it."""
@@ -69,6 +73,7 @@ class World:
         for handle in self.handles.values() if self.device.type == "cuda" else ():
             handle.shutdown()
         self.handles.clear()
+        self._by_ranks.clear()
 
 
 world = World()
@@ -238,7 +243,8 @@ class Mesh:
     def __getattr__(self, name: str) -> Group:
         if name.startswith("_") or name not in self._sizes:
             raise AttributeError(f"{name!r} is no axis of the mesh")
-        return self[name]
+        group = self.__dict__[name] = self[name]  # found at once from now on
+        return group
 
     def __getitem__(self, axes: str | tuple[str, ...]) -> Group:
         axes = (axes,) if isinstance(axes, str) else tuple(axes)
