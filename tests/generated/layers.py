@@ -198,3 +198,4 @@ SAME = (
     mlp, mlp, function, products.attention, products.linear, nested,
 )  # fmt: skip
 ALL = (*pointwise.PIECES, *products.PIECES, function, function, mlp, nested, nested, nested)
+LAYERED = (products.linear, mlp, nested)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tests.generated import images, pointwise, products
-from tests.generated.layers import ALL, grow, keep, settle
+from tests.generated.layers import ALL, LAYERED, grow, keep, settle
 from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, text, typed
 
 SIZES = (2, 4, 4, 6, 8, 8, 12, 3, 5)
@@ -78,8 +78,10 @@ def _body(s: Scope) -> None:
         keep(s, products.looked_up(s))
     elif s.rng.random() < 0.6:  # a gradient through most of what follows
         keep(s, s.rng.choice((products.linear, products.matrix, pointwise.affine))(s))
+    # Stages need layers.
+    pieces = (*ALL, *LAYERED * 4) if s.shared.apart and s.rng.random() < 0.6 else ALL
     for _ in range(s.rng.randint(2, 8)):
-        grow(s, ALL)
+        grow(s, pieces)
     settle(s)
     if not s.params and not any("Linear" in m or "Conv" in m for m in s.members):
         x = s.pick()

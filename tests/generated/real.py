@@ -6,6 +6,7 @@ import json
 import math
 import re
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -50,9 +51,9 @@ class Real:
     def _run(self, outcome: Outcome, ranks: int) -> Path:
         folder = self.folder / f"{outcome.seed}-{ranks}"
         folder.mkdir(parents=True, exist_ok=True)
-        main = folder / "main.py"
-        main.write_text(emitted(outcome.text, ranks))
-        failed = self.worlds.setdefault(ranks, World(ranks)).run(main)
+        for name, text in emitted(outcome.text, ranks).items():
+            (folder / name).write_text(text)
+        failed = self.worlds.setdefault(ranks, World(ranks)).run(folder / "main.py")
         if failed:
             raise Failed(f"on {ranks} ranks: {failed}")
         return folder
@@ -79,15 +80,15 @@ def _without_eval(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def emitted(text: str, ranks: int) -> str:
-    """main.py of a pair, by the road that `shardc compile` takes."""
+def emitted(text: str, ranks: int) -> Mapping[str, str]:
+    """The files of a pair, by the road that `shardc compile` takes."""
     sink = Sink()
     program = driver.check_source(Source("generated.shard", text), sink)
     plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
     files = driver.emit_plan(plan, sink) if plan is not None else None
     if files is None:
         raise Failed(f"nothing is emitted for {ranks} ranks: {[d.message for d in sink.found]}")
-    return files["main.py"]
+    return files
 
 
 def compared(many: Path, alone: Path) -> tuple[str, float]:

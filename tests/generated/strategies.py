@@ -31,8 +31,9 @@ def write(rng: random.Random, graph: Graph, ranks: int | None = None, apart: boo
     """A strategy named `s`, on `ranks` ranks if they are given; `apart`: the model may be run in microbatches."""
     ranks = ranks or rng.choices(list(RANKS), list(RANKS.values()))[0]
     writer = _Writer(rng, graph, ranks)
+    writer.stages = writer.coordinates() if apart else 0
     writer.run()
-    if apart and rng.random() < 0.7:
+    if apart and (writer.stages or rng.random() < 0.6):
         writer.microbatches()
     body = "\n".join(f"  {line}" for line in writer.lines)
     return Rules(f"strategy s {{\n{body}\n}}\n", ranks, frozenset(writer.features))
@@ -47,6 +48,7 @@ class _Writer:
     features: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    stages: int = 0  # coordinates along the axis `pp` of pipeline stages; 0: none
 
     def __post_init__(self) -> None:
         graph = self.graph
@@ -74,7 +76,7 @@ class _Writer:
     def run(self) -> None:
         rng = self.rng
         style = rng.choices(["named", "positional", "mixed"], [6, 2, 2])[0]
-        if self.ranks == 1:
+        if self.ranks == 1 or self.stages:
             style = "named"
         if style != "positional":
             self._mesh()
@@ -89,19 +91,45 @@ class _Writer:
         self._zero()
         self._rest()
         self._idle()
+        if self.stages:
+            self._stages()
+
+    def coordinates(self) -> int:
+        """How many stages the model's layers can fill and the ranks can have, or 0."""
+        fits = [n for n in (2, 2, 3, 4) if self.ranks % n == 0 and n <= self._layers()]
+        return self.rng.choice(fits) if fits and self.rng.random() < 0.7 else 0
+
+    def _layers(self) -> int:
+        """The layers of the model itself, each of an array counted."""
+        return len({p.partition(".")[0] for p in self.graph.addresses if "." in p and not p.startswith("train.")})
+
+    def _stages(self) -> None:
+        """Balanced stages, and a schedule that they fit."""
+        rng = self.rng
+        virtual, name = rng.choice([(1, "gpipe"), (1, "1f1b"), (1, ""), (2, "interleaved_1f1b"), (2, "zero_bubble"),
+                                    (2, "zbv"), (2, "dualpipe_v")])  # fmt: skip
+        if virtual > 1 and self._layers() < 2 * self.stages:
+            virtual, name = 1, "1f1b"
+        self.features.add(f"stages {name}")
+        self.lines.append(f"stages over pp balanced{f', virtual = {virtual}' if virtual > 1 else ''}")
+        if name:
+            self.lines.append(f'schedule "{name}"')
 
     # --- meshes and splits ---
 
     def _mesh(self) -> None:
-        factors = _factoring(self.rng, self.ranks)
+        factors = _factoring(self.rng, self.ranks // max(1, self.stages))
         if self.rng.random() < 0.1:
             factors.insert(self.rng.randint(0, len(factors)), 1)
             self.features.add("axis of one rank")
         names = self.rng.sample(NAMES, len(factors))
         self.sizes = dict(zip(names, factors, strict=True))
-        auto = self.rng.choice(names) if names and self.rng.random() < 0.15 else ""
-        if names:
-            self.lines.append("mesh " + ", ".join(f"{n} = {'auto' if n == auto else self.sizes[n]}" for n in names))
+        axes = list(self.sizes.items())
+        if self.stages:
+            axes.insert(self.rng.choice([0, 0, len(axes)]), ("pp", self.stages))
+        auto = self.rng.choice(axes)[0] if axes and self.rng.random() < 0.15 else ""
+        if axes:
+            self.lines.append("mesh " + ", ".join(f"{n} = {'auto' if n == auto else size}" for n, size in axes))
         self.features.add(f"{sum(f > 1 for f in factors)} axes")
 
     def _splits(self) -> None:
@@ -311,6 +339,10 @@ class _Writer:
         if self.rng.random() < 0.3:
             self.features.add("bucket size")
             self.lines.append(f"bucket gradients {self.rng.choice(['64B', '1KB', '300B', '25MB'])}")
+        layers = sorted({p.rpartition(".")[0] for p in self.paths.values() if "." in p and not p.startswith("train.")})
+        if layers and self.rng.random() < 0.15:
+            self.features.add("recompute")
+            self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute")
         if self.rng.random() < 0.01:
             self.features.add("strict")
             self.lines.append("strict")
