@@ -111,6 +111,7 @@ def assemble(program: Program, problem: Problem, chosen: list[Assignment], place
         bucket_bytes=strategy.bucket_bytes,
         strict=strategy.strict,
         pipeline=strategy.pipeline,
+        recompute=strategy.recompute,
         microbatches=strategy.times.count if strategy.times else 1,
     )
 
