@@ -5,42 +5,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
-from shardlang.emit.forward import data_names, dict_text, function_text, signature
-from shardlang.emit.fuse import fusions
+from shardlang.emit.forward import dict_text, function_text, received_lines, signature, step_writer
 from shardlang.emit.lines import Block, Line, literal
 from shardlang.emit.names import Form, made_form, short_names
 from shardlang.emit.needs import form, layout_of, steps_for
 from shardlang.emit.places import place
+from shardlang.emit.scope import Scope, is_transfer
 from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text, operator
+from shardlang.graph.graph import Kind
 from shardlang.plan.phases import phases
 from shardlang.plan.plan import MoveKind, Plan, Step
 
 
-def evaluate_text(plan: Plan, names: dict[Form, str], groups: Groups, evaluation: Evaluation) -> str:
-    """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts."""
-    names = _without_dropout(plan, names)
+def evaluate_text(scope: Scope, groups: Groups, evaluation: Evaluation) -> str:
+    """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts; a stage sends on first what
+    later ones need for theirs.
+    """
+    plan, names = scope.plan, _without_dropout(scope.plan, scope.names)
     sizes = Sizes(plan, groups)
     sizes.taken.names.update(names.values())
-    fused = fusions(plan)
-    writer = Writer(plan, names, sizes, False, fused, frozenset(f.product for f in fused.values()))
-    steps = _steps(plan, evaluation)
-    own = short_names(plan.graph)
-    totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in _ordered(evaluation)}
-    blocks = writer.blocks(step for step in plan.steps if step in steps)
-    blocks.extend(_total_block(writer, a, totals[a.value]) for a in _ordered(evaluation))
-    sums = {a.name: _summed(groups, a, totals[a.value]) for a in _ordered(evaluation)}
+    writer = step_writer(plan, names, sizes, False)
+    steps, received = evaluated_steps(plan, evaluation), evaluated_values(scope, evaluation)
+    own, mine = short_names(plan.graph), accumulators_of(scope, evaluation)
+    totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in mine}
+    blocks = writer.blocks(step for step in plan.steps if step in steps & scope.steps)
+    blocks.extend(_total_block(writer, a, totals[a.value]) for a in mine)
+    sums = {a.name: _summed(groups, a, totals[a.value]) for a in mine}
+    sent = [names[at] for at, needed in zip(scope.sent, evaluated_sends(scope, steps), strict=True) if needed]
+    results = [*sent, *([dict_text(sums)] if sums else [])]
     return "@torch.no_grad()\n" + function_text(
-        signature("evaluate", [*data_names(plan, names), "rows"]),
-        sizes.definitions,
+        signature("evaluate", [*scope.arguments(received), "rows"]),
+        [*received_lines(writer, scope, received), *sizes.definitions],
         blocks_text(blocks),
-        f"    return {dict_text(sums)}",
+        f"    return {', '.join(results) or '()'}",
     )
+
+
+def evaluated_values(scope: Scope, evaluation: Evaluation) -> list[int]:
+    """What of the received values an evaluation needs."""
+    steps = evaluated_steps(scope.plan, evaluation)
+    ops = {v: at for at, p in enumerate(scope.plan.ops) for v in scope.plan.graph.ops[p.op].results}
+    return [value for value in scope.received if Step("op", ops[value]) in steps]
+
+
+def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
+    """Of what a stage sends, whether an evaluation needs it."""
+    pipeline, plan = scope.plan.pipeline, scope.plan
+    if pipeline is None or scope.stage is None:
+        return []
+    following = [step for step in plan.steps if is_transfer(plan, step)]
+    return [s in steps for s in following if pipeline.op_stage[plan.ops[s.index].op] == scope.stage + 1]
+
+
+def accumulators_of(scope: Scope, evaluation: Evaluation) -> list[Accumulator]:
+    """The accumulators whose totals a file has: those of its own values; of parameters, in the file of the loss."""
+    values = scope.plan.graph.values
+    return [
+        a
+        for a in _ordered(evaluation)
+        if (scope.loss is not None if values[a.value].kind is not Kind.RESULT else (a.value, -1) in scope.names)
+    ]
 
 
 def _summed(groups: Groups, accumulator: Accumulator, name: str) -> str:
@@ -60,15 +91,17 @@ def _without_dropout(plan: Plan, names: dict[Form, str]) -> dict[Form, str]:
         if operator(plan, planned).train_only:
             first = planned.operands[0]
             made = first.value, made_form(plan, first.conversion)
+            if made not in changed:
+                continue  # of another stage
             changed[plan.graph.ops[planned.op].results[0], -1] = changed[made]
             dropped = True
     for conversion in plan.conversions if dropped else ():
-        if conversion.move.kind is MoveKind.VIEW:
+        if conversion.move.kind is MoveKind.VIEW and (conversion.value, conversion.id) in changed:
             changed[conversion.value, conversion.id] = changed[conversion.value, conversion.parent]
     return changed
 
 
-def _steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
+def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
     """The steps before the accumulators, without the operators that only training has."""
     wanted: list[Form] = []
     # A sum of losses needs no count of its items: it is divided by what all batches together have.

@@ -10,37 +10,46 @@ from shardlang.emit.given import concluded, given_forms, sum_names
 from shardlang.emit.lines import indented, literal
 from shardlang.emit.names import Form
 from shardlang.emit.needs import final_form, layout_of, steps_for, summed_first
+from shardlang.emit.scope import Scope
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
-from shardlang.plan.phases import phases
 from shardlang.plan.plan import Plan
 
 
-def forward_text(plan: Plan, names: dict[Form, str], groups: Groups, loss: int) -> str:
-    """`def forward(p, x, label): ...`. Metrics follow the loss, without gradient; with microbatches, the sums follow
-    that further metrics are made of.
+def forward_text(scope: Scope, groups: Groups) -> str:
+    """`def forward(p, x, label): ...`. What a stage sends comes first, then the loss; metrics follow, without gradient;
+    with microbatches, the sums follow that further metrics are made of.
     """
-    found = phases(plan)
-    body, given = frozenset(found.body), given_forms(plan, found)
+    plan, names, found = scope.plan, scope.names, scope.phases
+    given = given_forms(plan, found)
     sizes = Sizes(plan, groups)
     sizes.taken.names.update(names.values())
     writer = step_writer(plan, names, sizes)
-    for_loss = steps_for(plan, [final_form(plan, loss)], frozenset(given))
-    shown = {name: value for name, value in plan.graph.metrics.items() if not concluded(plan, found, value)}
-    metrics = [final_form(plan, value) for value in shown.values()]
-    for_metrics = steps_for(plan, [*metrics, *found.sums], frozenset(given)) - for_loss
-    loss_blocks = writer.blocks(step for step in plan.steps if step in for_loss & body)
-    metric_blocks = writer.blocks(step for step in plan.steps if step in for_metrics & body)
+    losses = [] if scope.loss is None else [scope.loss]
+    ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
+    for_loss = steps_for(plan, ends, frozenset(given))
+    shown = {name: value for name, value in scope.metrics.items() if not concluded(plan, found, value)}
+    further = [*(final_form(plan, value) for value in shown.values()), *found.sums, *scope.sent]
+    for_metrics = steps_for(plan, further, frozenset(given)) - for_loss
+    loss_blocks = writer.blocks(step for step in found.body if step in for_loss)
+    metric_blocks = writer.blocks(step for step in found.body if step in for_metrics)
     numbers = {name: returned(plan, names, groups, value) for name, value in shown.items()}
-    sums = dict_text(sum_names(plan, found.after, names))
-    results = [returned(plan, names, groups, loss), dict_text(numbers), *([sums] if found.sums else [])]
+    results = [*(names[at] for at in scope.sent), *(returned(plan, names, groups, value) for value in losses)]
+    results += [dict_text(numbers)] if losses or numbers or found.sums else []
+    results += [dict_text(sum_names(plan, found.after, names))] if found.sums else []
     return function_text(
-        signature("forward", [*data_names(plan, names), *(names[at] for at in given)]),
-        sizes.definitions,
+        signature("forward", [*scope.arguments(), *(names[at] for at in given)]),
+        [*received_lines(writer, scope), *sizes.definitions],
         blocks_text(loss_blocks),
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
-        f"    return {', '.join(results)}",
+        f"    return {', '.join(results) or '()'}",
     )
+
+
+def received_lines(writer: Writer, scope: Scope, received: Iterable[int] | None = None) -> list[str]:
+    """A comment for each value that a stage receives."""
+    values = scope.received if received is None else received
+    return [f"# {scope.names[v, -1]}: {writer.comment(v, scope.plan.produced[v])}" for v in values]
 
 
 def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool = True) -> Writer:
@@ -56,11 +65,6 @@ def returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) 
     return f"rt.all_reduce({names[at]}, {groups.text(axes, layout_of(plan, at).mesh)})" if axes else names[at]
 
 
-def data_names(plan: Plan, names: Mapping[Form, str]) -> list[str]:
-    """The parameters of `forward` after `p`: the fields of a batch, in the source's order."""
-    return [names[value, -1] for value in plan.graph.data]
-
-
 def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)) -> str:
     return f"def {name}({', '.join([*first, *arguments])}):"
 
@@ -68,7 +72,7 @@ def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)
 def function_text(head: str, definitions: Sequence[str], *parts: str) -> str:
     """A function: its first line, the definitions that its body uses, then the parts of the body with empty lines."""
     body = "\n\n".join(part for part in parts if part)
-    used = [line for line in definitions if re.search(rf"\b{line.partition(' = ')[0]}\b", body)]
+    used = [line for line in definitions if line[0] == "#" or re.search(rf"\b{line.partition(' = ')[0]}\b", body)]
     first = indented("\n".join(used)) + "\n\n" if used else ""
     return f"{head}\n{first}{body}\n"
 

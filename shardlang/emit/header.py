@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shardlang.emit.lines import call_text, list_text, literal, tuple_text
 from shardlang.emit.places import file_text
@@ -16,34 +16,56 @@ from shardlang.types.mesh import Mesh
 _IMPORTS = (("math", "import math"), ("torch", "import torch"), ("F", "import torch.nn.functional as F"))
 
 
-def docstring(plan: Plan) -> str:
-    """What the file is and how to run it."""
+def place_text(plan: Plan) -> str:
+    """The program, its strategy, ranks, mesh and microbatches, in words."""
     file = file_text(plan.program.source, plan.program.source)
     meshes = [mesh.timeless for mesh in plan.meshes]
+    if plan.pipeline is not None:
+        meshes[0] = plan.pipeline.mesh
     axes = "; ".join(", ".join(f"{a.name} = {a.size}" for a in mesh.axes) for mesh in meshes)
     ranks = "1 rank" if plan.ranks == 1 else f"{plan.ranks} ranks"
     mesh = f" of the mesh {axes}" if axes else ""
     mesh += f", in {plan.microbatches} microbatches" if plan.microbatches > 1 else ""
-    parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
     strategy = f", strategy `{plan.strategy}`" if plan.strategy else ""
+    return f"{file}{strategy}, on {ranks}{mesh}"
+
+
+def docstring(plan: Plan) -> str:
+    """What the file is and how to run it."""
+    parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
+    if plan.pipeline is not None:
+        return (
+            f'"""{place_text(plan)}.\n\n'
+            "Written by shardc from the program and its strategy. What each pipeline stage computes is in its own\n"
+            "file; here is where parameters are, what data there is, and in what order the stages work. Run it with\n\n"
+            f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
+        )
     return (
-        f'"""{file}{strategy}, on {ranks}{mesh}.\n\n'
+        f'"""{place_text(plan)}.\n\n'
         f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};\n"
         "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
         f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
     )
 
 
-def imports(body: str) -> str:
-    """The imports that `body` uses."""
+def imports(body: str, modules: Sequence[str] = ()) -> str:
+    """The imports that `body` uses; modules: files beside it."""
     used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.\"]){name}\.", body)]
+    lines = sorted([f"import {module}" for module in modules] + used, key=lambda line: "math" not in line)
     own = "from shardlang import runtime as rt"
-    return "\n".join([*used, "", own] if used else [own])
+    return "\n".join([*lines, "", own] if lines else [own])
 
 
 def mesh_lines(plan: Plan) -> str:
     """`mesh = rt.Mesh(a=2, b=4, microbatch=rt.Time(4))`, a line a mesh."""
-    return "\n".join(f"{mesh.name} = rt.Mesh({_mesh_arguments(mesh)})" for mesh in plan.meshes)
+    pipeline, meshes = plan.pipeline, list(plan.meshes)
+    if pipeline is not None:
+        time = meshes[0].time
+        meshes[0] = Mesh((*pipeline.mesh.axes, *([time] if time else [])), meshes[0].name)
+    of = f"(mesh, {literal(pipeline.axis)}), " if pipeline is not None else ""
+    return "\n".join(
+        f"{mesh.name} = rt.Mesh({of if number else ''}{_mesh_arguments(mesh)})" for number, mesh in enumerate(meshes)
+    )
 
 
 def _mesh_arguments(mesh: Mesh) -> str:
@@ -73,6 +95,8 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
     groups.note(planned.zero_axes if planned.zero else (), planned.stored.mesh)
     if value.type.dtype in ("bf16", "f16"):
         arguments.append(f"use={literal(value.type.dtype)}")
+    if planned.sparse:
+        arguments.append("sparse=True")
     if planned.reduce_axes:
         arguments.append(f"reduce={literal(planned.reduce_axes)}")
     if planned.zero:
@@ -93,7 +117,10 @@ def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:
         arguments.append(f"init={literal((init.kind, *init.args))}")
     if value.kind is Kind.STATE and value.type.dtype != "f32":
         arguments.append(f"dtype={literal(value.type.dtype)}")
-    return [*arguments, *cut_arguments(value.type.shape, layout, plan.meshes[layout.mesh])]
+    arguments.extend(cut_arguments(value.type.shape, layout, plan.meshes[layout.mesh]))
+    if plan.pipeline is not None:
+        arguments.append(f"stages={literal(plan.pipeline.param_stages.get(value.id, ()))}")
+    return arguments
 
 
 def cut_arguments(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> list[str]:

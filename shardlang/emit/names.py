@@ -87,13 +87,15 @@ def attribute(base: str, path: str) -> str:
     return base
 
 
-def form_names(plan: Plan) -> dict[Form, str]:
-    """The Python text of each form of each value that the plan reads or makes."""
+def form_names(plan: Plan, values: Set[int] | None = None) -> dict[Form, str]:
+    """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are given."""
     names: dict[Form, str] = {}
     taken = Taken(set(_mesh_names(plan)))
-    short = short_names(plan.graph)
+    short = short_names(plan.graph, values)
     trees, read, alike = _trees(plan.conversions), _read_forms(plan), _alike(plan)
     for value in _by_claim(plan.graph):
+        if value.id not in short:
+            continue
         tree = trees.get(value.id, [])
         main = _main_form(plan, value, tree, read.get(value.id, set()))
         names.update(_value_forms(plan, value, short[value.id], tree, main, taken, alike))
@@ -141,15 +143,16 @@ def _by_claim(graph: Graph) -> list[Value]:
     return sorted(graph.values, key=lambda v: (rank[v.kind], v.path.count(".") if v.kind is Kind.RESULT else 0, v.id))
 
 
-def short_names(graph: Graph) -> dict[int, str]:
-    """Per value the shortest tail of its path that no other value of the graph has, as an identifier.
+def short_names(graph: Graph, values: Set[int] | None = None) -> dict[int, str]:
+    """Per value (of `values`) the shortest tail of its path that no other one has, as an identifier.
 
     `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
     """
-    paths = readable_paths(graph)
+    paths = {id: path for id, path in readable_paths(graph).items() if values is None or id in values}
     tails: dict[str, set[int]] = {}
     for value in graph.values:
-        for tail in _tails(paths[value.id]) if value.kind in (Kind.DATA, Kind.RESULT) else ():
+        named = value.id in paths and value.kind in (Kind.DATA, Kind.RESULT)
+        for tail in _tails(paths[value.id]) if named else ():
             tails.setdefault(tail, set()).add(value.id)
     return {id: _shortest(_tails(path), tails) for id, path in paths.items()}
 

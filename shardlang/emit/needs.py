@@ -20,7 +20,7 @@ def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset())
         if step is None or step in found or (value, conversion) in given:
             continue
         found.add(step)
-        open_forms.extend(_inputs(plan, step))
+        open_forms.extend(inputs(plan, step))
     return frozenset(found)
 
 
@@ -30,7 +30,8 @@ def _step(value: int, conversion: int, makers: dict[int, int]) -> Step | None:
     return Step("op", makers[value]) if value in makers else None
 
 
-def _inputs(plan: Plan, step: Step) -> Iterator[Form]:
+def inputs(plan: Plan, step: Step) -> Iterator[Form]:
+    """The forms that a step reads."""
     if step.kind == "op":
         yield from (form(use) for use in plan.ops[step.index].operands)
     else:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.graph.graph import Graph, Kind
 
 # `down.return:1#2`: what the second step of a statement computes in the third call of a layer.
 _NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?")
+# `h@2`: what stands for a value in another stage.
+_STAGE = re.compile(r"@\d+$")
 _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
@@ -21,7 +23,7 @@ def readable_paths(graph: Graph) -> dict[int, str]:
     """Value id -> its path, without the words of the compiler."""
     given = _given_names(graph)
     results = {v.path: given[v.id] for v in graph.values if v.id in given}
-    return {value.id: _readable(value, results) for value in graph.values}
+    return {value.id: _readable(_STAGE.sub("", value.path), results) for value in graph.values}
 
 
 def _given_names(graph: Graph) -> Mapping[int, str]:
@@ -33,10 +35,10 @@ def _given_names(graph: Graph) -> Mapping[int, str]:
     return {id: path for id, path in found.items() if graph.values[id].kind is Kind.RESULT}
 
 
-def _readable(value: Value, results: Mapping[str, str]) -> str:
-    match = _NUMBERED.fullmatch(value.path.replace("metric:", ""))
+def _readable(path: str, results: Mapping[str, str]) -> str:
+    match = _NUMBERED.fullmatch(path.replace("metric:", ""))
     if match is None:
-        return value.path
+        return path
     statement, step, call = match["statement"], match["step"] or "", match["call"] or ""
     if _RETURN.search(statement):
         named = results.get(statement + call)

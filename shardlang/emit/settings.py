@@ -27,6 +27,11 @@ def program_text(
     data = _source_text(plan, training.data)
     evaluated = _source_text(plan, training.eval) if training.eval is not None and evaluation is not None else ""
     name = literal(file_text(plan.program.source, plan.program.source))
+    forward, evaluate = ("forward=forward", "evaluate=evaluate, finish=finish")
+    if plan.pipeline is not None:
+        forward, evaluate = ("stages=stages, pipeline=schedule", "finish=finish")
+    functions = _fitted([f"{forward}, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)])
+    tests = _fitted([evaluate, _mapping("eval_pending", totals)]) if evaluated else []
     lines = [
         f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
@@ -36,8 +41,8 @@ def program_text(
         *([f"eval={evaluated}"] if evaluated else []),
         f"optimizers={list_text([_optimizer_text(plan, o) for o in training.optimizers])}",
         *([", ".join(f"{name}={name}" for name in once)] if once else []),
-        *_fitted([f"forward=forward, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)]),
-        *(_fitted(["evaluate=evaluate, finish=finish", _mapping("eval_pending", totals)]) if evaluated else []),
+        *functions,
+        *tests,
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
     ]

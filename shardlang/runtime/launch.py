@@ -39,13 +39,25 @@ _GRACE = 0.5
 
 
 def read_program(main_file: Path) -> Program:
-    """The `program` of an emitted file."""
+    """The `program` of an emitted file, which imports those of its stages from beside it."""
     spec = importlib.util.spec_from_file_location("shard_main", main_file)
     if spec is None or spec.loader is None:
         raise RunError("SH503", "the file is no Python program", file=main_file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    folder, before, caching = str(main_file.parent), set(sys.modules), sys.dont_write_bytecode
+    # What is cached is told apart by whole seconds, and a program may be compiled twice in one.
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+        sys.dont_write_bytecode = caching
+        # The stages of another program have the same names.
+        for name in set(sys.modules) - before:
+            if os.path.dirname(getattr(sys.modules[name], "__file__", None) or "") == folder:
+                del sys.modules[name]
     return module.program
 
 
@@ -114,6 +126,9 @@ def launch_program(
     work: what each rank does, by default all of training. data: in the place of the program's own.
     """
     require_ranks(program, ranks)
+    if program.pipeline is not None and program.pipeline.splits_backward:
+        # Takes seconds, once for all ranks.
+        importlib.import_module("torch.distributed.pipelining._backward")
     data = data if data is not None else datasets(program)
     log_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="shard-"))

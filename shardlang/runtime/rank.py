@@ -62,12 +62,13 @@ class Task:
 
 
 def place(error: BaseException, main_file: Path) -> tuple[str, str]:
-    """The program's line that is cited above where the emitted file failed, and the emitted line; else empty."""
-    numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(main_file)]
-    if not numbers or numbers[-1] is None:
+    """The program's line that is cited above where an emitted file failed, and the emitted line; else empty."""
+    beside = str(main_file.parent)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) == beside]
+    if not frames or frames[-1].lineno is None:
         return "", ""
-    lines = main_file.read_text().splitlines()
-    at = numbers[-1] - 1
+    lines = Path(frames[-1].filename).read_text().splitlines()
+    at = frames[-1].lineno - 1
     for number in range(at, -1, -1):
         cited = _CITED.match(lines[number])
         if cited:

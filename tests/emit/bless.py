@@ -13,10 +13,14 @@ def main(names: list[str]) -> None:
     for case in CASES:
         if names and case.name not in names:
             continue
-        text = emitted(case)
-        before = case.golden.read_text() if case.golden.exists() else None
-        case.golden.write_text(text)
-        print(f"{'same' if before == text else 'written'}  {case.golden.name}")
+        files = emitted(case)
+        if len(files) > 1:
+            (GOLDEN / case.name).mkdir(exist_ok=True)
+        for name, text in files.items():
+            path = case.golden(name)
+            before = path.read_text() if path.exists() else None
+            path.write_text(text)
+            print(f"{'same' if before == text else 'written'}  {path.relative_to(GOLDEN)}")
 
 
 if __name__ == "__main__":

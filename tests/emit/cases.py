@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.emit.sources import main_file
+from tests.emit.sources import emitted_files
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "golden"
@@ -24,9 +25,10 @@ class Case:
     def name(self) -> str:
         return "_".join(part for part in (self.program, self.strategy, str(self.ranks)) if part)
 
-    @property
-    def golden(self) -> Path:
-        return GOLDEN / f"{self.name}.py"
+    def golden(self, file: str) -> Path:
+        """Where an emitted file is kept: a program of several has a folder."""
+        folder = GOLDEN / self.name
+        return folder / file if folder.is_dir() or file != "main.py" else GOLDEN / f"{self.name}.py"
 
 
 CASES = (
@@ -40,10 +42,11 @@ CASES = (
     Case("digits", "sharded", 8),
     Case("mnist_ddp", "ddp", 2),
     Case("tagger", "both", 4, "tests/emit/programs"),
+    Case("staged", "looped", 4, "tests/emit/programs"),
 )
 
 
-def emitted(case: Case) -> str:
-    """The main.py of a case, by the same road as `shardc compile`."""
+def emitted(case: Case) -> Mapping[str, str]:
+    """The files of a case, by the same road as `shardc compile`."""
     file = f"{case.program}.shard"
-    return main_file((ROOT / case.folder / file).read_text(), case.ranks, case.strategy, file)
+    return emitted_files((ROOT / case.folder / file).read_text(), case.ranks, case.strategy, file)

@@ -16,15 +16,18 @@ by_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 
 @by_case
 def test_golden(case: Case) -> None:
-    assert emitted(case) == case.golden.read_text(), "run `python -m tests.emit.bless` and review the difference"
+    files = emitted(case)
+    kept = {name: case.golden(name).read_text() for name in files}
+    assert files == kept, "run `python -m tests.emit.bless` and review the difference"
 
 
 @by_case
 def test_golden_is_well_formed(case: Case) -> None:
-    text = case.golden.read_text()
-    compile(text, case.golden.name, "exec")
-    assert all(len(line) <= 120 for line in text.splitlines())
-    assert not any(line != line.rstrip() for line in text.splitlines())
+    for name, text in emitted(case).items():
+        compile(text, name, "exec")
+        assert all(len(line) <= 120 for line in text.splitlines())
+        assert not any(line != line.rstrip() for line in text.splitlines())
+        assert text.endswith("\n") and not text.endswith("\n\n")
 
 
 @by_case
@@ -35,7 +38,8 @@ def test_every_called_name_exists(case: Case) -> None:
     from shardlang import runtime as rt
 
     homes = {"rt": rt, "torch": torch, "F": F}
-    for home, name in _attributes(ast.parse(case.golden.read_text())):
+    text = "\n".join(emitted(case).values())
+    for home, name in _attributes(ast.parse(text)):
         if home in homes:
             assert hasattr(homes[home], name), f"{home}.{name}"
 
@@ -50,9 +54,9 @@ def _attributes(tree: ast.AST) -> Iterator[tuple[str, str]]:
 def test_the_same_bytes_whatever_the_hash_seed(seed: str) -> None:
     case = next(c for c in CASES if c.name == "digits_both_8")
     arguments = f"{case.program!r}, {case.strategy!r}, {case.ranks}"
-    program = f"from tests.emit.cases import *; print(emitted(Case({arguments})), end='')"
+    program = f"from tests.emit.cases import *; print(emitted(Case({arguments}))['main.py'], end='')"
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert run.stdout == case.golden.read_text()
+    assert run.stdout == case.golden("main.py").read_text()

@@ -14,7 +14,7 @@ TAGGER = (ROOT / "tests" / "emit" / "programs" / "tagger.shard").read_text()
 RUNS = [RunOf("parts", 1), RunOf("both", 4), *(RunOf(f"zero{level}", 4) for level in (1, 2, 3))]
 
 
-def _same(one: Figures, other: Figures, what: str, tolerance: float) -> None:
+def same(one: Figures, other: Figures, what: str, tolerance: float) -> None:
     assert len(one.steps) == len(other.steps) > 0
     for mine, theirs in zip(one.steps + one.evaluations, other.steps + other.evaluations, strict=True):
         for name in set(mine) - {"step_ms"}:
@@ -25,7 +25,7 @@ def test_a_masked_loss_and_metrics_of_totals(tmp_path: Path) -> None:
     found = figures(TAGGER, [ALONE, *RUNS], tmp_path)
     assert "perplexity" in found[ALONE].steps[0] and "eval.perplexity" in found[ALONE].evaluations[0]
     for run in RUNS:
-        _same(found[run], found[ALONE], run.name, 1e-9)
+        same(found[run], found[ALONE], run.name, 1e-9)
 
 
 def test_digits(tmp_path: Path) -> None:
@@ -35,4 +35,4 @@ def test_digits(tmp_path: Path) -> None:
     changed = text[:start] + strategies + text[end:].replace("epochs = 10", "epochs = 1\n  precision = f64")
     found = figures(changed, [ALONE, *RUNS], tmp_path)
     for run in RUNS:
-        _same(found[run], found[ALONE], run.name, 1e-9)
+        same(found[run], found[ALONE], run.name, 1e-9)

@@ -1,0 +1,138 @@
+"""A plan -> what each emitted file holds of it: all, or one pipeline stage with what it receives and sends.
+
+An operator is in its stage, a conversion in that of its value's producer; conversions of parameters, states and fields
+are in each stage that needs them. A `transfer` is no line: its operand is sent by one stage, its result received by
+the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.names import Form, form_names
+from shardlang.emit.needs import final_form, form, inputs, steps_for
+from shardlang.graph.graph import Kind
+from shardlang.ops.internal import TRANSFER
+from shardlang.plan.phases import Phases, phases, summed_in_time
+from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One emitted file. stage: its number, None where the file holds all.
+
+    steps: what is computed in it. received: values, in the order of `forward`'s arguments. sent: forms, in the order
+    that the next stage receives them; the loss depends on those of `trained`. fields: of the batch. loss, metrics:
+    those that it returns. names: the text of each form here.
+    """
+
+    plan: Plan
+    stage: int | None
+    steps: frozenset[Step]
+    received: tuple[int, ...]
+    sent: tuple[Form, ...]
+    trained: frozenset[Form]
+    fields: tuple[int, ...]
+    loss: int | None
+    metrics: dict[str, int]
+    names: dict[Form, str]
+
+    def arguments(self, received: Iterable[int] | None = None) -> list[str]:
+        """The arguments of `forward` after `p`: what is received (or some of it), then the fields of the batch."""
+        first = self.received if received is None else received
+        return [self.names[value, -1] for value in (*first, *self.fields)]
+
+    @cached_property
+    def phases(self) -> Phases:
+        """When the steps of this file run."""
+        found, mine = phases(self.plan), self.steps
+        known, after = (tuple(s for s in steps if s in mine) for steps in (found.known, found.after))
+        return Phases(
+            tuple(s for s in found.ahead if s in mine), summed_forms(self.plan, known), known,
+            tuple(s for s in found.body if s in mine), summed_forms(self.plan, after), after,
+        )  # fmt: skip
+
+
+def scopes(plan: Plan) -> list[Scope]:
+    """All of a plan, or its stages in order."""
+    graph = plan.graph
+    if plan.pipeline is None:
+        steps, names = frozenset(plan.steps), form_names(plan)
+        return [Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), names)]
+    return [_Division(plan, plan.pipeline).scope(stage) for stage in range(len(plan.pipeline.coordinates))]
+
+
+def summed_forms(plan: Plan, steps: Iterable[Step]) -> tuple[Form, ...]:
+    """The forms whose sums over the microbatches `steps` begin with."""
+    conversions = [plan.conversions[step.index] for step in steps if step.kind == "conversion"]
+    return tuple(dict.fromkeys((c.value, c.parent) for c in conversions if summed_in_time(plan, c)))
+
+
+def stage_names(plan: Plan) -> dict[Form, str]:
+    """The text of each form in the file where it is; of what several stages have, in the first of them."""
+    return {at: name for scope in reversed(scopes(plan)) for at, name in scope.names.items()}
+
+
+def is_transfer(plan: Plan, step: Step) -> bool:
+    """Whether a step hands a value on to another stage."""
+    return step.kind == "op" and plan.graph.ops[plan.ops[step.index].op].operator == TRANSFER
+
+
+@dataclass(frozen=True)
+class _Division:
+    """A plan by stages."""
+
+    plan: Plan
+    pipeline: Pipeline
+
+    @cached_property
+    def makers(self) -> dict[int, int]:
+        """Value -> the stage that makes it."""
+        return {v: self.pipeline.op_stage[op.id] for op in self.plan.graph.ops for v in op.results}
+
+    def scope(self, stage: int) -> Scope:
+        plan = self.plan
+        graph = plan.graph
+        received = tuple(graph.ops[t.op].results[0] for t in self.transfers(stage))
+        following = self.transfers(stage + 1)
+        sent = tuple(form(t.operands[0]) for t in following)
+        trained = frozenset(form(t.operands[0]) for t in following if graph.ops[t.op].section == "loss")
+        loss, metrics = graph.loss, graph.metrics
+        if loss is None:
+            raise InternalError("a program without `train` has no stages to run")
+        last = stage == self.makers[loss]
+        shown = [loss, *metrics.values()] if last else []
+        steps = self._steps(stage, [*sent, *(final_form(plan, value) for value in shown)])
+        read = {value for step in steps for value, _ in inputs(plan, step)} | {value for value, _ in sent}
+        fields = tuple(value for value in graph.data if value in read)
+        made = {v for step in steps if step.kind == "op" for v in graph.ops[plan.ops[step.index].op].results}
+        leaves = {v.id for v in graph.values if v.kind not in (Kind.DATA, Kind.RESULT)}
+        names = form_names(plan, frozenset({*made, *leaves, *received, *fields}))
+        return Scope(
+            plan, stage, steps, received, sent, trained, fields,
+            loss if last else None, dict(metrics) if last else {}, names,
+        )  # fmt: skip
+
+    def transfers(self, stage: int) -> list[PlannedOp]:
+        """What a stage receives, in order."""
+        planned = [self.plan.ops[step.index] for step in self.plan.steps if is_transfer(self.plan, step)]
+        return [p for p in planned if self.pipeline.op_stage[p.op] == stage]
+
+    def _steps(self, stage: int, ends: list[Form]) -> frozenset[Step]:
+        """The operators of a stage and the conversions that it makes."""
+        plan = self.plan
+        mine: set[Step] = set()
+        wanted = list(ends)
+        for step in plan.steps:
+            if step.kind == "op":
+                if self.pipeline.op_stage[plan.ops[step.index].op] == stage and not is_transfer(plan, step):
+                    mine.add(step)
+                    wanted.extend(inputs(plan, step))
+            elif self.makers.get(plan.conversions[step.index].value) == stage:
+                mine.add(step)
+        needed = steps_for(plan, wanted)
+        leaves = {s for s in needed if s.kind == "conversion" and plan.conversions[s.index].value not in self.makers}
+        return frozenset(mine | leaves)

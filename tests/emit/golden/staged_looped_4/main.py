@@ -1,0 +1,146 @@
+"""staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+
+Written by shardc from the program and its strategy. What each pipeline stage computes is in its own
+file; here is where parameters are, what data there is, and in what order the stages work. Run it with
+
+    torchrun --nproc-per-node 4 main.py
+"""
+
+import stage0
+import stage1
+import stage2
+import stage3
+import torch
+
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+
+parameters = [
+    rt.Parameter(
+        "embed.weight", (16, 8), init=("kaiming_uniform", 8.0), cut=((), ()), stages=(0,), reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "embed.bias",
+        (16,),
+        init=("uniform", -0.3535533905932738, 0.3535533905932738),
+        cut=((),),
+        stages=(0,),
+        reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "middle.weight",
+        (16, 16),
+        init=("kaiming_uniform", 16.0),
+        cut=((), ()),
+        stages=(1,),
+        reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "middle.bias", (16,), init=("uniform", -0.25, 0.25), cut=((),), stages=(1,), reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "last.weight", (16, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(2,), reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "last.bias", (16,), init=("uniform", -0.25, 0.25), cut=((),), stages=(2,), reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "head.weight", (12, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(3,), reduce=("dp", "microbatch"),
+    ),
+    rt.Parameter(
+        "head.bias", (12,), init=("uniform", -0.25, 0.25), cut=((),), stages=(3,), reduce=("dp", "microbatch"),
+    ),
+]
+states = []
+
+
+def finish(totals):
+    loss = totals["loss:1"][0] / totals["loss:1"][1]
+    accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
+
+    # staged.shard:85  metric perplexity = exp(loss)
+    perplexity = torch.exp(loss)
+
+    return {"loss": loss, "perplexity": perplexity, "accuracy": accuracy}
+
+
+stages = [
+    rt.Stage(stage0.forward, fields=("x",), evaluate=stage0.evaluate),
+    rt.Stage(
+        stage1.forward,
+        receives=[
+            rt.Received("h", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+        ],
+        evaluate=stage1.evaluate,
+    ),
+    rt.Stage(
+        stage2.forward,
+        receives=[
+            rt.Received("m", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+            rt.Received("h", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+        ],
+        evaluate=stage2.evaluate,
+    ),
+    rt.Stage(
+        stage3.forward,
+        receives=[
+            rt.Received("y", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+        ],
+        fields=("label",),
+        evaluate=stage3.evaluate,
+        prepare=stage3.prepare, prepared=stage3.prepared, conclude=stage3.conclude,
+    ),
+]
+
+schedule = rt.Schedule(
+    axis="pp", coordinates=(0, 1, 0, 1),  # interleaved_1f1b
+    actions=[
+        "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
+        "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3",
+    ],
+)
+
+program = rt.Program(
+    name="staged.shard", strategy="looped", ranks=4,
+    mesh=mesh, groups=(("dp",),), seed=0,
+    parameters=parameters, states=states,
+    data=rt.Source(
+        "random", batch=16, batches=4,
+        fields=[
+            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), (), ())),
+            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ()), bound=12),
+        ],
+    ),
+    eval=rt.Source(
+        "random", batch=16, batches=2,
+        fields=[
+            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), (), ())),
+            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ()), bound=12),
+        ],
+    ),
+    optimizers=[
+        rt.Optimizer(
+            "adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01,
+            parameters=[
+                "embed.weight",
+                "embed.bias",
+                "middle.weight",
+                "middle.bias",
+                "last.weight",
+                "last.bias",
+                "head.weight",
+                "head.bias",
+            ],
+        ),
+    ],
+    stages=stages, pipeline=schedule, loss_pending=("dp", "microbatch"),
+    metrics_pending={"perplexity": (), "accuracy": ("dp", "microbatch")},
+    finish=finish, eval_pending={"loss:1": ("dp", "microbatch"), "accuracy:1": ("dp", "microbatch")},
+    epochs=2, bucket_bytes=25_000_000,
+    clip=0.5,
+    precision="f64",
+)
+
+if __name__ == "__main__":
+    rt.main(program)

@@ -1,0 +1,34 @@
+"""Stage 0 of 0 to 3 of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+
+Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
+their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
+type and how the whole of it lies on the mesh.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+
+
+def forward(p, x):
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)
+    embed_out = F.linear(x, p.embed.weight, p.embed.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    # staged.shard:14  h = embed(x) |> relu
+    h = torch.relu(embed_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    return h
+
+
+@torch.no_grad()
+def evaluate(p, x, rows):
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)
+    embed_out = F.linear(x, p.embed.weight, p.embed.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    # staged.shard:14  h = embed(x) |> relu
+    h = torch.relu(embed_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    return h

@@ -1,0 +1,42 @@
+"""Stage 2 of 0 to 3 of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+
+Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
+their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
+type and how the whole of it lies on the mesh.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
+
+
+def forward(p, m, h):
+    # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
+    # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
+    last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    # staged.shard:16  y = last(m) + h |> relu
+    y_1 = last_out + h   # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = torch.relu(y_1)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    return y
+
+
+@torch.no_grad()
+def evaluate(p, m, h, rows):
+    # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
+    # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
+    last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    # staged.shard:16  y = last(m) + h |> relu
+    y_1 = last_out + h   # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = torch.relu(y_1)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    return y
