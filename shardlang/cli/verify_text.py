@@ -110,10 +110,12 @@ def _named(job: Job, found: Difference | None) -> str:
     """What stands for the value in the emitted program."""
     if found is None or found.kind not in ("value", "gradient", "step"):
         return ""
-    from shardlang.emit.names import form_names
+    from shardlang.interpret.watched import homes
 
-    name = form_names(job.plan).get(found.form)
-    return f", where it is `{name}`" if name else ""
+    home = homes(job.plan).get(found.form)
+    if home is None:
+        return ""
+    return f", where it is `{home.name}`" if home.file == "main.py" else f", where it is `{home.name}` of {home.file}"
 
 
 def _where(found: Difference) -> str:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import fusions
-from shardlang.emit.names import form_names
 from shardlang.emit.needs import final_form, steps_for
+from shardlang.emit.scope import scopes
+from shardlang.emit.stages import stage_name
 from shardlang.interpret.compare import forms_of
 from shardlang.interpret.grid import Grid
 from shardlang.interpret.ranks import Form, Locals, Results
-from shardlang.plan.phases import phases
 from shardlang.plan.plan import Plan
 from shardlang.plan.plan import Step as PlanStep
 from shardlang.runtime.observe import Call, Record
@@ -32,31 +32,35 @@ ONCE = ("prepared", "conclude")
 
 @dataclass(frozen=True)
 class Home:
-    """Where the variable of a form is: its name, the functions that may have it, and whether they run once a step."""
+    """Where the variable of a form is: the stage and file, the functions that may have it, whether they run once a
+    step, and its name.
+    """
 
-    name: str
+    stage: int
+    file: str
     functions: tuple[str, ...]
-    once: bool = False
+    once: bool
+    name: str
 
 
 def homes(plan: Plan) -> dict[Form, Home]:
-    """The forms that local variables stand for, in order of computation."""
-    texts, found = form_names(plan), phases(plan)
-    known, after = (_made(plan, steps) for steps in (found.known, found.after))
-    ahead = {texts[form] for form in known if form in texts}
-    homes = {}
-    for form in forms_of(plan):
-        name = texts.get(form, "")
-        if not name.isidentifier():
-            continue
-        if form in known:
-            homes[form] = Home(name, ("forward", "prepared"), True)
-        elif form in after:
-            homes[form] = Home(name, ("conclude",), True)
-        else:
-            # A name that `forward` is given, of a total, is that of its parts only before.
-            homes[form] = Home(name, ("prepare",) if name in ahead else ("forward",))
-    return homes
+    """The forms that local variables stand for, in order of computation; of what several stages have, in the first."""
+    found: dict[Form, Home] = {}
+    for scope in reversed(scopes(plan)):
+        known, after = (_made(plan, steps) for steps in (scope.phases.known, scope.phases.after))
+        here = {*_made(plan, list(scope.steps)), *((v, -1) for v in (*scope.received, *scope.fields))}
+        # A name that `forward` is given, of a total, is that of its parts only before.
+        ahead = {scope.names[form] for form in known}
+        stage, file = (0, "main.py") if scope.stage is None else (scope.stage, f"{stage_name(scope.stage)}.py")
+        for form in here:
+            name = scope.names.get(form, "")
+            if form in known:
+                found[form] = Home(stage, file, ("forward", "prepared"), True, name)
+            elif form in after:
+                found[form] = Home(stage, file, ("conclude",), True, name)
+            else:
+                found[form] = Home(stage, file, ("prepare",) if name in ahead else ("forward",), False, name)
+    return {form: found[form] for form in forms_of(plan) if form in found and found[form].name.isidentifier()}
 
 
 def due(plan: Plan) -> set[Form]:
@@ -122,12 +126,11 @@ class Step:
 
     def at(self, form: Form) -> list[Call | None]:
         """By place, the call that has the variable of a form."""
-        home, stage = self.emitted.homes[form], self.grid.stages(form[0])[0]
-        file = f"stage{stage}.py" if self.plan.pipeline is not None else "main.py"
-        found = []
+        home, found = self.emitted.homes[form], []
         for place in self.grid.places:
             part = 0 if home.once else self.grid.microbatch(place)
-            calls = (self.calls.get((self.grid.rank(place, stage), file, f, part)) for f in home.functions)
+            rank = self.grid.rank(place, home.stage)
+            calls = (self.calls.get((rank, home.file, function, part)) for function in home.functions)
             found.append(next((call for call in calls if call is not None and home.name in call.values), None))
         return found
 

@@ -114,8 +114,8 @@ class Observer:
 
 
 def _keep(found: Named, name: str, gradient: Tensor) -> None:
-    gradient = gradient.detach().to("cpu", copy=True)
-    found[name] = found[name] + gradient if name in found else gradient
+    """Takes in a gradient. Where backward goes to inputs and to parameters at two times, it comes by twice."""
+    found.setdefault(name, gradient.detach().to("cpu", copy=True))
 
 
 class Figures(Log):
