@@ -197,7 +197,7 @@ class _Train:
         if rng.random() < 0.4:
             s.feature("eval")
             train.append(f"  eval = {self._source(rng.choice([1, 2]), ', seed = 3')}")
-        calls = [n for n in self.inputs if any(v.name == n and v.uses for v in s.live)]
+        calls = [n for n in self.inputs if re.search(rf"\b{n}\b", "\n".join([*s.lines, out.name]))]
         train += [f"  out = model({', '.join(calls)})", *(f"  {line}" for line in self.lines), "}", ""]
         kinds = {n: self.fields[n].partition(" <")[0] for n in calls}
         model = ["model Net {", *(f"  {m}" for m in s.members), "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tests.generated.cases import CRASHED, Outcome, judged
+from tests.generated.cases import CRASHED, INVALID, Outcome, judged
 
 _STATEMENT = re.compile(r"^\s*(v\d+) = (.*)$")
 
@@ -33,6 +33,8 @@ def _alike(found: Outcome, former: Outcome) -> bool:
     """The same kind of failure; the same exception where one is raised."""
     if found.kind != former.kind:
         return False
+    if found.kind == INVALID:
+        return found.detail[:5] == former.detail[:5]
     return found.kind != CRASHED or _raised(found) == _raised(former)
 
 
