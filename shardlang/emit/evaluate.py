@@ -20,6 +20,7 @@ from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text, operator
 from shardlang.graph.graph import Kind
+from shardlang.ops.internal import TRANSFER
 from shardlang.plan.phases import phases
 from shardlang.plan.plan import MoveKind, Plan, Step
 
@@ -160,10 +161,14 @@ def finish_text(plan: Plan, evaluation: Evaluation) -> str:
     own = short_names(plan.graph)
     taken = Sizes(plan, Groups(plan.meshes)).taken
     used = {a.value for a in _ordered(evaluation)}
-    used.update(value for at in evaluation.after for value in plan.graph.ops[plan.ops[at].op].results)
+    after = [at for at in evaluation.after if not is_transfer(plan, Step("op", at))]
+    used.update(value for at in after for value in plan.graph.ops[plan.ops[at].op].results)
     names = {(value, -1): taken.claim(own[value]) for value in sorted(used)}
+    for op in plan.graph.ops:
+        if op.operator == TRANSFER and (op.operands[0], -1) in names:
+            names[op.results[0], -1] = names[op.operands[0], -1]
     blocks = [Block("", [Line(f"{names[a.value, -1]} = {_total_text(plan, a)}") for a in _ordered(evaluation)])]
-    blocks.extend(_after_block(plan, at, names) for at in evaluation.after)
+    blocks.extend(_after_block(plan, at, names) for at in after)
     shown = {name: names[value, -1] for name, value in wanted_values(plan).items()}
     return function_text("def finish(totals):", [], blocks_text(blocks), f"    return {dict_text(shown)}")
 

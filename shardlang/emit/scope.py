@@ -133,6 +133,6 @@ class _Division:
                     wanted.extend(inputs(plan, step))
             elif self.makers.get(plan.conversions[step.index].value) == stage:
                 mine.add(step)
-        needed = steps_for(plan, wanted)
+        needed = steps_for(plan, wanted, {(value, -1) for value in self.makers})
         leaves = {s for s in needed if s.kind == "conversion" and plan.conversions[s.index].value not in self.makers}
         return frozenset(mine | leaves)
