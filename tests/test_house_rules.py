@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +111,10 @@ def test_a_page_is_titled_and_shows_its_code(code: str) -> None:
 def test_no_two_pages_are_of_one_code() -> None:
     files = [path.name for path in registry.pages_folder().glob("*.md")]
     assert len(files) == len(registry.pages())
+
+
+def test_no_torch_is_admitted_that_was_never_tried() -> None:
+    """2.13 is the oldest that the tests have run on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (bound,) = [d.removeprefix("torch>=") for d in project["dependencies"] if d.startswith("torch")]
+    assert [int(n) for n in bound.split(".")] >= [2, 13]

@@ -118,12 +118,15 @@ def _schedules(strategies: tuple[ast.Strategy, ...], file: ast.File, load: Loade
 
 
 def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:
-    """Sizes of mesh axes that are set from outside."""
+    """Sizes of mesh axes that are set from outside; 0 where `auto` is set."""
     from shardlang.check.statics import size
 
     found: dict[str, dict[str, int]] = {}
     for strategy, axes in given.axes.items():
         for axis, node in axes.items():
+            if isinstance(node, ast.Name) and node.text == "auto":
+                found.setdefault(strategy, {})[axis] = 0
+                continue
             length = size(frame.evaluate(node), node.span, frame.context.sink, f"axis `{axis}`")
             if length is not None:
                 found.setdefault(strategy, {})[axis] = length

@@ -93,7 +93,8 @@ class Training:
 @dataclass(frozen=True)
 class Program:
     """A checked file. `sources` are all files read, the root first. `strategies` in file order (overrides of axes are
-    in `axis_overrides`: strategy -> axis -> size). `statics`: names an expression in a strategy may use (file dims).
+    in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`: names an expression in a strategy may use
+    (file dims).
     `schedules`: files of actions that strategies name, by the name as written."""
 
     source: Source

@@ -18,6 +18,7 @@ from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.divisibility import Axes
 from shardlang.plan.factors import Run, dim_runs, lonely_minor, spread
+from shardlang.plan.mesh_sizes import divisors, either
 from shardlang.plan.problem import LEAF
 from shardlang.plan.rules import SplitRule
 from shardlang.source import Span
@@ -260,10 +261,11 @@ class Claims:
         names = " * ".join(op.rule.factors[f].name for f in found[1])
         minor = op.rule.factors[found[0]].name
         claim = next(c for w in wishes if found[0] in w.run.factors for c in w.claims if c)
-        major = " * ".join(op.rule.factors[f].name for f in found[1][: found[1].index(found[0])])
+        before = [op.rule.factors[f] for f in found[1][: found[1].index(found[0])]]
+        major, size = " * ".join(f.name for f in before), math.prod(f.size for f in before)
         self.sink.report(
             "SH305", f"`{minor}` is the minor factor of `{names}` and cannot be cut alone", claim.span,
-            f"over `{', '.join(given[found[0]])}`", help=f"split `{major}` instead, or use it up first",
+            f"over `{', '.join(given[found[0]])}`", help=_major_first(major, size),
         )  # fmt: skip
 
     def _minor(self, wish: Wish, dim: Dim, axes: tuple[str, ...], claim: Claim) -> bool:
@@ -275,9 +277,16 @@ class Claims:
         self.sink.report(
             "SH305", f"`{dim.name}` is the minor factor of `{term_text(wish.run.dims)}` and cannot be cut alone",
             claim.span, f"over `{', '.join(axes)}`",
-            help=f"split `{major}` instead, or use up `{major}` ({size}) first",
+            help=_major_first(major, size),
         )  # fmt: skip
         return False
+
+
+def _major_first(major: str, size: int) -> str:
+    """What to type in place of a split of a minor factor."""
+    fits = [d for d in divisors(size) if d > 1]
+    over = f" over {either(fits)} ranks" if fits else ""
+    return f"split `{major}`{over} instead, or over exactly {size} ranks first: then what is left may be cut"
 
 
 def _holds(type: TensorType, one: Dim, two: Dim) -> bool:

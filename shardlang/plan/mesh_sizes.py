@@ -70,10 +70,13 @@ def declared(
         if any(a.name == axis.name.text for a in axes):
             sink.report("SH319", f"the mesh has two axes `{axis.name.text}`", axis.name.span, help="rename one of them")
             continue
-        size = overrides.get(axis.name.text)
-        if size is None and axis.size is not None:
+        given = overrides.get(axis.name.text)
+        size = given or None
+        if size is not None and size > RANKS_LIMIT:
+            size = _report_size(axis, str(size), sink)
+        elif given is None and axis.size is not None:
             size = _size(axis, axis.size, known, sink)
-        auto = axis.size is None and axis.name.text not in overrides
+        auto = given == 0 or (given is None and axis.size is None)
         if size is not None:
             known[axis.name.text] = size
         axes.append(SizedAxis(axis.name.text, size, axis.span, auto))
@@ -90,7 +93,10 @@ def _size(axis: ast.MeshAxis, expr: ast.Expr, names: Mapping[str, int | float], 
     value = evaluate(expr, names)
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= RANKS_LIMIT:
         return value
-    shown = "no number" if value is None else str(value)
+    return _report_size(axis, "no number" if value is None else str(value), sink)
+
+
+def _report_size(axis: ast.MeshAxis, shown: str, sink: Sink) -> int:
     sink.report(
         "SH319", f"the size of axis `{axis.name.text}` is {shown}", axis.span,
         f"a whole number from 1 to {RANKS_LIMIT:,} is needed",

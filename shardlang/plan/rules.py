@@ -86,6 +86,11 @@ class Rules:
 
     def _at(self, at: ast.At) -> None:
         scope = select(self.graph, at.selectors, self.sink)
+        if not at.rules:
+            self.sink.report(
+                "SH321", "this `at` has no rule", at.span, "nothing follows from it",
+                help="write a rule in it, such as `split batch over dp`, or leave it out",
+            )  # fmt: skip
         if any(isinstance(rule, ast.Recompute) for rule in at.rules):
             self.recompute += at.selectors
         for rule in at.rules:

@@ -15,7 +15,8 @@ class Mistake:
     """`found` must match the token in the way, `before` the token ahead of it, `expects` be a terminal
     allowed there, `unless` not.
 
-    In `message` and `help`, `{found}` and `{before}` are those tokens. `example` is a whole program with the mistake.
+    The place shown is that of `found`, with `at_before` that of `before`. In `message` and `help`, `{found}`
+    and `{before}` are those tokens. `example` is a whole program with the mistake.
     """
 
     code: str
@@ -26,6 +27,7 @@ class Mistake:
     before: str = ""
     expects: str = ""
     unless: str = ""
+    at_before: bool = False
 
     def fits(self, found: str, before: str, expected: dict[str, int]) -> bool:
         return (
@@ -52,7 +54,7 @@ MISTAKES: tuple[Mistake, ...] = (
         "this string is not closed",
         'end it with `"` on the same line',
         'use "layers.shard: Linear\n',
-        found=r'"[^\n]*',
+        found=r'"(?:[^"\\\n]|\\[^\n])*\\?',
     ),
     Mistake(
         "SH104", "strings take double quotes", 'write `"text"`', "strategy s {\n  schedule 'gpipe'\n}\n", found="'"
@@ -143,6 +145,26 @@ MISTAKES: tuple[Mistake, ...] = (
         _strategy("at h shard ((2, 4), (4, 1))"),
         found=r"shard|split|zero|recompute|place|\[",
         expects="COLON",
+    ),
+    Mistake(
+        "SH101",
+        "`{before}` is a rule of the whole strategy, and this is inside of `at`",
+        "write it on a line of its own, outside of the `at`",
+        _strategy("at h: microbatches 4"),
+        before="mesh|stages|microbatches|schedule|bucket|strict",
+        expects="LSQB",
+        unless="ASSIGN",
+        at_before=True,
+    ),
+    Mistake(
+        "SH101",
+        "an `at` cannot stand in another",
+        "write both selectors in one: `at blocks[*].h: ..`",
+        _strategy("at h: at y: recompute"),
+        before="at",
+        expects="LSQB",
+        unless="ASSIGN",
+        at_before=True,
     ),
     Mistake(
         "SH101",

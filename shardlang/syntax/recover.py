@@ -42,6 +42,7 @@ class Recovery:
         self.sink = sink
         self.text = tokens.source.text
         self.mistakes = 0
+        self.deep = False
         self.points = _block_points(tokens.tables)
 
     def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
@@ -54,10 +55,7 @@ class Recovery:
             )
             return None
         if too_deep:
-            self._report(
-                "SH108", f"more than {DEEPEST} expressions within one another", token, "give the inner ones names"
-            )
-            return self._resume(automaton, self._skip_statement(token, False))
+            return self._too_deep(automaton, token)
         if bracket := self._lost_bracket(token):
             return self._close_bracket(automaton, token, bracket)
         ends = token[0] == END or begins_item(self.text, token)
@@ -69,6 +67,23 @@ class Recovery:
             return self._resume(automaton, self._skip_to_item(token))
         self._cut(automaton)
         return self._resume(automaton, self._skip_statement(token, True))
+
+    def _too_deep(self, automaton: Automaton, token: Token) -> Token | None:
+        """The statement that nests too deep is left out; where it is a block that does, its content is. Told once."""
+        if not self.deep:
+            self._report(
+                "SH108", f"more than {DEEPEST} expressions or blocks within one another", token,
+                "give the inner ones names",
+            )  # fmt: skip
+        self.deep = True
+        self.mistakes -= 1
+        size = len(automaton.states)
+        token = self._skip_statement(token, False)
+        self._cut(automaton)
+        while len(automaton.states) == size and self.points.get(automaton.states[-1]) != "LBRACE" and size > 1:
+            automaton.cut(1)
+            size -= 1
+        return self._resume(automaton, token)
 
     # --- saying what is wrong -------------------------------------------------
 
@@ -93,7 +108,9 @@ class Recovery:
         if not self.text.strip():
             self._report("SH109", "there is nothing here, where an expression should be", token, "write a value")
             return
-        if token[0] == NEWLINE:
+        if mistake.at_before:
+            token = automaton.previous
+        elif token[0] == NEWLINE:
             token = (NEWLINE, automaton.previous[2], automaton.previous[2])
         words = {"found": found, "before": before.strip(), "expected": _expected(row, automaton.tables)}
         self._report(mistake.code, _fill(mistake.message, words), token, _fill(mistake.help, words))
@@ -136,10 +153,12 @@ class Recovery:
 
     def _open_brace(self, automaton: Automaton) -> int | None:
         """The place of the innermost brace still open."""
-        symbols = self.points
+        closed = 0
         for depth in range(len(automaton.states) - 1, 0, -1):
-            if symbols.get(automaton.states[depth]) == "LBRACE":
+            symbol = self.points.get(automaton.states[depth])
+            if symbol == "LBRACE" and not closed:
                 return automaton.starts[depth]
+            closed += (symbol == "RBRACE") - (symbol == "LBRACE")
         return None
 
     def _close_braces(self, automaton: Automaton, token: Token) -> Token | None:
@@ -170,9 +189,13 @@ class Recovery:
     # --- going on -------------------------------------------------------------
 
     def _cut(self, automaton: Automaton) -> None:
-        """Drop the unfinished statement: back to after a newline or a brace that opens a block."""
-        depth = len(automaton.states)
-        while depth > 1 and automaton.states[depth - 1] not in self.points:
+        """Drop the unfinished statement: back to after a newline or a brace that opens a block, past closed blocks."""
+        depth, closed = len(automaton.states), 0
+        while depth > 1:
+            symbol = self.points.get(automaton.states[depth - 1])
+            if symbol is not None and symbol != "RBRACE" and not closed:
+                break
+            closed += (symbol == "RBRACE") - (symbol == "LBRACE")
             depth -= 1
         automaton.cut(len(automaton.states) - depth)
 
@@ -203,10 +226,12 @@ class Recovery:
 
 
 def _block_points(tables: Tables) -> dict[int, str]:
-    """The states reached by a newline or an opening brace, and the first: there a statement may begin."""
+    """The states reached by a newline or an opening brace, and the first: there a statement may begin. And those
+    reached by a closing brace.
+    """
     points = {state: "start" for state in tables.starts.values()}
     for row in tables.actions:
-        for symbol in (NEWLINE, "LBRACE"):
+        for symbol in (NEWLINE, "LBRACE", "RBRACE"):
             if row.get(symbol, -1) >= 0:
                 points[row[symbol]] = symbol
     return points

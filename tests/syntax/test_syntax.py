@@ -103,3 +103,28 @@ def test_highlighters_know_the_words_of_the_grammar() -> None:
         re.findall(r"\w+", r["match"].replace(r"\b", " ")) for r in rules if r.get("match", "").startswith(r"\b(?:")
     ]
     assert words | set(highlight.TYPES) == {word for found in lists for word in found}
+
+
+@pytest.mark.parametrize("depth", [150, 160, 450, 1_000])
+def test_blocks_that_nest_too_deep_are_one_mistake(depth: int) -> None:
+    _, sink = read("model M {\n" + "  if true {\n" * depth + "  dim a = 1\n" + "  }\n" * depth + "}\n")
+    assert [d.code for d in sink.found] == ["SH108"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "  if a {\n    dim b = 1\n  } else 5\n",
+        "  forward(x: [d]) {\n    return x\n  } 5\n",
+        "  if a {\n  } if b {\n  }\n",
+    ],
+)
+def test_a_mistake_after_a_block_leaves_the_block_closed(block: str) -> None:
+    file, sink = read(f"model M {{\n{block}  dim c = 2\n}}\ndim d = 3\n")
+    assert [d.code for d in sink.found][1:] == []
+    assert len(file.items) == 2
+
+
+def test_a_string_that_is_closed_is_never_called_open() -> None:
+    _, sink = read('strategy s {\n  split batch over "dp"\n}\n')
+    assert [(d.code, d.message) for d in sink.found] == [("SH101", '`"dp"` cannot stand here; a name may')]
