@@ -1,12 +1,11 @@
 """Claim: data-parallel digits, a whole training loop, takes at most the time of DistributedDataParallel by hand.
 
-    python benchmarks/data_parallel.py [turns]
+python benchmarks/data_parallel.py [turns]
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,9 +34,7 @@ def sides(ranks: int, turns: int) -> Callable[[], Mapping[str, Callable[[], None
     image, label = torch.from_numpy(arrays["image"]), torch.from_numpy(arrays["label"])
 
     def connected() -> Mapping[str, Callable[[], None]]:
-        out = open(os.devnull, "w") if world.rank == 0 else None
-        if world.rank == 0:
-            sys.stdout = out
+        out = sys.stdout if world.rank == 0 else None
         by_hand = Training(image, label, world.rank, ranks)
         # A run trains once, so there is one for each turn.
         runs = iter([Run(program, data, Log(out, None)) for _ in range(turns)])

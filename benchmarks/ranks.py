@@ -7,6 +7,7 @@ time that of all ranks together.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -38,11 +39,11 @@ def on_ranks(size: int, sides: Sides, turns: int) -> tuple[dict[str, Timing], di
             sys.exit("a rank failed")
         measured = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(size)]
     wall = {name: Timing(tuple(taken[WARMUP:])) for name, taken in measured[0]["wall"].items()}
-    processor = {
-        name: Timing(tuple(sum(of_rank) for of_rank in zip(*(m["processor"][name] for m in measured), strict=True))[WARMUP:])
-        for name in wall
-    }
-    return wall, processor
+    return wall, {name: _together([m["processor"][name][WARMUP:] for m in measured]) for name in wall}
+
+
+def _together(of_ranks: Sequence[Sequence[float]]) -> Timing:
+    return Timing(tuple(sum(turn) for turn in zip(*of_ranks, strict=True)))
 
 
 def _fork(rank: int, size: int, sides: Sides, turns: int, folder: Path) -> int:
@@ -55,7 +56,9 @@ def _fork(rank: int, size: int, sides: Sides, turns: int, folder: Path) -> int:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
         store = dist.FileStore(str(folder / "store"), size) if size > 1 else None
         mesh.connect(rank, size, torch.device("cpu"), store)
-        (folder / f"rank-{rank}.json").write_text(json.dumps(_take_turns(sides(), turns)))
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            taken = _take_turns(sides(), turns)
+        (folder / f"rank-{rank}.json").write_text(json.dumps(taken))
         _barrier()
         code = 0
     except BaseException:

@@ -60,7 +60,7 @@ def ratios(timings: Mapping[str, Timing], ours: str, other: str) -> tuple[float,
 def verdict(label: str, values: Sequence[float], limit: float) -> bool:
     """Print the median ratio against its limit, with the spread of the middle half; returns whether it holds."""
     middle = statistics.median(values)
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (middle, middle, middle)
+    low, high = (sorted(values)[round((len(values) - 1) * share)] for share in (0.25, 0.75))
     held = middle <= limit
     print(
         f"{label}: ratio {middle:.3f} (limit {limit:.2f}, spread {low:.3f}-{high:.3f}): {'held' if held else 'MISSED'}",

@@ -1,0 +1,1 @@
+"""A script for each claim about speed; `python -m benchmarks` runs them."""
