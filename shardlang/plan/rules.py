@@ -182,7 +182,7 @@ class Rules:
 
     def axis(self, name: ast.Name) -> bool:
         """Whether an axis is declared; reports it where not."""
-        if name.text == self.stage_axis:
+        if name.text == self.stage_axis and name.text in self.axes:
             self.sink.report(
                 "SH426", f"axis `{name.text}` is that of the stages, and divides nothing else", name.span,
                 labels=[(self.axes[name.text], "its ranks run different stages")],

@@ -69,6 +69,10 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         Case("found", extremes.model("    y = x * w\n").encode(), argv=OUT),
         None,
     ),
+    "stages over an axis that is not there, and a split over it": (
+        _case(extremes.strategy("  mesh a = 2\n  split batch over (a, z)\n  stages over z balanced\n"), 2),
+        ("SH306: the mesh has no axis `z`", "SH306: the mesh has no axis `z`"),
+    ),
     "a file that cannot be read from": (
         Case("found", b"dim a = 2\n", argv=("check", "mem"), files={"mem": Link("/proc/self/mem")}),
         None,
