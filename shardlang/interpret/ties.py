@@ -1,4 +1,4 @@
-"""Where a comparison or an argmax may go either way: what it compares is equal up to rounding.
+"""Where a comparison, an argmax or a ranking may go either way: what it compares is equal up to rounding.
 
 Such an element says nothing of a plan, nor does what is computed from it; everything else is compared as ever.
 """
@@ -26,6 +26,9 @@ def undecided(op: Op, values: Mapping[int, Tensor], tolerance: float) -> Tensor 
     room = tolerance * max(float(x.abs().max()) if x.numel() else 0.0 for x in operands)
     if op.operator in COMPARISONS:
         return (operands[0] - operands[1]).abs() <= room
+    if op.operator == "auc":
+        ranked = operands[0].flatten().sort().values
+        return torch.as_tensor(bool((ranked.diff() <= room).any()))
     if op.operator != "argmax":
         return None
     (dim,), (x,) = op.attrs["dims"], operands

@@ -45,3 +45,9 @@ def test_what_rounding_decides_is_no_difference() -> None:
     assert first is not None and first.tolist() == [True, False, True]
     assert second is not None and second.sum() == 3
     assert following(graph, x) == {x, best, over}
+    label = b.data("label", "batch more")
+    b.op("auc", x, label, path="area")
+    area = b.graph(best).ops[-1]
+    for scores, tied in ((rows, True), ([[1.0, 2.0, 3.0, 4.0]], False)):
+        found = undecided(area, {x: torch.tensor(scores, dtype=torch.float64), label: torch.zeros(1)}, 1e-9)
+        assert found is not None and bool(found) is tied
