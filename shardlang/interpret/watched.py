@@ -28,6 +28,7 @@ from shardlang.runtime.observe import Call, Record
 
 Named = Mapping[str, Tensor]
 ONCE = ("prepared", "conclude")
+FUNCTIONS = ("forward", "prepare", *ONCE)
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,18 @@ class Step:
         return self.emitted.grid
 
     @cached_property
-    def calls(self) -> dict[tuple[int, str, str, int], Call]:
-        """(rank, file, function, microbatch) -> the call; what runs once a step does so in any of the microbatches."""
-        return {
-            (rank, call.file, call.function, 0 if call.function in ONCE else call.microbatch): call
-            for rank, record in enumerate(self.records)
-            for call in record.calls
-        }
+    def calls(self) -> dict[tuple[int, str, str, int], list[Call]]:
+        """(rank, file, function, microbatch) -> its calls; what runs once a step does so in any of the microbatches.
+
+        Functions within `forward` count as it; of one that is computed again for backward the first call comes first.
+        """
+        found: dict[tuple[int, str, str, int], list[Call]] = {}
+        for rank, record in enumerate(self.records):
+            for call in sorted(record.calls, key=lambda c: c.function not in FUNCTIONS):
+                function = call.function if call.function in FUNCTIONS else "forward"
+                key = (rank, call.file, function, 0 if function in ONCE else call.microbatch)
+                found.setdefault(key, []).append(call)
+        return found
 
     def at(self, form: Form) -> list[Call | None]:
         """By place, the call that has the variable of a form."""
@@ -130,8 +136,8 @@ class Step:
         for place in self.grid.places:
             part = 0 if home.once else self.grid.microbatch(place)
             rank = self.grid.rank(place, home.stage)
-            calls = (self.calls.get((rank, home.file, function, part)) for function in home.functions)
-            found.append(next((call for call in calls if call is not None and home.name in call.values), None))
+            calls = (c for function in home.functions for c in self.calls.get((rank, home.file, function, part), ()))
+            found.append(next((call for call in calls if home.name in call.values), None))
         return found
 
     def results(self) -> Results:
