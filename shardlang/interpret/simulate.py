@@ -20,7 +20,6 @@ from shardlang.interpret.descent import Descent
 from shardlang.interpret.ranks import Locals, returned_form
 from shardlang.interpret.stored import storage
 from shardlang.plan.plan import Plan
-from shardlang.runtime import wire
 from shardlang.runtime.data import Batch
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import FAILED, read_program
@@ -55,8 +54,7 @@ class Simulated(Accumulation):
         self.reduced = mine.stored
         assert graph.loss is not None
         figures = {"loss": graph.loss, **graph.metrics}
-        values = torch.stack([self._figure(value, mine) for value in figures.values()])
-        return Pending(list(figures), wire.Ready(values))
+        return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
 
     def _figure(self, value: int, mine: ranks.Results) -> Tensor:
         """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
