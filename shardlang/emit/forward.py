@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shardlang.emit.fuse import fusions
 from shardlang.emit.given import concluded, given_forms, sum_names
-from shardlang.emit.lines import indented, literal
-from shardlang.emit.names import Form
+from shardlang.emit.lines import Block, Line, block_text, indented, literal
+from shardlang.emit.names import Form, identifier
 from shardlang.emit.needs import final_form, layout_of, steps_for, summed_first
+from shardlang.emit.regions import Region, arranged, inputs_of, outputs_of
 from shardlang.emit.scope import Scope
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
-from shardlang.plan.plan import Plan
+from shardlang.plan.plan import Plan, Step
 
 
 def forward_text(scope: Scope, groups: Groups) -> str:
@@ -31,7 +32,7 @@ def forward_text(scope: Scope, groups: Groups) -> str:
     shown = {name: value for name, value in scope.metrics.items() if not concluded(plan, found, value)}
     further = [*(final_form(plan, value) for value in shown.values()), *found.sums, *scope.sent]
     for_metrics = steps_for(plan, further, frozenset(given)) - for_loss
-    loss_blocks = writer.blocks(step for step in found.body if step in for_loss)
+    trained = [step for step in found.body if step in for_loss]
     metric_blocks = writer.blocks(step for step in found.body if step in for_metrics)
     numbers = {name: returned(plan, names, groups, value) for name, value in shown.items()}
     results = [*(names[at] for at in scope.sent), *(returned(plan, names, groups, value) for value in losses)]
@@ -40,7 +41,7 @@ def forward_text(scope: Scope, groups: Groups) -> str:
     return function_text(
         signature("forward", [*scope.arguments(), *(names[at] for at in given)]),
         [*received_lines(writer, scope), *sizes.definitions],
-        blocks_text(loss_blocks),
+        trained_text(writer, trained, [step for step in found.body if step in for_metrics], [*ends, *scope.sent]),
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
         f"    return {', '.join(results) or '()'}",
     )
@@ -50,6 +51,40 @@ def received_lines(writer: Writer, scope: Scope, received: Iterable[int] | None 
     """A comment for each value that a stage receives."""
     values = scope.received if received is None else received
     return [f"# {scope.names[v, -1]}: {writer.comment(v, scope.plan.produced[v])}" for v in values]
+
+
+def trained_text(writer: Writer, steps: Sequence[Step], others: Sequence[Step], ends: Sequence[Form]) -> str:
+    """The steps that the loss needs; what is computed again in backward as functions within. others, ends: steps and
+    forms further down that read what these make.
+    """
+    plan = writer.plan
+    parts: list[str] = []
+    open_: list[Step] = []
+    items = arranged(plan, steps)
+    writer = writer.within([item.steps for item in items if isinstance(item, Region)])
+    for item in [*items, None]:
+        if isinstance(item, Step):
+            open_.append(item)
+            continue
+        if open_:
+            parts.append(blocks_text(writer.blocks(open_)))
+            open_ = []
+        if item is not None:
+            results = outputs_of(plan, item, [*steps, *others], ends)
+            parts.append(region_text(writer, item, inputs_of(plan, item), results))
+    return "\n\n".join(part for part in parts if part)
+
+
+def region_text(writer: Writer, region: Region, inputs: Sequence[Form], outputs: Sequence[Form]) -> str:
+    """A function within `forward`, and its call: what it computes is not kept for backward but computed again."""
+    name = writer.sizes.taken.claim(identifier(region.path.replace("].", "_").replace("[", "_").replace(".", "_")))
+    given = list(dict.fromkeys(writer.names[at] for at in inputs))
+    made = list(dict.fromkeys(writer.names[at] for at in outputs))
+    head = block_text(Block("", [Line(f"def {name}({', '.join(given)}):")]))
+    body = blocks_text(writer.blocks(region.steps), 2)
+    call = Line(f"{', '.join(made)} = rt.recompute({', '.join([name, *given])})")
+    title = f"{region.path} is not kept for backward, but computed again there"
+    return f"{head}\n{body}\n\n        return {', '.join(made)}\n\n{block_text(Block(title, [call]))}"
 
 
 def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool = True) -> Writer:

@@ -15,12 +15,12 @@ from shardlang.plan.plan import Plan, Step
 
 def given_forms(plan: Plan, found: Phases) -> list[Form]:
     """The forms, known before the first microbatch, that steps of each microbatch read, in the plan's order."""
-    known = _made(plan, found.known)
+    known = made_forms(plan, found.known)
     read = {at for step in found.body for at in read_forms(plan, step)}
     return list(dict.fromkeys(at for at in known if at in read))
 
 
-def _made(plan: Plan, steps: Sequence[Step]) -> list[Form]:
+def made_forms(plan: Plan, steps: Sequence[Step]) -> list[Form]:
     """The forms that lines of their own make."""
     made: list[Form] = []
     for step in steps:
@@ -43,7 +43,7 @@ def read_forms(plan: Plan, step: Step) -> list[Form]:
 
 def concluded(plan: Plan, found: Phases, value: int) -> bool:
     """Whether a metric is made of totals, once the last microbatch is through."""
-    return final_form(plan, value) in _made(plan, found.after)
+    return final_form(plan, value) in made_forms(plan, found.after)
 
 
 def time_sums(plan: Plan, steps: Sequence[Step]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from shardlang.emit.lines import call_text, list_text, literal, tuple_text
@@ -30,18 +31,23 @@ def place_text(plan: Plan) -> str:
     return f"{file}{strategy}, on {ranks}{mesh}"
 
 
+def opening(text: str) -> str:
+    """The first sentence of a docstring, over several lines where it is long."""
+    return textwrap.fill(text, 115, break_long_words=False, break_on_hyphens=False)
+
+
 def docstring(plan: Plan) -> str:
     """What the file is and how to run it."""
     parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
     if plan.pipeline is not None:
         return (
-            f'"""{place_text(plan)}.\n\n'
+            f'"""{opening(f"{place_text(plan)}.")}\n\n'
             "Written by shardc from the program and its strategy. What each pipeline stage computes is in its own\n"
             "file; here is where parameters are, what data there is, and in what order the stages work. Run it with\n\n"
             f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
         )
     return (
-        f'"""{place_text(plan)}.\n\n'
+        f'"""{opening(f"{place_text(plan)}.")}\n\n'
         f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};\n"
         "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
         f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'

@@ -11,7 +11,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.given import time_sums
-from shardlang.emit.header import cut_arguments, place_text
+from shardlang.emit.header import cut_arguments, opening, place_text
 from shardlang.emit.lines import WIDTH, call_text, indented, list_text, literal
 from shardlang.emit.scope import Scope
 from shardlang.plan.plan import Pipeline, Plan
@@ -25,9 +25,9 @@ def stage_name(stage: int) -> str:
 def stage_docstring(plan: Plan, scope: Scope) -> str:
     """What a stage's file is."""
     pipeline = _pipeline(plan)
-    last, at = len(pipeline.coordinates) - 1, pipeline.coordinates[scope.stage or 0]
+    count, at = len(pipeline.coordinates), pipeline.coordinates[scope.stage or 0]
     return (
-        f'"""Stage {scope.stage} of 0 to {last} of {place_text(plan)}.\n\n'
+        f'"""{opening(f"Stage {scope.stage} (of {count}) of {place_text(plan)}.")}\n\n'
         f"Written by shardc from the program and its strategy. The ranks with {pipeline.axis} = {at} run this file on\n"
         "their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local\n"
         'type and how the whole of it lies on the mesh.\n"""'

@@ -5,8 +5,8 @@ Each line's comment is its value's local type and layout. What is computed, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
@@ -36,6 +36,12 @@ class Writer:
     @property
     def sites(self) -> Sites:
         return Sites(self.plan, self.names, self.sizes, self.training)
+
+    def within(self, parts: Iterable[Sequence[Step]]) -> Writer:
+        """The same, where an operator of one of these parts is taken in only by another of that part."""
+        part = {step.index: number for number, p in enumerate(parts) for step in p if step.kind == "op"}
+        kept = {at: f for at, f in self.fusions.items() if part.get(at) == part.get(f.product)}
+        return replace(self, fusions=kept, taken_in=frozenset(f.product for f in kept.values()))
 
     def blocks(self, steps: Iterable[Step]) -> list[Block]:
         """The blocks of `steps`. A conversion stands with the statement that made its value, or that reads it next."""

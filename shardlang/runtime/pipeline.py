@@ -19,6 +19,7 @@ from shardlang.runtime.messages import Exchange, Routes
 from shardlang.runtime.microbatches import conclusion, given_ahead
 from shardlang.runtime.model import Model
 from shardlang.runtime.program import Program
+from shardlang.runtime.recompute import Recomputing
 from shardlang.runtime.split_backward import Halves, whole
 from shardlang.runtime.stages import Action, Message
 from shardlang.runtime.totals import Parts, Pending, Totals
@@ -29,11 +30,15 @@ AHEAD = 2
 
 @dataclass
 class Kept:
-    """What backward needs of a forward: the received leaves, what was sent, the loss; between I and W, what W needs."""
+    """What backward needs of a forward: the received leaves, what was sent, the loss; between I and W, what W needs.
+
+    again: something of it is computed again in backward. That is done once, in I, which then does what W would.
+    """
 
     inputs: list[Tensor]
     outputs: list[Tensor]
     loss: Tensor | None
+    again: bool
     halves: Halves | None = None
 
 
@@ -111,6 +116,7 @@ class Pipeline:
         for tensor, value in zip(inputs, stage.receives, strict=True):
             tensor.requires_grad_(value.gradient)
         fields = [now.batch[action.microbatch][name] for name in stage.fields]
+        Recomputing.called()
         with self.model.forward_context():
             result = stage.forward(self.model.p, *inputs, *fields, **now.given[action.stage])
         outputs, further = self._parted(self.training, action, result)
@@ -119,7 +125,10 @@ class Pipeline:
         for sums in further[1:]:
             now.sums.setdefault(action.stage, Parts.all_summed()).add(sums)
         now.kept[action.stage, action.microbatch] = Kept(
-            [tensor for tensor in inputs if tensor.requires_grad], self._with_gradient(action.stage, outputs), loss
+            [tensor for tensor in inputs if tensor.requires_grad],
+            self._with_gradient(action.stage, outputs),
+            loss,
+            Recomputing.called(),
         )
         now.exchange.give(action, [tensor.detach() for tensor in outputs])
 
@@ -145,7 +154,7 @@ class Pipeline:
         kept = now.kept[where]
         self.model.reducer.start(due)
         weights = self.weights[action.stage]
-        if action.kind == "B":
+        if action.kind == "B" or (action.kind == "I" and kept.again):
             whole(self._ends(now.exchange, kept, action))
         elif action.kind == "I":
             kept.halves = Halves(self._ends(now.exchange, kept, action), kept.inputs)

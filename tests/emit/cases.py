@@ -43,6 +43,7 @@ CASES = (
     Case("mnist_ddp", "ddp", 2),
     Case("tagger", "both", 4, "tests/emit/programs"),
     Case("staged", "looped", 4, "tests/emit/programs"),
+    Case("staged", "recomputed", 8, "tests/emit/programs"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 
 import pytest
@@ -84,7 +85,7 @@ def test_every_name_that_a_stage_reads_is_there(text: str, strategy: str, ranks:
 def test_what_is_sent_is_what_is_received(text: str, strategy: str, ranks: int) -> None:
     parts = scopes(planned(text, ranks, strategy))
     assert parts[0].received == () and parts[-1].sent == ()
-    for one, following in zip(parts[:-1], parts[1:], strict=True):
+    for one, following in itertools.pairwise(parts):
         assert len(one.sent) == len(following.received) > 0
         assert one.loss is None and following.loss is not None if following is parts[-1] else True
     main = emitted_files(text, ranks, strategy)["main.py"]

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
+from shardlang.runtime.recompute import Recomputing
 
 
 class _Softmax(Function):
@@ -140,6 +141,9 @@ def batch_norm(
     """
     others = tuple(d for d in range(x.dim()) if d != dim)
     result, mean, variance = _Normalised.apply(x, others, size, eps, group, True)
+    if Recomputing.now:
+        # This step has moved them already.
+        return _affine(result, (dim,), weight, bias)
     with torch.no_grad():
         running_mean.lerp_(mean.detach().flatten(), momentum)
         running_var.lerp_(variance.detach().flatten() * (size / max(size - 1, 1)), momentum)

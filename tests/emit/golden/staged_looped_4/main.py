@@ -59,7 +59,7 @@ def finish(totals):
     loss = totals["loss:1"][0] / totals["loss:1"][1]
     accuracy = totals["accuracy:1"][0] / totals["accuracy:1"][1]
 
-    # staged.shard:85  metric perplexity = exp(loss)
+    # staged.shard:99  metric perplexity = exp(loss)
     perplexity = torch.exp(loss)
 
     return {"loss": loss, "perplexity": perplexity, "accuracy": accuracy}

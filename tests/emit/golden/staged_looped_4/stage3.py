@@ -1,4 +1,4 @@
-"""Stage 3 of 0 to 3 of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
+"""Stage 3 (of 4) of staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
 
 Written by shardc from the program and its strategy. The ranks with pp = 1 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
@@ -14,7 +14,7 @@ mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
 def prepare(label):
-    # staged.shard:84  loss = cross_entropy(logits, label, ignore_index = 0)
+    # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_count_pending = (label != 0).sum()  # i64[]  [] +dp
 
     return {"loss_count_pending": loss_count_pending}
@@ -32,12 +32,12 @@ def forward(p, y, label, loss_count):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
     logits = F.linear(y, p.head.weight, p.head.bias)  # f64[2, 8, 12]  [batch@dp, seq, vocab]
 
-    # staged.shard:84  loss = cross_entropy(logits, label, ignore_index = 0)
+    # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     # f64[]  [] +dp
     loss_pending = F.cross_entropy(logits.flatten(0, 1), label.flatten(), ignore_index=0, reduction="sum") / loss_count
 
     with torch.no_grad():
-        # staged.shard:86  metric accuracy = mean(argmax(logits, over = vocab) == label)
+        # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
         accuracy_1 = logits.argmax(2)               # i64[2, 8]  [batch@dp, seq]
         accuracy_2 = accuracy_1 == label            # bool[2, 8]  [batch@dp, seq]
         accuracy = accuracy_2.double().sum() / 128  # f64[]  [] +dp
@@ -46,7 +46,7 @@ def forward(p, y, label, loss_count):
 
 
 def conclude(p, loss_pending):
-    # staged.shard:85  metric perplexity = exp(loss)
+    # staged.shard:99  metric perplexity = exp(loss)
     loss = rt.all_reduce(loss_pending, mesh.dp)  # f64[]  []
     perplexity = torch.exp(loss)                 # f64[]  []
 
@@ -60,11 +60,11 @@ def evaluate(p, y, label, rows):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
     logits = F.linear(y, p.head.weight, p.head.bias)  # f64[2, 8, 12]  [batch@dp, seq, vocab]
 
-    # staged.shard:86  metric accuracy = mean(argmax(logits, over = vocab) == label)
+    # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
     accuracy_1 = logits.argmax(2)     # i64[2, 8]  [batch@dp, seq]
     accuracy_2 = accuracy_1 == label  # bool[2, 8]  [batch@dp, seq]
 
-    # staged.shard:84  loss = cross_entropy(logits, label, ignore_index = 0)
+    # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
         F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"),
         0,
@@ -73,7 +73,7 @@ def evaluate(p, y, label, rows):
         mask=label != 0,
     )  # f64[2]  (sum, count) +dp
 
-    # staged.shard:86  metric accuracy = mean(argmax(logits, over = vocab) == label)
+    # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
     accuracy_total = rt.tally(accuracy_2, 0, mesh["microbatch", "dp"].index * 2, rows)  # f64[2]  (sum, count) +dp
 
     return {"loss:1": loss_total, "accuracy:1": accuracy_total}

@@ -1,0 +1,60 @@
+"""Stage 0 (of 2) of staged.shard, strategy `recomputed`, on 8 ranks of the mesh pp = 2, dp = 2, mp = 2, in 2
+microbatches.
+
+Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
+their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
+type and how the whole of it lies on the mesh.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+
+
+def forward(p, x):
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)
+    embed_out = F.linear(x, p.embed.weight, p.embed.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # staged.shard:14  h = embed(x) |> relu
+    h = torch.relu(embed_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    def middle(h):
+        # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (middle)
+        middle_out = F.linear(h, p.middle.weight, p.middle.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+        return middle_out
+
+    # middle is not kept for backward, but computed again there
+    middle_out = rt.recompute(middle, h)
+
+    # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
+    m_1 = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    m = rt.dropout(
+        m_1,
+        0.25,
+        rt.random.key("m"),
+        whole=(16, 8, 16),
+        offsets=(mesh["microbatch", "dp"].index * 4, mesh.mp.index * 4, 0),
+    )  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    return m, h
+
+
+@torch.no_grad()
+def evaluate(p, x, rows):
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)
+    embed_out = F.linear(x, p.embed.weight, p.embed.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # staged.shard:14  h = embed(x) |> relu
+    h = torch.relu(embed_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (middle)
+    middle_out = F.linear(h, p.middle.weight, p.middle.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
+    m_1 = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    return m_1, h

@@ -1,0 +1,90 @@
+"""`rt.recompute` changes no gradient, keeps nothing between forward and backward, and moves no state twice."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+from forked import on_ranks
+
+from shardlang import runtime as rt
+from shardlang.runtime import collectives, random
+from shardlang.runtime.mesh import world
+from shardlang.runtime.recompute import Recomputing
+from shardlang.runtime.zero import Stored, freed_between, shard
+
+
+def layer(x, weight, seen=None):
+    h = torch.relu(x @ weight)
+    if seen is not None:
+        seen.append(weakref.ref(h))
+    return rt.dropout(h, 0.5, rt.random.key("h")) @ weight
+
+
+def test_the_same_gradients_with_nothing_kept() -> None:
+    random.start(3)
+    x, weight = torch.randn(6, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
+    expected = torch.autograd.grad(layer(x, weight).square().sum(), (x, weight))
+    seen: list = []
+    y = rt.recompute(lambda x: layer(x, weight, seen), x)
+    assert [h() for h in seen] == [None]
+    found = torch.autograd.grad(y.square().sum(), (x, weight))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert len(seen) == 2 and not Recomputing.now
+
+
+def test_it_is_noted_and_does_nothing_without_gradients() -> None:
+    Recomputing.called()
+    with torch.no_grad():
+        assert rt.recompute(lambda x: x + 1, torch.zeros(2)).tolist() == [1, 1]
+    assert not Recomputing.called()
+    rt.recompute(lambda x: x * 2, torch.zeros(2, requires_grad=True))
+    assert Recomputing.called() and not Recomputing.called()
+
+
+def test_running_statistics_move_once() -> None:
+    x = torch.randn(8, 3, requires_grad=True)
+    once, twice = (torch.zeros(3), torch.ones(3)), (torch.zeros(3), torch.ones(3))
+    rt.batch_norm(x, 1, *once, size=8).square().sum().backward()
+    rt.recompute(lambda x: rt.batch_norm(x, 1, *twice, size=8), x).square().sum().backward()
+    assert torch.equal(once[0], twice[0]) and torch.equal(once[1], twice[1])
+
+
+def collectives_run_again() -> None:
+    """Inside, they run in forward and again in backward, on all ranks alike; gathered parameters are freed."""
+    mesh = rt.Mesh(mp=2)
+    torch.manual_seed(world.rank)
+    x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.arange(36, dtype=torch.float64).view(6, 6) / 36
+    stored = Stored(shard(weight, mesh.mp).clone().requires_grad_(), (6, 6), mesh.mp, mesh.mp)
+
+    def block(x):
+        h = rt.all_gather_replicated(torch.tanh(x @ stored()), 0, mesh.mp)
+        return rt.reduce_scatter(torch.tanh(h @ stored()), 0, mesh.mp)
+
+    with freed_between():
+        expected = torch.autograd.grad(block(x).square().sum(), (x, stored.piece))
+    calls = []
+    kept = collectives.gathered
+    collectives.gathered = lambda *a: (calls.append(a[0].shape), kept(*a))[1]
+    try:
+        with freed_between():
+            y = rt.recompute(block, x)
+        assert len(calls) == 1
+        found = torch.autograd.grad(y.square().sum(), (x, stored.piece))
+    finally:
+        collectives.gathered = kept
+    assert len(calls) > 1
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-13, rtol=1e-12)
+
+
+def test_collectives_run_again() -> None:
+    on_ranks(__file__, "collectives_run_again", 2)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    yield
+    Recomputing.called()
