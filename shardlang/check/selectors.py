@@ -17,6 +17,7 @@ from shardlang.syntax import ast
 
 Specificity = tuple[int, int, int]
 EVERYWHERE: Specificity = (-1, 0, 0)
+_INNER = re.compile(r"(.*):\d+(?:#\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ def specificity(selector: ast.Selector) -> Specificity:
 def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope:
     """The values that any of `selectors` covers; reports each that matches nothing, even of the declared model."""
     scope = Scope({}, {})
+    within = _within_statements(graph)
     for selector in selectors:
         pattern = re.compile(_pattern(selector))
         ranges = {f"i{n}": s.index for n, s in enumerate(selector.segments) if isinstance(s.index, tuple)}
@@ -49,10 +51,10 @@ def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope
                 continue
             matched = True
             whole = found.end("own") == len(path)
-            for value in values:
+            for value in (*values, *within.get(path, ())):
                 scope.values[value] = max(rank, scope.values.get(value, rank))
-                if whole:
-                    scope.named[value] = max(rank, scope.named.get(value, rank))
+            for value in values if whole else ():
+                scope.named[value] = max(rank, scope.named.get(value, rank))
         others = (pattern.match(path) for path in graph.declared) if not matched else ()
         if not matched and not any(found and _within(found, ranges) for found in others):
             _report_nothing(graph, selector, sink)
@@ -69,6 +71,16 @@ def matcher(selector: ast.Selector) -> Callable[[str], str]:
         return found["own"] if found is not None and _within(found, ranges) else ""
 
     return match
+
+
+def _within_statements(graph: Graph) -> Mapping[str, list[int]]:
+    """Address of a statement -> the values on the way within it, which have none of their own: `h:1` and `h:2` of `h`."""
+    found: dict[str, list[int]] = {}
+    for value in graph.values:
+        inner = _INNER.fullmatch(value.path)
+        if inner is not None:
+            found.setdefault(inner[1], []).append(value.id)
+    return found
 
 
 def _within(found: re.Match[str], ranges: Mapping[str, tuple[int, int]]) -> bool:

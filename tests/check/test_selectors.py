@@ -46,6 +46,15 @@ def test_what_a_selector_covers(text: str, expected: list[str]) -> None:
     assert not sink.found
 
 
+def test_a_statement_covers_the_operators_within_it() -> None:
+    graph, sink = checked(net("h = relu(x) + norm(x)\nreturn h", "layer norm = Linear(d, d)")).graph, Sink()
+    paths = {graph.values[v].path for v in select(graph, selectors("h"), sink).values}
+    assert paths == {"h", "h:1"}
+    paths = {graph.values[v].path for v in select(graph, selectors("norm"), sink).values}
+    assert paths == {"norm.weight", "norm.bias", "norm.return", "norm.return:1"}
+    assert {graph.values[v].path for v in select(graph, selectors("h"), sink).named} == {"h"}
+
+
 def test_removed_members_match_and_unknown_ones_do_not() -> None:
     graph, sink = checked(PROGRAM).graph, Sink()
     select(graph, selectors("norm.bias"), sink)
