@@ -1,6 +1,6 @@
 """A seeded part of the generated pairs, the same in every run: simulated ranks, and a few on real gloo ranks.
 
-`python -m tests.generated` runs as many as one likes. What it found is in tests/plan/test_generated_faults.py and beside
+`python -m tests.generated` runs as many as one likes. What it found is in tests/plan/test_generated_faults.py and with
 the parts that were at fault.
 """
 
