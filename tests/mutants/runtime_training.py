@@ -57,7 +57,7 @@ FAULTS = (
     Fault("momentum is reset at each step", "sgd after its first step", "runtime/optimizers.py",
           "self.first = False", "self.first = True", OPTIMIZERS),
     Fault("momentum is reset by a checkpoint", "sgd that goes on", "runtime/optimizers.py",
-          "self.first = step == 0", "self.first = True", ("runtime/test_checkpoints.py",)),
+          "self.first = step == 0", "self.first = True", OPTIMIZERS),
     Fault("adam corrects its bias as in step 1", "adam after its first step", "runtime/optimizers.py",
           "self.steps += 1", "self.steps.fill_(1)", OPTIMIZERS),
     Fault("adamw's decay is part of the gradient", "adamw", "runtime/optimizers.py",

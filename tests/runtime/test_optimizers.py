@@ -83,6 +83,32 @@ def test_what_is_kept_is_enough_to_go_on(kind: str, settings: dict) -> None:
     assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+@pytest.mark.parametrize("size", [33, 48])
+def test_one_that_goes_on_makes_the_steps_it_would_have_made(kind: str, settings: dict, size: int) -> None:
+    """What it keeps is handed to a new one, as a checkpoint does it."""
+
+    def steps(made, tensor: torch.Tensor, numbers: range) -> None:
+        for step in numbers:
+            tensor.grad = _gradient(step, size).float()
+            made.step(made.lr)
+
+    whole = _gradient(99, size).float()
+    once = optimizer(kind, [whole], settings)
+    steps(once, whole, range(10))
+    first = _gradient(99, size).float()
+    begun = optimizer(kind, [first], settings)
+    steps(begun, first, range(5))
+    second = first.clone()
+    other = optimizer(kind, [second], settings)
+    for name, tensors in begun.kept().items():
+        for mine, theirs in zip(other.kept()[name], tensors, strict=True):
+            mine.copy_(theirs)
+    other.resumed(5)
+    steps(other, second, range(5, 10))
+    assert torch.equal(second, whole)
+
+
 def test_an_unknown_optimizer_is_named() -> None:
     with pytest.raises(RunError, match="optimizer `lamb` is not there yet"):
         optimizer("lamb", [], {})
