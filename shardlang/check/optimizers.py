@@ -23,8 +23,10 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"lr": None, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
     "adam": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
     "adamw": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    "adagrad": {"lr": None, "eps": 1e-10, "initial_accumulator": 0.0},
+    "ftrl": {"lr": None, "l1": 0.0, "l2": 0.0, "initial_accumulator": 0.1, "lr_power": -0.5},
+    "lazy_adam": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8},
 }
-ABSENT = ("ftrl", "lazy_adam", "adagrad")
 Given = tuple[str, dict[str, Any]]
 
 
@@ -80,10 +82,7 @@ def _kind(node: ast.Expr, frame: Frame) -> tuple[str, ast.Call | None]:
     kind = node.callee.text
     if kind in KINDS:
         return kind, node
-    if kind in ABSENT:
-        sink.report("SH400", f"the optimizer `{kind}` is not there yet", node.callee.span, "in no version so far")
-        return kind, None
-    close = nearest(kind, [*KINDS, *ABSENT])
+    close = nearest(kind, KINDS)
     sink.report(
         "SH236", f"there is no optimizer `{kind}`", node.callee.span, "unknown optimizer",
         help=f"did you mean `{close}`?" if close else f"the optimizers are {', '.join(KINDS)}",
@@ -124,10 +123,14 @@ def _in_range(name: str, value: Any, span: Span, frame: Frame) -> Any:
     """A number that an optimizer can use: none below 0, and betas below 1."""
     if value is UNKNOWN:
         return value
-    most = 1.0 if name == "betas" else float("inf")
-    if 0.0 <= value < most:
+    if name == "lr_power":
+        fits, wanted = value < 0.0, "below 0"
+    elif name == "betas":
+        fits, wanted = 0.0 <= value < 1.0, "at least 0 and below 1"
+    else:
+        fits, wanted = value >= 0.0, "at least 0"
+    if fits:
         return value
-    wanted = "at least 0 and below 1" if name == "betas" else "at least 0"
     frame.context.sink.report("SH237", f"`{name}` must be {wanted}, and this is {value:g}", span, f"{value:g}")
     return UNKNOWN
 

@@ -11,7 +11,8 @@ from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.graph.graph import Kind, Value
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.types.layout import Layout, chunk_sizes, identical
+from shardlang.types.dim import TensorType
+from shardlang.types.layout import Layout, identical, uneven_sizes
 from shardlang.types.mesh import Mesh
 
 _IMPORTS = (("math", "import math"), ("torch", "import torch"), ("F", "import torch.nn.functional as F"))
@@ -123,17 +124,18 @@ def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:
         arguments.append(f"init={literal((init.kind, *init.args))}")
     if value.kind is Kind.STATE and value.type.dtype != "f32":
         arguments.append(f"dtype={literal(value.type.dtype)}")
-    arguments.extend(cut_arguments(value.type.shape, layout, plan.meshes[layout.mesh]))
+    arguments.extend(cut_arguments(value.type, layout, plan))
     if plan.pipeline is not None:
         arguments.append(f"stages={literal(plan.pipeline.param_stages.get(value.id, ()))}")
     return arguments
 
 
-def cut_arguments(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> list[str]:
+def cut_arguments(type: TensorType, layout: Layout, plan: Plan) -> list[str]:
     """`cut=((), ("mp",))`, and `sizes={1: (4, 4, 2)}` for dims that do not divide."""
     cut = tuple_text([literal(axes) for axes in layout.dims]) if layout.dims else "()"
     arguments = [f"cut={cut}"]
-    uneven = dict(_uneven(shape, layout, mesh))
+    mesh = plan.meshes[layout.mesh]
+    uneven = dict(_uneven(type, layout, plan))
     if uneven:
         arguments.append(f"sizes={literal(uneven)}")
     if layout.mesh:
@@ -141,7 +143,8 @@ def cut_arguments(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> list[st
     return arguments
 
 
-def _uneven(shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> Iterable[tuple[int, tuple[int, ...]]]:
-    for dim, (size, axes) in enumerate(zip(shape, layout.dims, strict=True)):
-        if axes and size % mesh.degree(axes):
-            yield dim, chunk_sizes(size, mesh.degree(axes))
+def _uneven(type: TensorType, layout: Layout, plan: Plan) -> Iterable[tuple[int, tuple[int, ...]]]:
+    for dim, (term, axes) in enumerate(zip(type.dims, layout.dims, strict=True)):
+        sizes = uneven_sizes(term, plan.meshes[layout.mesh].degree(axes), plan.sizes)
+        if sizes is not None:
+            yield dim, sizes

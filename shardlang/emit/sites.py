@@ -8,6 +8,7 @@ from shardlang.emit.names import Form
 from shardlang.emit.sizes import Sizes
 from shardlang.graph.graph import Op
 from shardlang.ops.site import OpSite
+from shardlang.plan.given import of_factors
 from shardlang.plan.plan import Plan, PlannedOp
 
 
@@ -27,7 +28,8 @@ class Sites:
         uses = planned.operands
         operand_types = tuple(graph.values[use.value].type for use in uses)
         result_types = tuple(graph.values[value].type for value in op.results)
-        axes = planned.factor_axes
+        axes, plan_params = planned.factor_axes, self.plan.params
+        given = of_factors(op, graph, self.plan.sizes)
         return OpSite(
             operands=tuple(self.names[use.value, use.conversion] for use in uses),
             operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
@@ -38,12 +40,16 @@ class Sites:
             rule=op.rule,
             axes=axes,
             groups=tuple(sizes.groups.text(a, planned.mesh) for a in axes),
-            offsets=tuple(sizes.offset(f, a, planned.mesh) for f, a in zip(op.rule.factors, axes, strict=True)),
+            offsets=tuple(
+                sizes.offset(f, a, planned.mesh, given.get(i))
+                for i, (f, a) in enumerate(zip(op.rule.factors, axes, strict=True))
+            ),
             training=self.training,
             rows="" if self.training else "rows",
             batch=batch_factor(self.plan, op),
             path=op.path,
             call=op.call,
+            sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
         )
 
 

@@ -368,8 +368,9 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
         found = comparison.first(mine, theirs)
         if found is not None or graph.loss in comparison.loose:
             return comparison.report(found, step)
-        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients)}
-        kept = {**kept, **mine.states, **together.stored(kept, mine.stored)}
+        rows = alone.looked_up(theirs.parts_of)
+        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients, rows)}
+        kept = {**kept, **mine.states, **together.stored(kept, mine.stored, together.looked_up(mine.parts_of))}
         found = comparison.all_stored(kept, params)
         if found is not None:
             return comparison.report(found, step)

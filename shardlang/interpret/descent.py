@@ -7,17 +7,19 @@ optimizer works on each element alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shardlang.interpret.row_rules import ROW_RULES, Rule, looked_up, on_rows
 from shardlang.interpret.stored import Storage, storage
 from shardlang.plan.plan import Plan
 
 Memory = dict[str, Tensor]
+_NONE: Mapping[int, Tensor] = {}
 
 
 def sgd(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
@@ -53,7 +55,7 @@ def _adam_direction(gradient: Tensor, memory: Memory, step: int, arguments: Mapp
     return mean / (torch.sqrt(square) + arguments.get("eps", 1e-8))
 
 
-RULES = {"sgd": sgd, "adam": adam, "adamw": adamw}
+RULES: Mapping[str, Rule] = {"sgd": sgd, "adam": adam, "adamw": adamw, **ROW_RULES}
 
 
 @dataclass
@@ -75,36 +77,54 @@ class Descent:
             found.update(dict.fromkeys(optimizer.params, (optimizer.kind if known else "sgd", arguments)))
         return found
 
-    def whole(self, params: Mapping[int, Tensor], gradients: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The parameters after a step on one device."""
+    def looked_up(self, ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
+        """Of the parameters whose optimizer changes the rows of the batch only: which those are."""
+        kinds = self.settings()
+        return looked_up(
+            self.plan.graph, [v for v, p in self.plan.params.items() if p.sparse and kinds[v][0] in ROW_RULES], ids_of
+        )
+
+    def whole(
+        self, params: Mapping[int, Tensor], gradients: Mapping[int, Tensor], rows: Mapping[int, Tensor] = _NONE
+    ) -> dict[int, Tensor]:
+        """The parameters after a step on one device. rows: as `looked_up` gives them."""
         squares = sum(float(g.double().square().sum()) for v, g in gradients.items() if v in params)
         factor = self._factor(math.sqrt(squares))
-        stepped = self._stepped({v: [params[v]] for v in self.plan.graph.params if v in gradients}, gradients, factor)
+        mine = {v: [params[v]] for v in self.plan.graph.params if v in gradients}
+        stepped = self._stepped(mine, gradients, factor, {v: [mask] for v, mask in rows.items()})
         return {v: xs[0] for v, xs in stepped.items()}
 
     def stored(
-        self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]]
+        self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]],
+        rows: Mapping[int, Tensor] = _NONE,
     ) -> dict[int, list[Tensor]]:
         """What each rank stores after a step. The norm sums squares over what cuts a parameter, and nothing else."""
         squares = sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items())
-        return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)))
+        masks = {v: self._parts(v, mask) for v, mask in rows.items()}
+        return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)), masks)
+
+    def _parts(self, value: int, mask: Tensor) -> list[Tensor]:
+        """The mask for the rows of a table that each rank stores."""
+        at = storage(self.plan, value)
+        return [mask.narrow(0, *at.block(rank)[0]) for rank in at.ranks]
 
     def _factor(self, norm: float) -> float:
         training = self.plan.program.training
         limit = training.clip if training else None
         return 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
 
-    def _stepped(self, params: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Any],
-                 factor: float) -> dict[int, list[Tensor]]:
+    def _stepped(self, params: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Any], factor: float,
+                 masks: Mapping[int, Sequence[Tensor]]) -> dict[int, list[Tensor]]:  # fmt: skip
         self.step += 1
         settings, found = self.settings(), {}
         for value, xs in params.items():
             kind, arguments = settings[value]
             arguments = self._scheduled(arguments)
             given = gradients[value] if not isinstance(gradients[value], Tensor) else [gradients[value]]
+            rules = [on_rows(RULES[kind], mask) for mask in masks[value]] if value in masks else [RULES[kind]] * len(xs)
             found[value] = [
-                RULES[kind](x, g * factor, self.memory.setdefault((value, rank), {}), self.step, arguments)
-                for rank, (x, g) in enumerate(zip(xs, given, strict=True))
+                rule(x, g * factor, self.memory.setdefault((value, rank), {}), self.step, arguments)
+                for rank, (rule, x, g) in enumerate(zip(rules, xs, given, strict=True))
             ]
         return found
 

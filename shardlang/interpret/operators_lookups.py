@@ -45,6 +45,12 @@ def _one_hot(call: Call, ids: Tensor) -> Tensor:
     return (ids.unsqueeze(-1) == torch.arange(start, start + size)).long()
 
 
+def _auc(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+    """The share of pairs of a 1 and a 0 in which the 1 has the greater score; equal scores count half."""
+    ones, zeros = scores[label != 0].view(-1, 1), scores[label == 0].view(1, -1)
+    return ((ones > zeros).double() + 0.5 * (ones == zeros).double()).mean()
+
+
 def _arange(call: Call) -> Tensor:
     (dim,) = call.rule.results[0]
     start, (size,) = call.start(dim), call.local((dim,))
@@ -70,6 +76,7 @@ def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
 
 
 LOOKUPS = {
+    "auc": _auc,
     "embedding": _embedding,
     "gather": _gather,
     "one_hot": _one_hot,

@@ -17,9 +17,10 @@ from shardlang.graph.graph import Kind
 from shardlang.interpret import parts
 from shardlang.interpret.call import Run, call_of
 from shardlang.interpret.exchanges import converted
-from shardlang.interpret.places import Places, cut_out, places_of
+from shardlang.interpret.places import Places, cut_out, given_of, places_of
 from shardlang.interpret.stored import storage
 from shardlang.interpret.whole import leaf
+from shardlang.plan.given import of_factors
 from shardlang.plan.plan import Conversion, Plan, PlannedOp
 from shardlang.types.layout import Layout
 
@@ -53,6 +54,10 @@ class Results:
     states: Mapping[int, Locals]
     figures: Mapping[str, float] = field(default_factory=dict)
     unseen: frozenset[Form] = frozenset()
+
+    def parts_of(self, value: int) -> Locals:
+        """What the ranks have of a value as it was made: together all of it."""
+        return self.forms[value, -1]
 
 
 def layout_of(plan: Plan, form: Form) -> Layout:
@@ -100,7 +105,8 @@ class _Pass:
     def _cut(self, value: int, whole: Tensor) -> Locals:
         layout = self.plan.produced[value]
         at, shape = places(self.plan, layout), tuple(whole.shape)
-        return [cut_out(whole, at.block(rank, shape, layout)).clone() for rank in range(at.mesh.size)]
+        given = given_of(self.plan.graph.values[value].type, self.plan.sizes)
+        return [cut_out(whole, at.block(rank, shape, layout, given)).clone() for rank in range(at.mesh.size)]
 
     def compute(self) -> None:
         for step in self.plan.steps:
@@ -125,7 +131,8 @@ class _Pass:
         if op.section != "loss":
             operands = [[x.detach() for x in xs] for xs in operands]
         at = places_of(self.plan.meshes[planned.mesh])
-        split = parts.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at)
+        given = of_factors(op, self.plan.graph, self.plan.sizes)
+        split = parts.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, given)
         with torch.set_grad_enabled(op.section == "loss"):
             result = parts.on_ranks(split, operands)
         if op.operator == "batch_norm" and self.run.training:
@@ -145,7 +152,8 @@ class _Pass:
         xs = self.forms[source]
         if not conversion.gradient:
             xs = [x.detach() for x in xs]
-        return converted(xs, conversion.move, before, after, places(self.plan, before), places(self.plan, after))
+        given = given_of(self.plan.graph.values[conversion.value].type, self.plan.sizes)
+        return converted(xs, conversion.move, before, after, places(self.plan, before), places(self.plan, after), given)
 
     def backward(self, inner: bool = True) -> dict[Form, Locals]:
         """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once (of parameters alone)."""

@@ -41,6 +41,7 @@ class Simulated(Accumulation):
         whole = {**run.model.leaves, **run.model.states}
         self.kept: dict[int, Locals] = ranks.store(plan, {v: whole[path].detach() for v, path in self.paths.items()})
         self.reduced: Mapping[int, Locals] = {}
+        self.rows: Mapping[int, Tensor] = {}
 
     def step(self, batch: Batch) -> Pending:
         """Forward and backward on all ranks; the figures of the step."""
@@ -51,7 +52,7 @@ class Simulated(Accumulation):
             self.plan, fields, self.kept, dtype=self.dtype, step=self.run.step, seed=self.program.seed, inner=False
         )
         self.kept = {**self.kept, **mine.states}
-        self.reduced = mine.stored
+        self.reduced, self.rows = mine.stored, self.descent.looked_up(mine.parts_of)
         assert graph.loss is not None
         figures = {"loss": graph.loss, **graph.metrics}
         return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
@@ -66,7 +67,7 @@ class Simulated(Accumulation):
     @torch.no_grad()
     def update(self, step: int, total: int) -> None:
         """A step of the optimizers on all ranks; what they store is then put together for evaluation and saving."""
-        self.kept = {**self.kept, **self.descent.stored(self.kept, self.reduced)}
+        self.kept = {**self.kept, **self.descent.stored(self.kept, self.reduced, self.rows)}
         whole = {**self.model.leaves, **self.model.states}
         for value, path in self.paths.items():
             whole[path].copy_(storage(self.plan, value).assembled(self.kept[value]))

@@ -197,7 +197,8 @@ class Judge:
     def _step(self, step: int, params: dict[int, Tensor], kept: dict[int, Any]) -> tuple[dict[int, Tensor], Any]:
         fields = self.started.batches.next()
         theirs = whole.run(self.plan.graph, fields, params, dtype=self.dtype, step=step, seed=self.seed)
-        after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients)}
+        rows = self.alone.looked_up(theirs.parts_of)
+        after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients, rows)}
         if self.emitted is not None and not self.emitted.end:
             self._emitted(self.emitted, step, theirs, after)
         if not self.simulated.end:
@@ -221,7 +222,8 @@ class Judge:
         self.simulated.note(comparison.first(mine, theirs))
         if self.simulated.end:
             return kept
-        kept = {**kept, **mine.states, **self.together.stored(kept, mine.stored)}
+        rows = self.together.looked_up(mine.parts_of)
+        kept = {**kept, **mine.states, **self.together.stored(kept, mine.stored, rows)}
         self.simulated.note(comparison.all_stored(kept, after))
         return kept
 

@@ -33,6 +33,10 @@ class Results:
     uses: Mapping[tuple[int, int], Tensor]
     states: Mapping[int, Tensor]
 
+    def parts_of(self, value: int) -> list[Tensor]:
+        """A value, in the one part that it has here."""
+        return [self.values[value]]
+
 
 @dataclass
 class _Pass:

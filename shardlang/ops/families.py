@@ -11,11 +11,12 @@ from shardlang.ops import (
     normalisations,
     products,
     random,
+    ranking,
     reductions,
     shapes,
 )
 
 __all__ = [
     "arithmetic", "attention", "convolution", "elementwise", "internal", "lookups", "losses",
-    "normalisations", "products", "random", "reductions", "shapes",
+    "normalisations", "products", "random", "ranking", "reductions", "shapes",
 ]  # fmt: skip

@@ -32,6 +32,9 @@ def _infer_embedding(site: CallSite) -> Inference | None:
 def _emit_embedding(site: OpSite) -> str:
     ids, table = site.operands
     rows = site.rule.operands[1][0]
+    start = f", start={offset_text(site, rows)}" if group_text(site, rows) else ""
+    if site.sparse:
+        return f"rt.sparse_embedding({ids}, {table}{start})"
     if group_text(site, rows):
         return f"rt.embedding({ids}, {table}, start={offset_text(site, rows)})"
     return f"F.embedding({ids}, {table})"

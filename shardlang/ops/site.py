@@ -23,6 +23,7 @@ class OpSite:
     training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch
     (the others are padding) and `batch` the index of the batch factor (-1: none).
     path, call: the random key of the operator (its address, and the number of the call).
+    sparse: an operand is a table whose gradient is kept as rows.
     """
 
     operands: tuple[str, ...]
@@ -40,3 +41,4 @@ class OpSite:
     batch: int
     path: str
     call: int
+    sparse: bool = False

@@ -6,17 +6,17 @@ An estimate before any run: allocators, buffers of collectives and temporaries a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.assignment import local_size
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.types.dim import BYTES
-from shardlang.types.layout import Layout
+from shardlang.types.layout import Layout, local_shape
 
 # Optimizer state in copies of the parameter.
-COPIES = {"adam": 2, "adamw": 2}
+COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def local_bytes(plan: Plan, param: ParamPlan) -> int:
     type = plan.graph.values[param.value].type
     # What is used in a lower precision is kept in f32.
     each = BYTES["f32"] if type.floating and BYTES[type.dtype] < BYTES["f32"] else BYTES[type.dtype]
-    return local_size(type.shape, param.stored, plan.meshes[param.stored.mesh]) * each
+    return math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes)) * each
 
 
 def zero_degree(plan: Plan, param: ParamPlan) -> int:
@@ -80,7 +80,7 @@ def zero_degree(plan: Plan, param: ParamPlan) -> int:
     if not param.zero or not type.shape:
         return 1
     mesh = plan.meshes[param.stored.mesh]
-    rows = -(-type.shape[0] // mesh.degree(param.stored.dims[0]))
+    rows = local_shape(type, param.stored, mesh, plan.sizes)[0]
     return min(mesh.degree(param.zero_axes), rows)
 
 
@@ -177,4 +177,4 @@ class Kept:
 
     def _bytes(self, value: int, layout: Layout) -> int:
         type = self.plan.graph.values[value].type
-        return local_size(type.shape, layout, self.plan.meshes[layout.mesh]) * BYTES[type.dtype]
+        return math.prod(local_shape(type, layout, self.plan.meshes[layout.mesh], self.plan.sizes)) * BYTES[type.dtype]

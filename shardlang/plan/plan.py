@@ -8,12 +8,12 @@ Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from shardlang.check.program import Program
 from shardlang.graph.graph import Graph
-from shardlang.types.layout import Layout
+from shardlang.types.layout import Given, Layout
 from shardlang.types.mesh import Mesh
 
 
@@ -154,10 +154,10 @@ class Plan:
     """A program laid out on `ranks` ranks.
 
     produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the gradient is reduced).
-    sizes: for dims split unevenly, (dim name -> local sizes per coordinate); empty where all divide.
     loss: the layout of the loss. steps: the training graph's order; metrics follow the loss.
     recompute: operators (ids) whose results are not kept but computed again in backward, a group for each call of a
     layer that a rule covers, within one stage.
+    sizes: those of a dim's parts that are given by hand, wherever it is cut in as many; others are torch.chunk's.
     microbatches: above 1, every mesh ends in the time axis (`Axis.time`) of that size: what is cut over it is handled
     one part after another, and nothing is sent over it.
     """
@@ -177,3 +177,4 @@ class Plan:
     microbatches: int = 1
     pipeline: Pipeline | None = None
     recompute: tuple[tuple[int, ...], ...] = ()
+    sizes: Given = field(default_factory=dict)

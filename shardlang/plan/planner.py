@@ -25,6 +25,7 @@ from shardlang.plan.problem import Problem, build
 from shardlang.plan.propagate import propagate
 from shardlang.plan.storage import Stored, sharded
 from shardlang.plan.strategy import resolve
+from shardlang.plan.tables import with_tables
 from shardlang.syntax import ast
 
 
@@ -106,12 +107,13 @@ def assemble(program: Program, problem: Problem, chosen: list[Assignment], place
         produced=placed.produced,
         ops=_planned_ops(problem, chosen, placed),
         conversions=tuple(placed.conversions),
-        params=_params(problem, placed.stored),
+        params=with_tables(program, problem.graph, _params(problem, placed.stored), placed.conversions),
         steps=_steps(problem, placed),
         bucket_bytes=strategy.bucket_bytes,
         strict=strategy.strict,
         pipeline=strategy.pipeline,
         recompute=strategy.recompute,
+        sizes=strategy.sizes,
         microbatches=strategy.times.count if strategy.times else 1,
     )
 

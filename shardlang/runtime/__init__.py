@@ -23,6 +23,7 @@ from shardlang.runtime.program import Program as Program
 from shardlang.runtime.program import Source as Source
 from shardlang.runtime.program import State as State
 from shardlang.runtime.recompute import recompute as recompute
+from shardlang.runtime.sparse import sparse_embedding as sparse_embedding
 from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage

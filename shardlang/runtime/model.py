@@ -18,6 +18,7 @@ from shardlang.runtime import optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.mesh import Group, Mesh, world
 from shardlang.runtime.program import DTYPES, Parameter, Program, State, dtype_of
+from shardlang.runtime.sparse import RowBucket
 from shardlang.runtime.weights import Weights
 from shardlang.runtime.zero import ShardBucket, Stored, freed_between, shard
 
@@ -112,9 +113,13 @@ class Model:
 
     def _buckets(self) -> list[Bucket]:
         """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO-1/2 apart."""
-        keyed = [(self.leaves[t.path], self._reduction(t)) for t in self.parameters]
+        keyed = [(self.leaves[t.path], self._reduction(t)) for t in self.parameters if not t.sparse]
         reduced = [(leaf, how) for leaf, how in keyed if how.shard or how.over(how.sum).size > 1]
         buckets: list[Bucket] = []
+        for table in (t for t in self.parameters if t.sparse):
+            how = self._reduction(table)
+            buckets.append(RowBucket(how.over(how.sum), self.leaves[table.path]))
+            self.bucket_stages.append(() if how.tied else how.stages)
         for how, members in fill(reduced, self.program.bucket_bytes):
             if not how.shard:
                 buckets.append(SumBucket(how.over(how.sum), members))

@@ -115,7 +115,12 @@ class Observer:
 
 def _keep(found: Named, name: str, gradient: Tensor) -> None:
     """Takes in a gradient. Where backward goes to inputs and to parameters at two times, it comes by twice."""
-    found.setdefault(name, gradient.detach().to("cpu", copy=True))
+    found.setdefault(name, _whole(gradient.detach()).to("cpu", copy=True))
+
+
+def _whole(gradient: Tensor) -> Tensor:
+    """A gradient with all of its elements: of rows, zeros in the others."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 class Figures(Log):
@@ -170,7 +175,7 @@ class Trial:
 
         def watched(step: int, _: int) -> None:
             record = observer.record
-            record.reduced = copied({p: x.grad for p, x in model.trained.items() if x.grad is not None})
+            record.reduced = copied({p: _whole(x.grad) for p, x in model.trained.items() if x.grad is not None})
             update(step, total)
             record.parameters, record.states = copied(model.trained), copied(model.states)
             record.done = True

@@ -19,6 +19,7 @@ from torch import Tensor
 from shardlang.runtime import wire
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Group, world
+from shardlang.runtime.optimizers_rows import Adagrad, Ftrl, LazyAdam
 
 # Elements of a vector of any processor's, and so of which a kernel's last steps, one element each, have none.
 _UNIT = 16
@@ -61,17 +62,29 @@ class Sgd:
         self.momenta = State(self.tensors if momentum else [])
         self.first = True
 
-    @torch.no_grad()
     def step(self, lr: float) -> None:
-        if not self.tensors:
+        tensors = self._without_tables(lr)
+        if not tensors:
             return
-        updated = _padded(self.tensors)
+        updated = _padded(tensors)
         torch._fused_sgd_(
-            updated, _gradients(self.tensors), self.momenta.flat, **self.settings,
+            updated, _gradients(tensors), self.momenta.flat, **self.settings,
             lr=lr, maximize=False, is_first_step=self.first,
         )  # fmt: skip
-        _put_back(self.tensors, updated)
+        _put_back(tensors, updated)
         self.first = False
+
+    def _without_tables(self, lr: float) -> list[Tensor]:
+        """The tensors with gradients for all of their elements, after the step of the tables that have some rows (they
+        are without momentum and decay).
+        """
+        rest = []
+        for tensor in self.tensors:
+            if tensor.grad is None or not tensor.grad.is_sparse:
+                rest.append(tensor)
+            else:
+                tensor.add_(tensor.grad, alpha=-lr)
+        return rest
 
     def kept(self) -> dict[str, list[Tensor]]:
         """What the next step depends on, by name, a tensor for each of `tensors`."""
@@ -101,7 +114,6 @@ class Adam:
         self.means, self.squares = State(self.tensors), State(self.tensors)
         self.steps = torch.zeros((), device=world.device)
 
-    @torch.no_grad()
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
@@ -131,7 +143,9 @@ class AdamW(Adam):
         super().__init__(tensors, weight_decay=weight_decay, **settings)
 
 
-KINDS: dict[str, Any] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+KINDS: dict[str, Any] = {
+    "sgd": Sgd, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "ftrl": Ftrl, "lazy_adam": LazyAdam,
+}  # fmt: skip
 
 
 def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -147,6 +161,11 @@ def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
     for tensor, other in zip(tensors, updated, strict=True):
         if tensor is not other:
             tensor.view(-1).copy_(other[: tensor.numel()])
+
+
+def _elements(gradient: Tensor) -> Tensor:
+    """The numbers of a gradient: of rows, those that are there."""
+    return gradient.values() if gradient.is_sparse else gradient
 
 
 def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]) -> Any:
@@ -172,7 +191,7 @@ def clip(
     sums: dict[frozenset[str], tuple[Group, list[Tensor]]] = {}
     for tensor, group in parts:
         if tensor.grad is not None:
-            sums.setdefault(frozenset(group.axes), (group, []))[1].append(tensor.grad)
+            sums.setdefault(frozenset(group.axes), (group, []))[1].append(_elements(tensor.grad))
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for group, gradients in sums.values():
         squares = torch.stack(torch._foreach_norm(gradients)).double().square().sum()
@@ -184,7 +203,7 @@ def clip(
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     scaled = [tensor for tensor, _ in parts] if trained is None else trained
-    torch._foreach_mul_([tensor.grad for tensor in scaled if tensor.grad is not None], factor)
+    torch._foreach_mul_([_elements(tensor.grad) for tensor in scaled if tensor.grad is not None], factor)
     return norm
 
 

@@ -66,6 +66,7 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
 class Parameter:
     """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO.
 
+    sparse: its gradient is rows of it (sparse.py).
     stages: those that use it, ascending; () where there are none, or all do. use: the type of the copy that `forward`
     works with, made at each use, where that is not its own.
     """
@@ -82,6 +83,7 @@ class Parameter:
     dtype: str = "f32"
     stages: tuple[int, ...] = ()
     use: str = ""
+    sparse: bool = False
 
     def split_axes(self) -> tuple[str, ...]:
         return tuple(axis for axes in self.cut for axis in axes)

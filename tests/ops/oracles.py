@@ -228,7 +228,22 @@ LOSSES = (
 
 # --- lookups, shapes ---
 
+
+def pairs_in_order(scores: np.ndarray, label: np.ndarray) -> float:
+    """By counting all pairs of a 1 and a 0."""
+    ones, zeros = scores[label == 1], scores[label == 0]
+    pairs = [(a, b) for a in ones for b in zeros]
+    return sum((a > b) + 0.5 * (a == b) for a, b in pairs) / len(pairs)
+
+
+def both_kinds(shape: tuple[int, ...]) -> torch.Tensor:
+    """Labels 0 and 1, some of each."""
+    return (torch.arange(math.prod(shape)) % 3 == 1).long().view(shape)
+
+
 LOOKUPS = (
+    *[oracle("auc", s, label, means=pairs_in_order, make={0: scores, 1: both_kinds})
+      for s, label in (("b=9", "i64 b"), ("b=4 h=6", "i64 b h"), ("b=7 1", "b 1")) for scores in (small, torch.randn)],
     *[oracle("embedding", s, t, means=lambda i, t: t[i], make={0: below(8)})
       for s, t in (("i64 b=4 s=2", "v=8 d=6"), ("i64 b=9", "v=8 1"), ("i64 b=2 s=3 t=2", "v=8 h=2*e=2"))],
     oracle("gather", "b=4 v=8", "i64 b", over="v", make={1: below(8)}, means=lambda x, i: x[np.arange(4), i]),

@@ -12,10 +12,11 @@ from shardlang.runtime.functions.normalisations import (
     rms_norm,
     softmax,
 )
+from shardlang.runtime.functions.ranking import auc
 from shardlang.runtime.functions.statistics import amax, amin, argmax, count, tally
 
 __all__ = [
-    "amax", "amin", "arange", "argmax", "attention", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",
+    "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",
     "count", "cross_entropy", "dropout", "dropout2d", "embedding", "gather", "layer_norm", "log_softmax", "max_pool2d",
     "nll_loss", "one_hot", "rms_norm", "rotary", "softmax", "tally",
 ]  # fmt: skip
