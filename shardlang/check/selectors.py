@@ -74,7 +74,7 @@ def matcher(selector: ast.Selector) -> Callable[[str], str]:
 
 
 def _within_statements(graph: Graph) -> Mapping[str, list[int]]:
-    """Address of a statement -> the values on the way within it, `h:1` and `h:2` of `h`, which have none of their own."""
+    """Address of a statement -> the values on the way within it (`h:1`, `h:2` of `h`), which have none of their own."""
     found: dict[str, list[int]] = {}
     for value in graph.values:
         inner = _INNER.fullmatch(value.path)
