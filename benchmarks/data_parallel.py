@@ -12,33 +12,28 @@ from pathlib import Path
 
 import torch
 from by_hand.digits import Training
-from emitted import emitted
-from ranks import WARMUP, on_ranks
+from emitted import emitted, training
+from ranks import on_ranks
 from timing import ratios, verdict
 
-from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.train import datasets
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "digits.shard"
 EPOCHS = 3
 
 
-def sides(ranks: int, turns: int) -> Callable[[], Mapping[str, Callable[[], None]]]:
+def sides(ranks: int) -> Callable[[], Mapping[str, Callable[[], None]]]:
     """Both ways to train; made before the ranks are forked, so that the data is read once."""
-    program = emitted(EXAMPLE, "data_parallel", ranks, {"train.epochs": str(EPOCHS)})
     # Evaluation is no part of the claim, and the other side has none.
-    program = dataclasses.replace(program, eval=None)
+    program = dataclasses.replace(emitted(EXAMPLE, "data_parallel", ranks), eval=None)
     data = datasets(program)
     arrays = data["data"].arrays  # type: ignore[attr-defined]
     image, label = torch.from_numpy(arrays["image"]), torch.from_numpy(arrays["label"])
 
     def connected() -> Mapping[str, Callable[[], None]]:
-        out = sys.stdout if world.rank == 0 else None
         by_hand = Training(image, label, world.rank, ranks)
-        # A run trains once, so there is one for each turn.
-        runs = iter([Run(program, data, Log(out, None)) for _ in range(turns)])
-        return {"ours": lambda: next(runs).train(), "by hand": lambda: by_hand.epochs(EPOCHS)}
+        return {"ours": training(program, data, EPOCHS), "by hand": lambda: by_hand.epochs(EPOCHS)}
 
     return connected
 
@@ -47,7 +42,7 @@ def main() -> int:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     held = []
     for ranks in (2, 4):
-        wall, processor = on_ranks(ranks, sides(ranks, turns + WARMUP), turns)
+        wall, processor = on_ranks(ranks, sides(ranks), turns)
         for name, timing in wall.items():
             print(f"{ranks} ranks, {name:8} {timing}, processor {processor[name]}")
         print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")

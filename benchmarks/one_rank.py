@@ -16,43 +16,39 @@ from pathlib import Path
 import numpy as np
 import torch
 from by_hand import digits, mlp
-from emitted import emitted
-from ranks import WARMUP, on_ranks
+from emitted import emitted, training
+from ranks import on_ranks
 from timing import ratios, verdict
 
-from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.train import datasets
 
 HERE = Path(__file__).parent
 EPOCHS = 3
 BATCH, D, FFN, BATCHES = 256, 256, 1024, 8
 
 
-def trains(program: Program, turns: int) -> tuple[Callable[[], None], Mapping[str, torch.Tensor]]:
-    """A function that trains anew at each of `turns` calls, and the data as tensors by field."""
+def trains(program: Program) -> tuple[Callable[[], None], Mapping[str, torch.Tensor]]:
+    """A function that trains on for some epochs, and the data as tensors by field."""
     program = dataclasses.replace(program, eval=None)
     data = datasets(program)
-    runs = iter([Run(program, data, Log(sys.stdout, None)) for _ in range(turns)])
     arrays = data["data"].arrays  # type: ignore[attr-defined]
-    return lambda: next(runs).train(), {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return training(program, data, EPOCHS), {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def digits_sides(turns: int) -> Mapping[str, Callable[[], None]]:
-    example = HERE.parent / "examples" / "digits.shard"
-    ours, fields = trains(emitted(example, "data_parallel", 1, {"train.epochs": str(EPOCHS)}), turns)
+def digits_sides() -> Mapping[str, Callable[[], None]]:
+    ours, fields = trains(emitted(HERE.parent / "examples" / "digits.shard", "data_parallel", 1))
     by_hand = digits.Training(fields["image"], fields["label"], 0, 1)
     return {"ours": ours, "by hand": lambda: by_hand.epochs(EPOCHS)}
 
 
-def mlp_sides(turns: int) -> Mapping[str, Callable[[], None]]:
-    settings = {"batch": str(BATCH), "d": str(D), "ffn": str(FFN), "train.epochs": str(EPOCHS)}
+def mlp_sides() -> Mapping[str, Callable[[], None]]:
+    settings = {"batch": str(BATCH), "d": str(D), "ffn": str(FFN)}
     program = emitted(HERE / "programs" / "mlp.shard", "tensor_parallel", 1, settings)
     with tempfile.TemporaryDirectory() as folder:
-        shape = (BATCHES * BATCH, D)
-        values = np.random.default_rng(0).random((2, *shape), np.float32)
+        values = np.random.default_rng(0).random((2, BATCHES * BATCH, D), np.float32)
         np.savez(Path(folder) / "mlp.npz", x=values[0], label=values[1])
-        ours, fields = trains(dataclasses.replace(program, base=Path(folder)), turns)
+        ours, fields = trains(dataclasses.replace(program, base=Path(folder)))
     by_hand = mlp.Training(mlp.Whole(D, FFN))
 
     def theirs() -> None:
@@ -66,7 +62,7 @@ def main() -> int:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     held = []
     for label, sides in {"digits": digits_sides, "MLP": mlp_sides}.items():
-        wall, processor = on_ranks(1, lambda sides=sides: sides(turns + WARMUP), turns)
+        wall, processor = on_ranks(1, sides, turns)
         for name, timing in wall.items():
             print(f"{label}, {name:8} {timing}, processor {processor[name]}")
         print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")
