@@ -33,7 +33,10 @@ def forward_text(scope: Scope, groups: Groups) -> str:
     further = [*(final_form(plan, value) for value in shown.values()), *found.sums, *scope.sent]
     for_metrics = steps_for(plan, further, frozenset(given)) - for_loss
     trained = [step for step in found.body if step in for_loss]
-    metric_blocks = writer.blocks(step for step in found.body if step in for_metrics)
+    metric_steps = [step for step in found.body if step in for_metrics]
+    # Before what it defines is listed.
+    body = trained_text(writer, trained, metric_steps, [*ends, *scope.sent])
+    metric_blocks = writer.blocks(metric_steps)
     numbers = {name: returned(plan, names, groups, value) for name, value in shown.items()}
     results = [*(names[at] for at in scope.sent), *(returned(plan, names, groups, value) for value in losses)]
     results += [dict_text(numbers)] if losses or numbers or found.sums else []
@@ -41,7 +44,7 @@ def forward_text(scope: Scope, groups: Groups) -> str:
     return function_text(
         signature("forward", [*scope.arguments(), *(names[at] for at in given)]),
         [*received_lines(writer, scope), *sizes.definitions],
-        trained_text(writer, trained, [step for step in found.body if step in for_metrics], [*ends, *scope.sent]),
+        body,
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
         f"    return {', '.join(results) or '()'}",
     )

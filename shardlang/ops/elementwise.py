@@ -117,9 +117,9 @@ def _extremum(name: str, bound: str, doc: str) -> None:
     def emit(site: OpSite) -> str:
         left, right = site.operands
         if is_number(right):
-            return f"torch.clamp({left}, {bound}={right})"
+            return f"torch.clamp({left}, {bound}={right.strip('()')})"
         if is_number(left):
-            return f"torch.clamp({right}, {bound}={left})"
+            return f"torch.clamp({right}, {bound}={left.strip('()')})"
         return f"torch.{name}({left}, {right})"
 
     register(Operator(name, (Param("left", "tensor"), Param("right", "tensor")), _infer_pair, emit, doc))

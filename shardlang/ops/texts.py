@@ -17,8 +17,8 @@ TORCH_DTYPES = {
 
 
 def is_number(text: str) -> bool:
-    """Whether an operand's text is a literal (a static number)."""
-    return _NUMBER.fullmatch(text) is not None
+    """Whether an operand's text is a literal (a static number); one below 0 stands in brackets."""
+    return _NUMBER.fullmatch(text.strip("()")) is not None
 
 
 def atom(text: str) -> str:

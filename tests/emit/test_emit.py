@@ -187,3 +187,61 @@ train {
     wide = main_file(program.replace("PRECISION", "f64"), 1)
     assert wide.count(".double()") == 2 and ".float()" not in wide
     assert ".float().mean()" in main_file(program.replace("PRECISION", "f32"), 1)
+
+
+def test_sizes_that_differ_are_defined_where_only_the_loss_uses_them() -> None:
+    text = main_file("""
+dim batch = 8, d = 6
+
+model Net {
+  param w: [d] = normal(1.0)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    y = dropout(x * w, p = 0.5)
+    return y
+  }
+}
+
+strategy s {
+  mesh tp = 4
+  split d over tp uneven
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 1)
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+""", 4)  # fmt: skip
+    assert "    d_start = (0, 2, 4, 6)[mesh.tp.index]\n" in text
+    compile(text, "main.py", "exec")
+
+
+@pytest.mark.parametrize(("statement", "text"), [
+    ("maximum(x * w, -1.5)", "torch.clamp(y_1, min=-1.5)"), ("minimum(-2, x * w)", "torch.clamp(y_1, max=-2)"),
+    ("x * w * -1.5", "y_1 * (-1.5)"), ("x * w - -1", "y_1 - (-1)"),
+])  # fmt: skip
+def test_numbers_below_0(statement: str, text: str) -> None:
+    program = """
+dim batch = 8, d = 6
+
+model Net {
+  param w: [d] = normal(1.0)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    y = STATEMENT
+    return y
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 1)
+  loss = mean(square(model(x)))
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+    assert f" = {text}" in main_file(program.replace("STATEMENT", statement), 1)
