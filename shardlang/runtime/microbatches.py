@@ -54,7 +54,6 @@ class Accumulation:
         return parts.values
 
 
-@torch.no_grad()
 def given_ahead(
     prepare: Callable[..., Mapping[str, Tensor]] | None,
     prepared: Callable[..., Mapping[str, Tensor]] | None,
@@ -64,12 +63,15 @@ def given_ahead(
     if prepare is None:
         return {}
     totals = Parts.all_summed()
-    for number in microbatches(len(batch)):
-        totals.add(prepare(*batch[number].values()))
-    return totals.values if prepared is None else prepared(**totals.values)
+    with torch.no_grad():
+        for number in microbatches(len(batch)):
+            totals.add(prepare(*batch[number].values()))
+        return totals.values if prepared is None else prepared(**totals.values)
 
 
-@torch.no_grad()
 def conclusion(conclude: Callable[..., Mapping[str, Tensor]] | None, p: Any, sums: Parts) -> Mapping[str, Tensor]:
     """The metrics that are made from sums over the microbatches."""
-    return {} if conclude is None else conclude(p, **sums.values)
+    if conclude is None:
+        return {}
+    with torch.no_grad():
+        return conclude(p, **sums.values)
