@@ -148,9 +148,11 @@ class Arrays:
         self.notes: list[str] = []
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
-        array, slices = self.arrays[field.name], block.slices()[1:]
-        # Of whole examples numpy copies rows; by slices it goes through the elements.
-        return array.take(examples, 0) if block.shape[1:] == array.shape[1:] else array[(examples, *slices)]
+        array = self.arrays[field.name]
+        if block.shape[1:] == array.shape[1:]:
+            # Whole examples are copied at once; by slices numpy goes through the elements.
+            return array.take(examples, 0)
+        return array[(examples, *block.slices()[1:])]
 
 
 def _fitted(source: Source, field: Field, arrays: dict[str, np.ndarray], origin: Path) -> np.ndarray:
