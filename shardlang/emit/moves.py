@@ -62,9 +62,9 @@ def _number(conversion: Conversion, source: str, group: str) -> str:
 def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: str) -> str:
     """`, sizes=(4, 4, 2)` where the shards along `dim` differ, else nothing."""
     layout = source_layout(plan, conversion)
-    whole = plan.graph.values[conversion.value].type.shape[dim]
+    term = plan.graph.values[conversion.value].type.dims[dim]
     kept = [a for a in layout.dims[dim] if a not in conversion.move.axes]
-    shards = sizes.uneven(whole, (*kept, *conversion.move.axes), layout.mesh)
+    shards = sizes.uneven(term, (*kept, *conversion.move.axes), layout.mesh)
     if shards is None:
         return ""
     if kept:

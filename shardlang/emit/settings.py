@@ -135,10 +135,12 @@ def _fields(plan: Plan, source: DataSource) -> list[tuple[str, int]]:
 def _field_text(plan: Plan, name: str, value: int) -> str:
     type, layout = plan.graph.values[value].type, plan.produced[value]
     arguments = [literal(name), literal(type.dtype), literal(type.shape)]
-    arguments.extend(cut_arguments(type.shape, layout, plan.meshes[layout.mesh]))
+    arguments.extend(cut_arguments(type, layout, plan))
     bound = plan.graph.values[value].bound
     if bound is not None:
         arguments.append(f"bound={bound}")
+    if value in plan.places:
+        arguments.append(f"place={literal(plan.places[value])}")
     return call_text("rt.Field", arguments, 3)
 
 

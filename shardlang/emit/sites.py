@@ -49,6 +49,7 @@ class Sites:
             batch=batch_factor(self.plan, op),
             path=op.path,
             call=op.call,
+            recomputed=self.training and any(op.id in group for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
         )
 

@@ -16,7 +16,7 @@ from shardlang.emit.names import RESERVED, Taken, identifier
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Plan
 from shardlang.types.dim import TensorType, Term, term_size
-from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
 from shardlang.types.mesh import Mesh
 
 _GROUP = re.compile(r"\b(mesh\d*)(?:\.([a-z]\w*)|\[([^\]]+)\])")
@@ -72,44 +72,42 @@ class Sizes:
     plan: Plan
     groups: Groups
     taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
-    names: dict[tuple[str, int, int, tuple[str, ...]], str] = field(default_factory=dict)
+    names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], str] = field(default_factory=dict)
     definitions: list[str] = field(default_factory=list)
 
     def shape(self, type: TensorType, layout: Layout) -> tuple[str, ...]:
         """The local size of each tensor dim."""
         return tuple(
-            self.local(_name(term), term_size(term) or 1, axes, layout.mesh)
+            self.local(term, axes, layout.mesh)
             for term, axes in zip(type.dims, layout.dims, strict=True)
         )
 
-    def local(self, name: str, size: int, axes: tuple[str, ...], mesh: int) -> str:
-        """`size` cut over `axes`: a number, or the name of this rank's own size."""
-        degree = self.plan.meshes[mesh].degree(axes)
-        if size % degree == 0:
-            return str(size // degree)
-        return self._defined("local", name, size, axes, mesh)
+    def local(self, term: Term, axes: tuple[str, ...], mesh: int) -> str:
+        """A tensor dim cut over `axes`: a number, or the name of this rank's own size."""
+        uneven = self.uneven(term, axes, mesh)
+        if uneven is None:
+            return str((term_size(term) or 1) // self.plan.meshes[mesh].degree(axes))
+        return self._defined("local", _name(term), uneven, axes, mesh)
 
-    def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int) -> str:
-        """The global index of a factor's first local element."""
+    def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int, given: tuple[int, ...] | None = None) -> str:
+        """The global index of a factor's first local element; `given`: sizes of its parts where it has as many."""
         if not axes:
             return "0"
         degree = self.plan.meshes[mesh].degree(axes)
         group = self.groups.text(axes, mesh)
-        if factor.size % degree == 0:
+        by_hand = given is not None and len(given) == degree and len(set(given)) > 1
+        if factor.size % degree == 0 and not by_hand:
             each = factor.size // degree
             return f"{group}.index" if each == 1 else f"{group}.index * {each}"
-        return self._defined("start", factor.name, factor.size, axes, mesh)
+        sizes = given if given is not None and by_hand else chunk_sizes(factor.size, degree)
+        return self._defined("start", factor.name, (0, *itertools.accumulate(sizes[:-1])), axes, mesh)
 
-    def uneven(self, size: int, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
+    def uneven(self, term: Term, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
         """The local sizes by coordinate where they differ; None where all are equal."""
-        degree = self.plan.meshes[mesh].degree(axes)
-        return None if size % degree == 0 else chunk_sizes(size, degree)
+        return uneven_sizes(term, self.plan.meshes[mesh].degree(axes), self.plan.sizes)
 
-    def _defined(self, what: str, name: str, size: int, axes: tuple[str, ...], mesh: int) -> str:
-        key = (what, size, mesh, axes)
-        values = chunk_sizes(size, self.plan.meshes[mesh].degree(axes))
-        if what == "start":
-            values = (0, *itertools.accumulate(values[:-1]))
+    def _defined(self, what: str, name: str, values: tuple[int, ...], axes: tuple[str, ...], mesh: int) -> str:
+        key = (what, values, mesh, axes)
         if key not in self.names:
             self.names[key] = self.taken.claim(f"{identifier(name)}_{what}")
             self.definitions.append(f"{self.names[key]} = {values}[{self.groups.text(axes, mesh)}.index]")

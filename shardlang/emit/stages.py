@@ -72,7 +72,7 @@ def _received(scope: Scope, value: int, evaluation: Evaluation | None) -> str:
     plan = scope.plan
     whole, layout = plan.graph.values[value], plan.produced[value]
     arguments = [literal(scope.names[value, -1]), literal(whole.type.dtype), literal(whole.type.shape)]
-    arguments.extend(cut_arguments(whole.type.shape, layout, plan.meshes[layout.mesh]))
+    arguments.extend(cut_arguments(whole.type, layout, plan))
     if whole.gradient:
         arguments.append("gradient=True")
     if evaluation is not None and value not in evaluated_values(scope, evaluation):

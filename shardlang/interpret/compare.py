@@ -18,7 +18,7 @@ from shardlang.graph.graph import Value
 from shardlang.interpret import initial, ranks, whole
 from shardlang.interpret.descent import Descent
 from shardlang.interpret.grid import Grid
-from shardlang.interpret.places import Block, cut_out
+from shardlang.interpret.places import Block, GivenSizes, cut_out, given_of
 from shardlang.interpret.ranks import CannotRun, Form, layout_of, places
 from shardlang.interpret.stored import storage
 from shardlang.interpret.ties import following, undecided
@@ -132,17 +132,17 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 
 
 def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
-           free: Tensor | None = None) -> Finding:
+           free: Tensor | None = None, given: GivenSizes = ()) -> Finding:
     """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
 
-    free: elements that may be anything.
+    free: elements that may be anything. given: per dim the sizes of its parts, where they are given by hand.
     """
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
     at, shape, scale = places(plan, layout), tuple(expected.shape), scale_of(expected)
     worst = Finding(0.0)
     for members in at.groups(layout.pending):
-        block = at.block(members[0], shape, layout)
+        block = at.block(members[0], shape, layout, given)
         shapes = {tuple(local[r].shape) for r in members}
         total = torch.stack([local[r] for r in members]).sum(0) if len(shapes) == 1 else local[members[0]]
         wanted = cut_out(expected, block)
@@ -266,7 +266,7 @@ class Comparison:
             self.values += 1
             layout = layout_of(self.plan, form)
             local = [x.detach() for x in forms[form]]
-            finding = judged(local, layout, theirs.values[form[0]], self.plan)
+            finding = judged(local, layout, theirs.values[form[0]], self.plan, given=self._given(form))
             if finding.error <= self.tolerance or not self._tied(form, local, theirs):
                 yield self.differs("value", form, layout, finding, at)
 
@@ -288,7 +288,10 @@ class Comparison:
         producer = graph.producers.get(form[0])
         free = None if producer is None else undecided(graph.ops[producer], theirs.values, self.tolerance)
         layout = layout_of(self.plan, form)
-        if free is None or judged(local, layout, theirs.values[form[0]], self.plan, free).error > self.tolerance:
+        if free is None:
+            return False
+        finding = judged(local, layout, theirs.values[form[0]], self.plan, free, self._given(form))
+        if finding.error > self.tolerance:
             return False
         self.ties = (*self.ties, graph.values[form[0]].path)
         self.loose |= following(graph, form[0])
@@ -304,7 +307,11 @@ class Comparison:
             layout = dual(layout_of(self.plan, form))
             local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
             whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
-            yield self.differs("gradient", form, layout, judged(local, layout, whole_gradient, self.plan), at)
+            finding = judged(local, layout, whole_gradient, self.plan, given=self._given(form))
+            yield self.differs("gradient", form, layout, finding, at)
+
+    def _given(self, form: Form) -> GivenSizes:
+        return given_of(self.plan.graph.values[form[0]].type, self.plan.sizes)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
         """What ranks store of a parameter or state, rows under ZeRO."""

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.interpret.places import Places
+from shardlang.interpret.places import GivenSizes, Places
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.types.layout import Layout, chunk_sizes
 
 Tensors = list[Tensor]
 Change = Callable[[Tensors], Tensors]
+Sizes = tuple[int, ...] | None
 
 
 # --- what a group does ---
@@ -47,14 +48,18 @@ def gathered(dim: int, xs: Tensors) -> Tensors:
     return [result.clone() for _ in xs]
 
 
-def cut(dim: int, xs: Tensors) -> Tensors:
-    """Every member keeps its own block of what it has."""
-    return [x.split(chunk_sizes(x.shape[dim], len(xs)), dim)[i].clone() for i, x in enumerate(xs)]
+def cut(dim: int, xs: Tensors, given: Sizes = None) -> Tensors:
+    """Every member keeps its own block of what it has, in the sizes that are given for as many, else torch.chunk's."""
+    return [x.split(_sizes(x, dim, len(xs), given), dim)[i].clone() for i, x in enumerate(xs)]
 
 
-def scattered(dim: int, xs: Tensors) -> Tensors:
+def _sizes(x: Tensor, dim: int, parts: int, given: Sizes) -> tuple[int, ...]:
+    return given if given is not None and len(given) == parts else chunk_sizes(x.shape[dim], parts)
+
+
+def scattered(dim: int, xs: Tensors, given: Sizes = None) -> Tensors:
     """Every member gets its block of the sum."""
-    return cut(dim, total(xs))
+    return cut(dim, total(xs), given)
 
 
 def padded(dim: int, xs: Tensors) -> Tensors:
@@ -62,29 +67,33 @@ def padded(dim: int, xs: Tensors) -> Tensors:
     return [torch.cat([x if i == j else torch.zeros_like(y) for j, y in enumerate(xs)], dim) for i, x in enumerate(xs)]
 
 
-def exchanged(gather: int, split: int, xs: Tensors) -> Tensors:
+def exchanged(gather: int, split: int, xs: Tensors, given: Sizes = None) -> Tensors:
     """Member i gets block i, along `split`, of what each member has, put together along `gather`."""
-    pieces = [x.split(chunk_sizes(x.shape[split], len(xs)), split) for x in xs]
+    pieces = [x.split(_sizes(x, split, len(xs), given), split) for x in xs]
     return [torch.cat([mine[i] for mine in pieces], gather) for i in range(len(xs))]
 
 
-def row(move: Move) -> tuple[Change, Change]:
-    """Forward and backward of a row of the table."""
+def row(move: Move, given: GivenSizes = ()) -> tuple[Change, Change]:
+    """Forward and backward of a row of the table. given: per dim the sizes of its parts, where they are given."""
     dim, from_dim, kind = move.dim, move.from_dim, MoveKind
+    sizes, from_sizes = (given[d] if given and d >= 0 else None for d in (dim, from_dim))
+    cut_here, scattered_here = partial(cut, dim, given=sizes), partial(scattered, dim, given=sizes)
     rows: dict[MoveKind, tuple[Change, Change]] = {
         kind.I_TO_R: (nothing, total),
         kind.P_TO_I: (total, nothing),
         kind.P_TO_R: (total, total),
-        kind.P_TO_S: (partial(scattered, dim), partial(gathered, dim)),
-        kind.S_TO_R: (partial(gathered, dim), partial(scattered, dim)),
-        kind.S_TO_I: (partial(gathered, dim), partial(cut, dim)),
-        kind.I_TO_S: (partial(cut, dim), partial(gathered, dim)),
-        kind.R_TO_S: (partial(cut, dim), partial(padded, dim)),
-        kind.S_TO_S: (partial(exchanged, from_dim, dim), partial(exchanged, dim, from_dim)),
+        kind.P_TO_S: (scattered_here, partial(gathered, dim)),
+        kind.S_TO_R: (partial(gathered, dim), scattered_here),
+        kind.S_TO_I: (partial(gathered, dim), cut_here),
+        kind.I_TO_S: (cut_here, partial(gathered, dim)),
+        kind.R_TO_S: (cut_here, partial(padded, dim)),
+        kind.S_TO_S: (
+            partial(exchanged, from_dim, dim, given=sizes), partial(exchanged, dim, from_dim, given=from_sizes),
+        ),
         kind.I_TO_P: (kept_first, nothing),
         kind.R_TO_P: (kept_first, kept_first),
         kind.R_TO_I: (nothing, kept_first),
-        kind.S_TO_P: (partial(padded, dim), partial(cut, dim)),
+        kind.S_TO_P: (partial(padded, dim), cut_here),
         kind.VIEW: (nothing, nothing),
     }
     return rows[move.kind]
@@ -118,11 +127,11 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
 
 
 def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, places: Places,
-              after_places: Places) -> Tensors:
-    """A value's tensors after a move of the plan. The places differ only for a view on another mesh."""
+              after_places: Places, given: GivenSizes = ()) -> Tensors:
+    """A value's tensors after a move of the plan. The places differ only for a view on another mesh. given: per dim."""
     if move.kind is MoveKind.PERMUTE:
         return permuted(xs, before, after, places, after_places)
-    forth, back = row(move)
+    forth, back = row(move, given)
     axes = move.axes if move.kind is not MoveKind.VIEW else ()
     return exchange(xs, places.groups(axes), forth, back)
 

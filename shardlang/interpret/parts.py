@@ -8,8 +8,8 @@ work reads P -> R. Backward follows from the exchanges' duals.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -28,11 +28,13 @@ Tensors = Sequence[Tensor]
 
 @dataclass(frozen=True)
 class Split:
-    """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it."""
+    """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it. given: factor -> the
+    sizes of its parts, where they are given."""
 
     call: Call
     axes: tuple[tuple[str, ...], ...]
     places: Places
+    given: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -41,7 +43,8 @@ class Split:
 
     def _call(self, rank: int) -> Call:
         factors = self.call.rule.factors
-        parts = [self.places.part(rank, f.size, axes) for f, axes in zip(factors, self.axes, strict=True)]
+        pairs = enumerate(zip(factors, self.axes, strict=True))
+        parts = [self.places.part(rank, f.size, axes, self.given.get(i)) for i, (f, axes) in pairs]
         return replace(self.call, sizes=tuple(size for _, size in parts), starts=tuple(start for start, _ in parts))
 
     def over(self, dims: Iterable[DimFactors]) -> tuple[str, ...]:

@@ -9,10 +9,12 @@ from functools import cached_property, lru_cache
 
 from torch import Tensor
 
-from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.dim import TensorType
+from shardlang.types.layout import Given, Layout, chunk_sizes
 from shardlang.types.mesh import Mesh
 
 Block = tuple[tuple[int, int], ...]
+GivenSizes = Sequence[tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,18 @@ class Places:
         """The axes of the mesh that are not among `axes`."""
         return tuple(a.name for a in self.mesh.axes if a.name not in axes)
 
-    def block(self, rank: int, shape: Sequence[int], layout: Layout) -> Block:
-        """(start, size) along each dim of what a rank holds of a value of `shape`."""
-        return tuple(self.part(rank, size, axes) for size, axes in zip(shape, layout.dims, strict=True))
+    def block(self, rank: int, shape: Sequence[int], layout: Layout, given: GivenSizes = ()) -> Block:
+        """(start, size) along each dim of what a rank holds of a value of `shape`; `given`: see `part`, per dim."""
+        given = given or (None,) * len(shape)
+        return tuple(self.part(rank, *dim) for dim in zip(shape, layout.dims, given, strict=True))
 
-    def part(self, rank: int, size: int, axes: Sequence[str]) -> tuple[int, int]:
-        """(start, size) of a rank's part of `size` things cut over `axes`."""
-        return _parts(self.mesh, size, tuple(axes))[rank]
+    def part(
+        self, rank: int, size: int, axes: Sequence[str], given: tuple[int, ...] | None = None
+    ) -> tuple[int, int]:  # fmt: skip
+        """(start, size) of a rank's part of `size` things cut over `axes`: in the sizes that are given for as many
+        parts, else in torch.chunk's.
+        """
+        return _parts(self.mesh, size, tuple(axes), given)[rank]
 
 
 @lru_cache(maxsize=4096)
@@ -59,9 +66,10 @@ def places_of(mesh: Mesh) -> Places:
 
 
 @lru_cache(maxsize=4096)
-def _parts(mesh: Mesh, size: int, axes: tuple[str, ...]) -> Block:
-    """By rank its (start, size) of `size` things cut over `axes`, in torch.chunk's sizes."""
-    sizes = chunk_sizes(size, mesh.degree(axes))
+def _parts(mesh: Mesh, size: int, axes: tuple[str, ...], given: tuple[int, ...] | None) -> Block:
+    """By rank its (start, size) of `size` things cut over `axes`."""
+    degree = mesh.degree(axes)
+    sizes = given if given is not None and len(given) == degree else chunk_sizes(size, degree)
     starts = list(itertools.accumulate(sizes, initial=0))
     places = places_of(mesh)
     indices = [places.index(rank, axes) for rank in range(mesh.size)]
@@ -76,6 +84,11 @@ def _groups(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     for rank in range(mesh.size):
         found.setdefault(places.index(rank, rest), []).append((places.index(rank, axes), rank))
     return tuple(tuple(rank for _, rank in sorted(members)) for members in found.values())
+
+
+def given_of(type: TensorType, given: Given) -> tuple[tuple[int, ...] | None, ...]:
+    """Per dim of a value the sizes of its parts that are given by hand; () where there are none at all."""
+    return tuple(given.get(term[0]) if len(term) == 1 else None for term in type.dims) if given else ()
 
 
 def cut_out(whole: Tensor, block: Block) -> Tensor:

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shardlang.interpret import exchanges
-from shardlang.interpret.places import Block, Places, cut_out, places_of
+from shardlang.interpret.places import Block, GivenSizes, Places, cut_out, given_of, places_of
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.types.layout import Layout, chunk_sizes
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Where one parameter or state lies. Under ZeRO a rank's rows are its part of the first dim of its block."""
+    """Where one parameter or state lies. given: per dim the sizes of its parts, where they are given. Under ZeRO a rank's rows are its part of the first dim of its block."""
 
     shape: tuple[int, ...]
     plan: ParamPlan
     places: Places
+    given: GivenSizes = ()
 
     @property
     def ranks(self) -> range:
@@ -31,7 +32,7 @@ class Storage:
 
     def block(self, rank: int) -> Block:
         """What of the whole a rank stores."""
-        block = self.places.block(rank, self.shape, self.plan.stored)
+        block = self.places.block(rank, self.shape, self.plan.stored, self.given)
         if not self.plan.zero:
             return block
         start, size = block[0]
@@ -73,4 +74,5 @@ def storage(plan: Plan, value: int) -> Storage:
     produced = plan.produced[value]
     planned = plan.params.get(value, ParamPlan(value, Layout(produced.dims, mesh=produced.mesh), ()))
     mesh = plan.meshes[planned.stored.mesh]
-    return Storage(plan.graph.values[value].type.shape, planned, places_of(mesh))
+    type = plan.graph.values[value].type
+    return Storage(type.shape, planned, places_of(mesh), given_of(type, plan.sizes))

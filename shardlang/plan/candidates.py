@@ -81,7 +81,7 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
     for f, factor in sorted(enumerate(kind.rule.factors), key=lambda x: bool(given.factors[x[0]])):
         fixed = kind.demand is not None and kind.demand.factors[f] is not None
         mine = given.factors[f]
-        if fixed or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
+        if fixed or f in kind.ragged or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
             continue
         first = int(kind.time is not None and kind.time.factor == f)  # the axis of time stays major
         for at in range(len(mine), first - 1, -1):

@@ -233,7 +233,7 @@ class Claims:
     def _in_order(self, rule: FactorRule, wish: Wish, found: Mapping[int, tuple[str, ...]]) -> bool:
         """Whether the axes of one dim of several factors use up each before they cut the next; reports SH304."""
         claim = next(c for c in wish.claims if c)
-        if claim.rule.uneven or not any(found.values()):
+        if claim.rule.uneven or claim.rule.sizes is not None or not any(found.values()):
             return True
         for f, after in pairwise(wish.run.factors):
             degree, factor = self.axes.degree(found[f]), rule.factors[f]
@@ -248,7 +248,8 @@ class Claims:
         torch.chunk's of the product.
         """
         degree = self.axes.degree(axes)
-        if degree is None or rule.factors[factor].size % degree == 0:
+        by_hand = any(len(self.axes.given.get(dim, ())) == degree for dim in wish.run.dims)
+        if degree is None or (rule.factors[factor].size % degree == 0 and not by_hand):
             return False
         product = len(wish.run.dims) > 1
         return product or any(factor in t and len(t) > 1 for dims in (*rule.operands, *rule.results) for t in dims)

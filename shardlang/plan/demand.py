@@ -11,7 +11,7 @@ from shardlang.graph.graph import Graph
 from shardlang.plan.microbatches import Times
 from shardlang.plan.plan import Pipeline
 from shardlang.source import Span
-from shardlang.types.layout import Layout
+from shardlang.types.layout import Given, Layout
 from shardlang.types.mesh import Mesh
 
 
@@ -51,6 +51,7 @@ class ResolvedStrategy:
     graph: the program's, with what microbatches and stages add; None where that is nothing.
     times: with microbatches, what each operator does in time; all else says nothing of that axis.
     zero: param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity (`id`-free: the Dim).
+    sizes: those of a dim's parts that are given by hand. hosted: value id -> "host", those that are not on the device.
     """
 
     name: str
@@ -67,3 +68,5 @@ class ResolvedStrategy:
     graph: Graph | None = None
     pipeline: Pipeline | None = None
     recompute: tuple[tuple[int, ...], ...] = ()
+    sizes: Given = field(default_factory=dict)
+    hosted: Mapping[int, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.mesh_sizes import SizedAxis, divisors, either
 from shardlang.source import Span
 from shardlang.types.dim import Dim
+from shardlang.types.layout import Given
 
 if TYPE_CHECKING:
     from shardlang.plan.claims import Claim
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Axes:
     """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis -> the mesh's own
-    axes. stages: the axis of the stages, which divides nothing else.
+    axes. stages: the axis of the stages, which divides nothing else. given: sizes of parts, given by hand.
     """
 
     declared: Mapping[str, SizedAxis]
     ranks: int | None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stages: str = ""
+    given: Given = field(default_factory=dict)
 
     @property
     def within(self) -> int | None:
@@ -49,10 +51,14 @@ class Axes:
         """As the mesh names them; axes of size 1 vanish."""
         return tuple(part for a in axes for part in self.parts.get(a, (a,)))
 
+    def divides(self, dim: Dim, degree: int) -> bool:
+        """Whether a dim can be cut in so many parts: evenly, or because their sizes are given."""
+        return (dim.size or 0) % degree == 0 or len(self.given.get(dim, ())) == degree
+
     def fitting(self, dim: Dim, axes: tuple[str, ...], claim: Claim, sink: Sink) -> tuple[str, ...]:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
-        if degree is None or dim.size is None or claim.rule.uneven or dim.size % degree == 0:
+        if degree is None or dim.size is None or claim.rule.uneven or self.divides(dim, degree):
             return axes
         self.report(dim.name, dim.size, axes, claim.span, sink)
         return ()

@@ -125,7 +125,7 @@ class Pins:
             if degree is None or size is None:
                 continue
             name = own.name if own is not None else "1"
-            if size % degree:
+            if not (self.axes.divides(own, degree) if own is not None else size % degree == 0):
                 self.axes.report(name, size, axes, node.span, self.sink)
                 return False
             if degree > 1 and not used_up:

@@ -158,6 +158,7 @@ class Plan:
     recompute: operators (ids) whose results are not kept but computed again in backward, a group for each call of a
     layer that a rule covers, within one stage.
     sizes: those of a dim's parts that are given by hand, wherever it is cut in as many; others are torch.chunk's.
+    places: value id -> "host" of what is in the host's memory and computed there; all else is on the device.
     microbatches: above 1, every mesh ends in the time axis (`Axis.time`) of that size: what is cut over it is handled
     one part after another, and nothing is sent over it.
     """
@@ -178,3 +179,4 @@ class Plan:
     pipeline: Pipeline | None = None
     recompute: tuple[tuple[int, ...], ...] = ()
     sizes: Given = field(default_factory=dict)
+    places: Mapping[int, str] = field(default_factory=dict)

@@ -114,6 +114,7 @@ def assemble(program: Program, problem: Problem, chosen: list[Assignment], place
         pipeline=strategy.pipeline,
         recompute=strategy.recompute,
         sizes=strategy.sizes,
+        places=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,
     )
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shardlang.graph.graph import Graph, Kind
-from shardlang.ops.internal import TRANSFER
+from shardlang.ops.internal import SENT
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
+from shardlang.plan.given import in_products
 from shardlang.plan.microbatches import InTime, Times, in_time
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.mesh import Mesh
@@ -37,7 +38,10 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpClass:
-    """Operators that plan alike: same rule, tensors and demand. sent: to the next stage, which costs what is sent."""
+    """Operators that plan alike: same rule, tensors and demand. sent: to the next stage, which costs what is sent.
+
+    ragged: factors that only rules may cut, as sizes given by hand are not those of the products they are part of.
+    """
 
     rule: FactorRule
     operands: tuple[Tensor, ...]
@@ -46,6 +50,7 @@ class OpClass:
     mesh: int
     time: InTime | None = None
     sent: bool = False
+    ragged: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -115,11 +120,12 @@ def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
         demand = one[id(demand)] if demand is not None else None
         time = times.ops[op.id] if times is not None else None
-        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, op.operator == TRANSFER)
+        ragged = in_products(op, problem.graph, problem.strategy.sizes)
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, op.operator in SENT, ragged)
         found = known.get(key)
         if found is None:
-            sent = op.operator == TRANSFER
-            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent)
+            sent = op.operator in SENT
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent, ragged)
         problem.classes.append(found)
 
 

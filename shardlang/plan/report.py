@@ -14,7 +14,8 @@ from shardlang.plan.memory import Memory, local_bytes, memory, stages_by_coordin
 from shardlang.plan.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
 from shardlang.plan.traffic import conversion_bytes, conversion_stages, reduction_bytes, sends, sent_bytes
-from shardlang.types.layout import Layout, chunk_sizes, layout_text, local_shape
+from shardlang.types.dim import TensorType
+from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
 
 # Groups are listed for plans of up to this many ranks.
 MOST_LISTED = 64
@@ -76,13 +77,11 @@ def _in_time(plan: Plan, layout: Layout) -> int | None:
     return next((d for d, axes in enumerate(layout.dims) if time is not None and time.name in axes), None)
 
 
-def _sizes(plan: Plan, shape: tuple[int, ...], layout: Layout) -> list[list[int] | None]:
+def _sizes(plan: Plan, type: TensorType, layout: Layout) -> list[list[int] | None]:
     """Per dim the local sizes by coordinate, where they differ."""
-    mesh, found = plan.meshes[layout.mesh], []
-    for size, axes in zip(shape, layout.dims, strict=True):
-        degree = mesh.degree(axes)  # what is cut in microbatches is cut evenly
-        found.append(list(chunk_sizes(size, degree)) if size % degree else None)
-    return found
+    mesh = plan.meshes[layout.mesh]  # what is cut in microbatches is cut evenly
+    found = (uneven_sizes(t, mesh.degree(axes), plan.sizes) for t, axes in zip(type.dims, layout.dims, strict=True))
+    return [list(sizes) if sizes else None for sizes in found]
 
 
 def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
@@ -92,12 +91,12 @@ def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
         "name": it.path.removeprefix("train.") if it.kind is Kind.DATA else it.path,
         "layout": layout_text(it.type, layout, mesh),
         "shape": list(it.type.shape),
-        "local_shape": list(local_shape(it.type, layout, mesh)),
+        "local_shape": list(local_shape(it.type, layout, mesh, plan.sizes)),
         "dtype": it.type.dtype,
         "mesh": layout.mesh,
         "cut": _cut(plan, layout),
         "microbatches": _in_time(plan, layout),
-        "sizes": _sizes(plan, it.type.shape, layout),
+        "sizes": _sizes(plan, it.type, layout),
     }
 
 
@@ -205,7 +204,7 @@ class _Operators:
             **_groups(plan, axes, before.mesh, self.stages[index]),
             "from": layout_text(value.type, before, plan.meshes[before.mesh]),
             "to": layout_text(value.type, conversion.to, plan.meshes[conversion.to.mesh]),
-            "local_shape": list(local_shape(value.type, conversion.to, plan.meshes[conversion.to.mesh])),
+            "local_shape": list(local_shape(value.type, conversion.to, plan.meshes[conversion.to.mesh], plan.sizes)),
             "forward_bytes": forward,
             "backward_bytes": backward,
         }

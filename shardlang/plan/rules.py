@@ -27,7 +27,7 @@ _INDEX = re.compile(r"\[\d+\]")
 @dataclass(frozen=True, eq=False, slots=True)
 class SplitRule:
     """`split dims over axes`: axes not yet refined. scope None is the whole model. spans: per dim, its name in the
-    rule.
+    rule. sizes: those of the parts, as written, where they are given by hand.
     """
 
     dims: Mapping[Dim, Span]
@@ -36,6 +36,7 @@ class SplitRule:
     scope: Scope | None
     uneven: bool
     span: Span
+    sizes: tuple[ast.Expr, ...] | None = None
 
     def rank(self, values: tuple[int, ...]) -> Specificity | None:
         """How specifically the rule covers the closest of `values`; None where it covers none."""
@@ -71,6 +72,7 @@ class Rules:
     schedule: ast.Schedule | None = None
     stage_axis: str = ""
     recompute: list[ast.Selector] = field(default_factory=list)
+    hosted: dict[int, tuple[Specificity, ast.Place]] = field(default_factory=dict)
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
@@ -121,7 +123,7 @@ class Rules:
                         help="say which layers are computed again in backward: `at blocks[*]: recompute`",
                     )  # fmt: skip
             case ast.Place():
-                self._later(rule)
+                self._memory(rule, scope)
             case ast.Mesh() | ast.At():
                 self.sink.report(
                     "SH321", "a mesh and further selectors cannot stand inside of `at`", rule.span,
@@ -159,8 +161,6 @@ class Rules:
             return
         self.microbatches = MicrobatchRule(count, rule.span)
 
-    # --- features to come ---
-
     def _once_a_strategy(self, first: R | None, rule: R, what: str) -> R:
         if first is None:
             return rule
@@ -169,14 +169,29 @@ class Rules:
         )
         return first
 
-    def _later(self, rule: ast.Place) -> None:
+    def _memory(self, rule: ast.Place, scope: Scope | None) -> None:
+        """`place on host`: of all that is covered, for each value by the most specific rule."""
         if rule.where.text not in ("device", "host"):
             self.sink.report(
                 "SH321", f"there is no place `{rule.where.text}`", rule.where.span,
                 help="the places are `host` and `device`",
             )  # fmt: skip
-        elif rule.where.text == "host":
-            self.sink.report("SH400", "`place on host` is not there yet", rule.span, help="leave the rule out")
+            return
+        if scope is None:
+            self.sink.report(
+                "SH321", "`place` needs to be told of what", rule.span,
+                help=f"name parameters and values: `at table: {rule.span.text}`",
+            )  # fmt: skip
+            return
+        for value, rank in scope.values.items():
+            old = self.hosted.get(value)
+            if old is None or rank > old[0]:
+                self.hosted[value] = rank, rule
+            elif rank == old[0] and old[1].where.text != rule.where.text and self._once(old[1].span, rule.span):
+                self.sink.report(
+                    "SH309", f"two rules place `{self.graph.values[value].name}` on the host and on the device",
+                    rule.span, "one rule", labels=[(old[1].span, "as specific as the other")], help="keep one of them",
+                )  # fmt: skip
 
     # --- names ---
 
@@ -236,14 +251,10 @@ class Rules:
             dims.update((d, path.span) for d in found)
             if found and scope is not None and scope.values:
                 self._check_used(path, found, scope)
-        if rule.sizes is not None:
-            self.sink.report(
-                "SH400", "`sizes` is not there yet", rule.span, help="`uneven` cuts in torch.chunk's sizes"
-            )
         if axes is None or not dims:
             return
         yields = frozenset(a.name.text for a in rule.axes if a.yields)
-        self.splits.append(SplitRule(dims, axes, yields, scope, rule.uneven, rule.span))
+        self.splits.append(SplitRule(dims, axes, yields, scope, rule.uneven, rule.span, rule.sizes))
 
     def _check_used(self, path: ast.DimPath, dims: tuple[Dim, ...], scope: Scope) -> None:
         near = [self.graph.values[v] for v in scope.values]

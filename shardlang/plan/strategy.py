@@ -18,6 +18,8 @@ from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
 from shardlang.plan.divisibility import Axes
 from shardlang.plan.factorings import Grouping, group
 from shardlang.plan.factors import loose
+from shardlang.plan.given import check_products, given_sizes
+from shardlang.plan.hosting import staged, with_copies
 from shardlang.plan.mesh_sizes import SizedAxis, declared, fit
 from shardlang.plan.microbatches import NAME, Times, check_divides, times
 from shardlang.plan.pins import Pins
@@ -57,6 +59,7 @@ class Resolving:
     demands: dict[int, Demand] = field(default_factory=dict)
     places: dict[int, Span] = field(default_factory=dict)
     stored: dict[int, Layout] = field(default_factory=dict)
+    hosted: dict[int, str] = field(default_factory=dict)
 
     def run(self) -> ResolvedStrategy:
         sized = self._mesh()
@@ -67,6 +70,8 @@ class Resolving:
         rules.read(self.strategy)
         graph, staging = self._rewritten(rules, sized)
         axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
+        given = given_sizes(rules.splits, graph, axes, statics, self.sink)
+        axes = replace(axes, given=given)
         positional = self._positional(rules, axes)
         dividing = [a for a in sized if a.name != self.stage_axis]
         grouping = self._meshes(dividing, positional, axes.within)
@@ -74,6 +79,7 @@ class Resolving:
         self._shards(positional, grouping, axes)
         self._pins(rules, axes)
         self._splits(rules, axes)
+        check_products(self.demands, self.places, graph, given, self.sink)
         check_parameters(graph, self.demands, self.places, self.sink)
         pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
         States(graph, self.demands, self.places, self.sink, pinned).settle()
@@ -88,13 +94,15 @@ class Resolving:
             self.places,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
-            loose({d for r in rules.splits if r.uneven for d in r.dims}, graph),
+            loose({d for r in rules.splits if r.uneven for d in r.dims}, graph) | frozenset(given),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
             times,
             graph,
             staging.pipeline(graph, sized, axes.parts, _without_units(grouping), self.sink) if staging else None,
             recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink),
+            given,
+            self.hosted,
         )
 
     @property
@@ -103,12 +111,15 @@ class Resolving:
         return next((r.axis.text for r in self.strategy.rules if isinstance(r, ast.Stages)), "")
 
     def _rewritten(self, rules: Rules, sized: list[SizedAxis]) -> tuple[Graph, Staging | None]:
-        """The graph with what microbatches and stages add to it; all that follows is about that graph."""
+        """The graph with what microbatches, places and stages add to it; all that follows is about that graph."""
         graph, count = self.program.graph, 1
         if rules.microbatches is not None and rules.microbatches.count > 1:
             count = rules.microbatches.count
             graph = with_counts(graph)
+        wanted = {value: rule.where.text for value, (_, rule) in rules.hosted.items()}
+        graph, hosted = with_copies(graph, wanted)
         graph, staging = stage(graph, rules, sized, count, self.program.schedules)
+        self.hosted = staged(graph, hosted, self.sink)
         self.program = replace(self.program, graph=graph)
         return graph, staging
 
@@ -118,6 +129,12 @@ class Resolving:
         if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
             return None
         name = NAME + "_" * sum(a.startswith(NAME) for a in axes.declared)
+        if graph.batch in axes.given:
+            self.sink.report(
+                "SH411", f"`{graph.batch.name}` is cut in sizes by hand, and microbatches are all alike", rule.span,
+                help="leave out the sizes, or the microbatches",
+            )  # fmt: skip
+            return None
         found = times(graph, name, rule.count, rule.span, self.sink)
         if not self.sink.failed:
             check_divides(graph, found, self.demands, _without_units(grouping), rule, self.sink)

@@ -5,13 +5,17 @@ Pure values; the moves between layouts are in plan/.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardlang.types.dim import TensorType, term_text
+from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text
 from shardlang.types.mesh import Mesh
 
 DimAxes = tuple[str, ...]
+# Dims whose parts have sizes given by hand.
+Given = Mapping[Dim, tuple[int, ...]]
+NONE_GIVEN: Given = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,29 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     return tuple(max(0, min(each, size - i * each)) for i in range(parts))
 
 
-def local_shape(type: TensorType, layout: Layout, mesh: Mesh) -> tuple[int, ...]:
+def part_sizes(term: Term, parts: int, given: Given = NONE_GIVEN) -> tuple[int, ...]:
+    """The sizes of a tensor dim's parts: as given for a dim that is cut in as many parts, else torch.chunk's."""
+    sizes = given.get(term[0]) if len(term) == 1 and given else None
+    return sizes if sizes is not None and len(sizes) == parts else chunk_sizes(term_size(term) or 1, parts)
+
+
+def uneven_sizes(term: Term, parts: int, given: Given = NONE_GIVEN) -> tuple[int, ...] | None:
+    """The sizes of the parts where they differ; None where all are alike."""
+    size = term_size(term) or 1
+    if size % parts == 0 and not (given and len(term) == 1 and term[0] in given):
+        return None
+    sizes = part_sizes(term, parts, given)
+    return None if len(set(sizes)) == 1 else sizes
+
+
+def local_shape(type: TensorType, layout: Layout, mesh: Mesh, given: Given = NONE_GIVEN) -> tuple[int, ...]:
     """The largest local shape over the ranks (each rank's, where all dims divide)."""
-    return tuple(
-        -(-size // mesh.degree(axes)) if axes else size for size, axes in zip(type.shape, layout.dims, strict=True)
-    )
+    found = []
+    for term, size, axes in zip(type.dims, type.shape, layout.dims, strict=True):
+        degree = mesh.degree(axes)
+        uneven = uneven_sizes(term, degree, given) if given else None
+        found.append(max(uneven) if uneven else -(-size // degree))
+    return tuple(found)
 
 
 def _axes_text(axes: DimAxes) -> str:

@@ -108,4 +108,4 @@ def test_sizes_and_starts_of_parts() -> None:
         "hidden_start = (0, 6, 12)[mesh.b.index]",
         'hidden_start_2 = (0, 3, 6, 9, 12, 15)[mesh["b", "a"].index]',
     ]
-    assert [sizes.uneven(size, ("b",), 0) for size in (16, 15)] == [(6, 6, 4), None]
+    assert [sizes.uneven((Dim("d", size),), ("b",), 0) for size in (16, 15)] == [(6, 6, 4), None]
