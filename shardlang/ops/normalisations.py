@@ -182,8 +182,10 @@ def _emit_batch_norm(site: OpSite) -> str:
     named = [f"{h}={g}" for h, g in zip(has, site.operands[3:], strict=True)]
     plain = list(site.operands[3:]) if has[:1] == ("weight",) else named
     tail = [f"momentum={site.attrs['momentum']}", f"eps={site.attrs['eps']}"]
-    # Of channels that are cut unevenly a rank may have none, which torch's own does not take.
-    if group or (site.training and not _some(site.operand_shapes[0][dim])):
+    # Of channels that are cut unevenly a rank may have none, which torch's own does not take; nor does it know when it
+    # runs again for backward.
+    own = site.recomputed or not _some(site.operand_shapes[0][dim])
+    if group or (site.training and own):
         size = math.prod(rule.factors[f].size for f in others)
         parts = [x, str(dim), *site.operands[1:3], *named, f"size={size}", *tail]
         return f"rt.batch_norm({', '.join([*parts, f'group={group}'] if group else parts)})"

@@ -23,7 +23,8 @@ class OpSite:
     training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch
     (the others are padding) and `batch` the index of the batch factor (-1: none).
     path, call: the random key of the operator (its address, and the number of the call).
-    sparse: an operand is a table whose gradient is kept as rows.
+    sparse: an operand is a table whose gradient is kept as rows. recomputed: the operator runs again in backward, where
+    states must not move a second time.
     """
 
     operands: tuple[str, ...]
@@ -42,3 +43,4 @@ class OpSite:
     path: str
     call: int
     sparse: bool = False
+    recomputed: bool = False
