@@ -223,7 +223,9 @@ def looked_up(s: Scope) -> Value | None:
     if rows is None or not names:
         return None
     table = s.param(((rows,), (names[0],)), again=0.7)
-    return s.let(f"embedding({x.name}, {table})", (*x.dims, (names[0],)), FLOAT, 2.0, x)
+    # With what depends on the place: rows of one id twice would be ties all the way, and rounding would decide them.
+    place = s.param((x.dims[-1], (names[0],)))
+    return s.let(f"embedding({x.name}, {table}) + {place}", (*x.dims, (names[0],)), FLOAT, 3.0, x)
 
 
 def head(s: Scope) -> Value | None:

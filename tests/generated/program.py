@@ -154,7 +154,8 @@ class _Train:
                  "amin(out)"]  # fmt: skip
         if out.dims and out.dims[-1] and len(out.dims) > 1:
             given.append(f"mean(argmax(out, over = {text(out.dims[-1])}) == 1)")
-        if "target" in self.fields and not self.s.shared.apart and self.rng.random() < 0.3:
+        told_apart = "target" in self.fields and "ids" not in self.fields
+        if told_apart and not self.s.shared.apart and self.rng.random() < 0.3:
             self.lines.append(f"metric area = auc(out, cast(target > 0.5, {RUN}))")
         if self.s.shared.apart:
             given = [m for m in given if m.startswith(("mean(out)", "sum", "mean(argmax"))]
