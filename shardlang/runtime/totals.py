@@ -51,7 +51,7 @@ class Totals:
         """Starts the sum in float64, now or with that of a later batch; every rank must call it, with the numbers that
         it knows.
         """
-        self._open.rows.append([values[n].detach() if self.kept[n] and n in values else None for n in self.names])
+        self._open.add([values[n].detach() if self.kept[n] and n in values else None for n in self.names])
         pending = Pending(self._open, len(self._open.rows) - 1)
         if len(self._open.rows) >= self._every:
             self.begin()
@@ -78,22 +78,30 @@ class Totals:
 
 
 class Sum:
-    """The numbers of some batches, `rows`, and their sum once it has begun; None: a number that is not known here."""
+    """The numbers of some batches, a row each, and their sum once it has begun."""
 
     def __init__(self, totals: Totals) -> None:
         self.totals = totals
-        self.rows: list[list[Tensor | None]] = []
+        self.rows: list[Tensor] = []
         self.total: wire.Ready | None = None
         self.result: list[Any] | None = None
 
+    def add(self, values: Sequence[Tensor | None]) -> None:
+        """Takes in the numbers of a batch; None: one that is not known here. They are copied, as a number may be a
+        parameter itself, which will have changed when the sum begins.
+        """
+        nothing = self._number(0.0) if None in values or not values else None
+        known = [nothing if value is None else value for value in values]
+        self.rows.append(torch.stack(known) if known else nothing.new_empty((0, *nothing.shape)))
+
+    def _number(self, value: float) -> Tensor:
+        return torch.full(self.totals.shape, value, dtype=torch.float64, device=world.device)
+
     def begin(self, pace: Sequence[float]) -> None:
         """Starts it, with `pace` behind the numbers."""
-        totals = self.totals
-        nothing = torch.zeros(totals.shape, dtype=torch.float64, device=world.device)
-        further = [torch.full_like(nothing, number) for number in pace]
-        parts = [nothing if value is None else value for row in self.rows for value in row] + further
-        vector = torch.stack(parts).double() if parts else nothing
-        self.total = wire.begin_reduce(vector, totals.group) if totals.group.size > 1 else wire.Ready(vector)
+        group = self.totals.group
+        vector = torch.cat([*self.rows, *[self._number(number).unsqueeze(0) for number in pace]]).double()
+        self.total = wire.begin_reduce(vector, group) if group.size > 1 else wire.Ready(vector)
 
     def wait(self, row: int) -> list[Any]:
         """The sums of one batch."""
