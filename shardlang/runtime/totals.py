@@ -90,9 +90,8 @@ class Sum:
         """Takes in the numbers of a batch; None: one that is not known here. They are copied, as a number may be a
         parameter itself, which will have changed when the sum begins.
         """
-        nothing = self._number(0.0) if None in values or not values else None
-        known = [nothing if value is None else value for value in values]
-        self.rows.append(torch.stack(known) if known else nothing.new_empty((0, *nothing.shape)))
+        known = [self._number(0.0) if value is None else value for value in values]
+        self.rows.append(torch.stack(known) if known else self._number(0.0).unsqueeze(0)[:0])
 
     def _number(self, value: float) -> Tensor:
         return torch.full(self.totals.shape, value, dtype=torch.float64, device=world.device)
