@@ -49,7 +49,9 @@ def held_back_on_ranks() -> None:
     begun, waiting = [], []
     for batch in range(40):
         time.sleep(0.001 * world.rank)
-        waiting.append(totals.start({"loss": torch.tensor(float(batch * 10 + world.rank))}))
+        number = torch.tensor(float(batch * 10 + world.rank))
+        waiting.append(totals.start({"loss": number}))
+        number.zero_()  # as an optimizer changes a parameter that is a figure
         begun.append(waiting[-1].begun)
         if batch == 0:
             assert waiting[0].wait() == {"loss": 6.0}
