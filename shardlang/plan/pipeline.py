@@ -6,6 +6,7 @@ from schedules.py, or from a file of actions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from shardlang.plan import actions as lists
 from shardlang.plan.balance import balance
 from shardlang.plan.mesh_sizes import SizedAxis, either
 from shardlang.plan.plan import Action, Pipeline
-from shardlang.plan.schedules import SCHEDULES, Schedule, fitting, looped
+from shardlang.plan.schedules import SCHEDULES, Schedule, divided, fitting, looped, rounds
 from shardlang.plan.stage_rules import StageRule, read_stages
 from shardlang.plan.stages import assign, divide, of_data_alone
 from shardlang.plan.transfers import with_transfers
@@ -95,10 +96,19 @@ def stage(
     found = staged(graph, rule, sink) if rule is not None else None
     if rule is None or rule.count is None:
         return graph, None
-    made = order(rule, rules.schedule, microbatches, files, sink)
+    made = order(rule, rules.schedule, microbatches, files, sink, _share(graph, rules, sized))
     if found is None or made is None or rule.count == 1:
         return graph, None
     return found[0], Staging(rule, found[1], made)
+
+
+def _share(graph: Graph, rules: Rules, sized: Sequence[SizedAxis]) -> int:
+    """The examples of a batch that one rank has by the rules without `at`; 0 where that is not a whole number."""
+    sizes = {a.name: a.size or 1 for a in sized}
+    size = (graph.batch.size or 0) if graph.batch is not None else 0
+    claims = [r.axes for r in rules.splits if r.scope is None and any(d is graph.batch for d in r.dims)]
+    degree = math.prod(sizes.get(a, 1) for axes in claims for a in axes)
+    return size // degree if size % degree == 0 else 0
 
 
 def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int, ...]] | None:
@@ -128,9 +138,12 @@ def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, 
 
 
 def order(
-    rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink
-) -> Order | None:
-    """What every coordinate does; None after reporting. The number of stages is known."""
+    rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink,
+    share: int = 0,
+) -> Order | None:  # fmt: skip
+    """What every coordinate does; None after reporting. The number of stages is known. share: examples of a batch on
+    one rank, which microbatches must divide; 0 where they are not known.
+    """
     count, size = rule.count or 1, rule.coordinates or 1
     name = schedule.name.value if schedule is not None else _default(rule, microbatches)
     if schedule is not None and is_file(name):
@@ -148,11 +161,14 @@ def order(
         return None
     if not known.fits(count, size, microbatches):
         span = schedule.name.span if schedule is not None else rule.span
-        good = fitting(known, count, size, microbatches)
+        good = fitting(known, count, size, microbatches, share)
+        others = [f'"{n}"' for n, s in SCHEDULES.items() if s.takes(rule.virtual) and s.fits(count, size, microbatches)]
+        offers = [f"`microbatches` could be {either(good)}"] if good else [f"make the batch a multiple of {count}"]
+        offers += [f"or keep {microbatches} under the schedule {either(others)}"] if others else []
+        in_rounds = f", so {rounds(size, microbatches)} rounds" if known.fits is divided else ""
         sink.report(
             "SH443", f"schedule `{name}` needs {known.needs(count, size)}, and there {_are(microbatches)}", span,
-            f"{count} stages over {size} coordinates",
-            help=f"`microbatches` could be {either(list(good))}; `gpipe` takes any number",
+            f"{count} stages over {size} coordinates{in_rounds}", help=offers,
         )  # fmt: skip
         return None
     return Order(name, known.place(count, size), known.make(count, size, microbatches))
@@ -174,11 +190,11 @@ def _are(count: int) -> str:
 
 
 def _virtual_fits(name: str, known: Schedule, rule: StageRule, schedule: ast.Schedule | None, sink: Sink) -> bool:
-    low, high = known.virtual
-    if low <= rule.virtual <= high:
+    low = known.virtual[0]
+    if known.takes(rule.virtual):
         return True
     assert schedule is not None
-    others = [f'"{n}"' for n, s in SCHEDULES.items() if s.virtual[0] <= rule.virtual <= s.virtual[1]]
+    others = [f'"{n}"' for n, s in SCHEDULES.items() if s.takes(rule.virtual)]
     one = "one stage" if low == 1 else f"{low} stages"
     offer = f"write `stages over {rule.axis}, virtual = {low} {{`" if low > 1 else "take `virtual` out"
     if rule.balanced and low > 1:

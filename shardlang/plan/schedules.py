@@ -7,7 +7,7 @@ is said by `SCHEDULES`; whether a list of actions can run at all by actions.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shardlang.plan.plan import Action
@@ -196,6 +196,10 @@ class Schedule:
     fits: Callable[[int, int, int], bool] = lambda stages, coordinates, microbatches: True
     needs: Callable[[int, int], str] = lambda stages, coordinates: ""
 
+    def takes(self, virtual: int) -> bool:
+        """Whether it can have so many stages a coordinate."""
+        return self.virtual[0] <= virtual <= self.virtual[1]
+
 
 def _enough(stages: int, coordinates: int, microbatches: int) -> bool:
     return microbatches >= stages
@@ -205,26 +209,28 @@ def _enough_text(stages: int, coordinates: int) -> str:
     return f"at least {stages} microbatches, one a stage"
 
 
-def _in_rounds(stages: int, coordinates: int, microbatches: int) -> bool:
+def divided(stages: int, coordinates: int, microbatches: int) -> bool:
+    """Whether microbatches divide into rounds."""
     return microbatches % rounds(coordinates, microbatches) == 0
 
 
 def _rounds_text(stages: int, coordinates: int) -> str:
-    return f"microbatches in rounds of one number, at least {coordinates} a round"
+    return f"as many microbatches in each round, at least {coordinates}"
 
 
 ANY = 1 << 30
 SCHEDULES: dict[str, Schedule] = {
     "gpipe": Schedule(gpipe, (1, 1)),
     "1f1b": Schedule(one_f_one_b, (1, 1), fits=_enough, needs=_enough_text),
-    "interleaved_1f1b": Schedule(interleaved_1f1b, (1, ANY), fits=_in_rounds, needs=_rounds_text),
-    "zero_bubble": Schedule(zero_bubble, (1, ANY), fits=_in_rounds, needs=_rounds_text),
+    "interleaved_1f1b": Schedule(interleaved_1f1b, (1, ANY), fits=divided, needs=_rounds_text),
+    "zero_bubble": Schedule(zero_bubble, (1, ANY), fits=divided, needs=_rounds_text),
     "zbv": Schedule(zbv, (2, 2), vee),
     "dualpipe_v": Schedule(dualpipe_v, (2, 2), vee, _enough, _enough_text),
 }
 
 
-def fitting(schedule: Schedule, stages: int, coordinates: int, near: int) -> Sequence[int]:
-    """Up to four numbers of microbatches that would do, nearest to `near` first, ascending in the end."""
-    good = [m for m in range(1, 2 * max(near, stages) + 1) if schedule.fits(stages, coordinates, m)]
+def fitting(schedule: Schedule, stages: int, coordinates: int, near: int, share: int = 0) -> list[int]:
+    """The four numbers of microbatches nearest to `near` that would do, and that divide `share`, ascending."""
+    most = max(2 * max(near, stages), share)
+    good = [m for m in range(1, most + 1) if schedule.fits(stages, coordinates, m) and share % m == 0]
     return sorted(sorted(good, key=lambda m: (abs(m - near), m))[:4])

@@ -13,6 +13,7 @@ from shardlang.check.selectors import matcher, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
+from shardlang.plan.mesh_sizes import either
 from shardlang.plan.stage_rules import Entry, StageRule
 from shardlang.source import Span
 
@@ -84,7 +85,7 @@ class _Dividing:
         self.sink.report(
             "SH422", f"layer `{what}` is in stage {one.stage} and in stage {other.stage}", other.span, "again here",
             labels=[(one.span, "first here")],
-            help="name it once; a range of an array is `blocks[0..4]`, the end exclusive",
+            help=_once(one, other, what),
         )  # fmt: skip
 
     def uncovered(self, found: Sequence[Named | None], rule: StageRule) -> None:
@@ -105,16 +106,31 @@ class _Dividing:
             )  # fmt: skip
 
 
+def _once(one: Named, other: Named, what: str) -> str:
+    """What to type where `what` is in two stages."""
+    texts = one.span.text, other.span.text
+    if any(".." in text for text in texts):
+        return f"a range leaves its end out: `[0..4]` and `[4..8]` share none; let one of them leave `{what}` out"
+    outer = next((n for n in (one, other) if n.span.text != what), one)
+    if outer.span.text == what:
+        return f"take it out of stage {one.stage} or of stage {other.stage}"
+    inner = other if outer is one else one
+    return f"take it out of stage {inner.stage}, or in stage {outer.stage} name the other parts of `{outer.span.text}`"
+
+
 def _empty(found: Sequence[Named | None], rule: StageRule, sink: Sink) -> None:
     there = {n.stage for n in found if n is not None}
-    for stage in range(rule.count or 0):
-        if stage not in there:
-            given = next((e for e in rule.entries if e.stage == stage), None)
-            sink.report(
-                "SH423", f"stage {stage} is empty", given.span if given else rule.span, "",
-                help=f"add `{stage}: LAYER, ...` with layers of its own, or make `{rule.axis}` smaller"
-                if given is None else "name layers that compute something",
-            )  # fmt: skip
+    empty = [s for s in range(rule.count or 0) if s not in there]
+    if not empty:
+        return
+    given = next((e for e in rule.entries if e.stage == empty[0]), None)
+    what = f"stage {empty[0]} is" if len(empty) == 1 else f"stages {either(empty).replace(' or ', ' and ')} are"
+    add = f"add `{empty[0]}: LAYER, ...` with layers of its own"
+    offers = [add if given is None else "name layers that compute something"]
+    size, left = divmod(len(there), rule.virtual)
+    if size > 1 and not left:
+        offers.append(f"or take `{rule.axis} = {size}`, for the {len(there)} stages that have layers")
+    sink.report("SH423", f"{what} empty", given.span if given else rule.span, "", help=offers)
 
 
 def assign(graph: Graph, named: Sequence[Named | None], rule: StageRule, sink: Sink) -> list[int]:
@@ -143,10 +159,11 @@ def _report_back(
     labels = [(graph.values[value].span, f"computed in stage {made}")]
     labels += [(n.span, f"stage {n.stage}") for n in (here, there) if n]
     source = f"`{there.what}`" if there else "what it is computed from"
+    later, earlier = " or later" * (made < max(stages)), " or earlier" * (used > 0)
     sink.report(
         "SH424", f"`{shown(graph, value)}` flows back, from stage {made} to {user} in stage {used}", op.span,
         f"used in stage {used}", labels=labels,
-        help=f"move {user} to stage {made} or later, or {source} to stage {used} or earlier",
+        help=f"move {user} to stage {made}{later}, or {source} to stage {used}{earlier}",
     )  # fmt: skip
 
 

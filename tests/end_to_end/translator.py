@@ -2,10 +2,11 @@
 
     python -m tests.end_to_end.translator [--only NAME,...] [--steps 20] [--precision f32,f64]
 
-Sizes are cut as by `--set`; the schedule and the stages by rewriting the program's text. Each curve is held against that
-of one rank: to 1e-5 in float32, to 1e-9 in float64. The first loss must be within 0.3 of ln(vocab) (what the head makes of normalised
-states when it starts is worth 0.14), and on real sentence pairs the loss must fall. Real pairs are read from ../shared/programs/data; without them, made ones. One line a run, as it is
-known; ends with 1 where a line does not hold.
+Sizes are cut as by `--set`; the schedule and the stages by rewriting the program's text. Each curve is held against
+that of one rank: to 1e-5 in float32, to 1e-9 in float64. The first loss must be within 0.3 of ln(vocab) (what the head
+makes of normalised states at the start is worth 0.14), and on real sentence pairs the loss must fall. Real pairs are
+read from ../shared/programs/data; without them, made ones. One line a run, as it is known; ends with 1 where a line
+does not hold.
 """
 
 from __future__ import annotations
@@ -217,8 +218,8 @@ def _told(bench: Bench, run: Run, precision: str, falls: bool) -> bool:
         return True
     found = wrong(judged, precision, falls)
     seconds = time.monotonic() - begun
-    print(f"{line}  {judged.losses[0]:.4f}  {judged.losses[-1]:.4f}  {judged.difference:8.1e}  {seconds:5.1f} s  {found}",
-          flush=True)  # fmt: skip
+    ends = f"{judged.losses[0]:.4f}  {judged.losses[-1]:.4f}"
+    print(f"{line}  {ends}  {judged.difference:8.1e}  {seconds:5.1f} s  {found}", flush=True)
     return bool(found)
 
 
