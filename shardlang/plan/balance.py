@@ -165,12 +165,12 @@ def _repeats_divide(order: list[str], rule: StageRule, sink: Sink) -> bool:
     if rule.virtual == 1 or len(repeated) < count or len(repeated) % count == 0:
         return True
     n, low = len(repeated), len(repeated) // count * count
-    fits = [v for v in range(1, n + 1) if n % (v * (rule.coordinates or 1)) == 0]
-    name = _ELEMENT.sub("", repeated[0])
+    fits = [1] + [v for v in range(2, n + 1) if n % (v * (rule.coordinates or 1)) == 0]
+    names = "`, `".join(dict.fromkeys(_ELEMENT.sub("", u) for u in repeated))
     offers = [f"{either([x for x in (low, low + count) if x])} layers would divide"]
-    offers += [f"`virtual = {either(fits)}` would"] if fits else []
+    offers += [f"or `virtual` could be {either(fits)}" if fits[1:] else "or take `virtual` out: one stage a coordinate"]
     sink.report(
-        "SH425", f"{n} layers `{name}` do not divide over {count} stages (`{rule.axis}` = {rule.coordinates}, "
+        "SH425", f"{n} layers `{names}` do not divide over {count} stages (`{rule.axis}` = {rule.coordinates}, "
         f"virtual = {rule.virtual})",
         rule.virtual_span or rule.span, "", help=[*offers, "or write the stages out: `0: ...`"],
     )  # fmt: skip
