@@ -76,6 +76,8 @@ ELEMENTWISE: dict[str, Function] = {
     "minimum": _extremum(torch.minimum, "max"),
     "where": _elementwise(torch.where),
     "transfer": lambda call, x: x,
+    "to_device": lambda call, x: x,
+    "to_host": lambda call, x: x,
     "detach": _elementwise(lambda a: a.detach()),
     "cast": lambda call, a: a.to(call.dtypes[0]),
 }

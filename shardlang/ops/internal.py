@@ -1,4 +1,5 @@
-"""Operators that the planner adds and no program calls: a value handed on to the next stage.
+"""Operators that the planner adds and no program calls: a value handed on to the next stage, or copied between the
+memories of host and device.
 
 `kept_count` is beside the losses that it counts for, in losses.py.
 """
@@ -12,6 +13,9 @@ from shardlang.ops.site import OpSite
 from shardlang.types.dim import TensorType
 
 TRANSFER = "transfer"
+TO_DEVICE, TO_HOST = "to_device", "to_host"
+# Those that send a value over a link, and compute nothing.
+SENT = frozenset({TRANSFER, TO_DEVICE, TO_HOST})
 
 
 def transfer_rule(type: TensorType) -> FactorRule:
@@ -29,4 +33,22 @@ def _emit(site: OpSite) -> str:
 
 register(
     Operator(TRANSFER, (Param("x", "tensor"),), _infer, _emit, "A value in the next stage.", internal=True)
+)  # fmt: skip
+
+
+def _emit_to_device(site: OpSite) -> str:
+    return f"rt.to_device({site.operands[0]})"
+
+
+def _emit_to_host(site: OpSite) -> str:
+    return f"rt.to_host({site.operands[0]})"
+
+
+register(
+    Operator(TO_DEVICE, (Param("x", "tensor"),), _infer, _emit_to_device, "A value of the host, on the device.",
+             internal=True)
+)  # fmt: skip
+register(
+    Operator(TO_HOST, (Param("x", "tensor"),), _infer, _emit_to_host, "A value of the device, on the host.",
+             internal=True)
 )  # fmt: skip

@@ -15,6 +15,7 @@ from itertools import accumulate
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.internal import SENT
 from shardlang.plan.mesh_sizes import either
 from shardlang.plan.stage_rules import StageRule
 from shardlang.plan.stages import Named, ancestors, enclosing
@@ -40,7 +41,7 @@ class Cost:
 
 def cost(graph: Graph, op: Op) -> Cost:
     """Multiply-adds times two, or elements where an operator multiplies nothing; as much again for each gradient."""
-    if op.operator == "transfer":
+    if op.operator in SENT:
         return Cost()
     tensors = [graph.values[v] for v in (*op.operands, *op.results)]
     elements = max(t.type.elements for t in tensors if t.kind is not Kind.PARAM)

@@ -70,19 +70,13 @@ class Resolving:
         rules.read(self.strategy)
         graph, staging = self._rewritten(rules, sized)
         axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
-        given = given_sizes(rules.splits, graph, axes, statics, self.sink)
-        axes = replace(axes, given=given)
+        axes = replace(axes, given=given_sizes(rules.splits, graph, axes, statics, self.sink))
         positional = self._positional(rules, axes)
         dividing = [a for a in sized if a.name != self.stage_axis]
         grouping = self._meshes(dividing, positional, axes.within)
         axes = replace(axes, parts=_parts(dividing, grouping))
         self._shards(positional, grouping, axes)
-        self._pins(rules, axes)
-        self._splits(rules, axes)
-        check_products(self.demands, self.places, graph, given, self.sink)
-        check_parameters(graph, self.demands, self.places, self.sink)
-        pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
-        States(graph, self.demands, self.places, self.sink, pinned).settle()
+        self._demand(rules, axes)
         times = self._times(rules, axes, grouping)
         if not self.sink.failed and not positional:
             self._report_idle(sized, rules)
@@ -94,16 +88,26 @@ class Resolving:
             self.places,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
-            loose({d for r in rules.splits if r.uneven for d in r.dims}, graph) | frozenset(given),
+            loose({d for r in rules.splits if r.uneven for d in r.dims}, graph) | frozenset(axes.given),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
             times,
             graph,
             staging.pipeline(graph, sized, axes.parts, _without_units(grouping), self.sink) if staging else None,
             recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink),
-            given,
+            axes.given,
             self.hosted,
         )
+
+    def _demand(self, rules: Rules, axes: Axes) -> None:
+        """What pins and splits demand, after positional rules; checks that all rules agree."""
+        graph = self.program.graph
+        self._pins(rules, axes)
+        self._splits(rules, axes)
+        check_products(self.demands, self.places, graph, axes.given, self.sink)
+        check_parameters(graph, self.demands, self.places, self.sink)
+        pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
+        States(graph, self.demands, self.places, self.sink, pinned).settle()
 
     @property
     def stage_axis(self) -> str:

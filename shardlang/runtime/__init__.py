@@ -8,6 +8,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from shardlang.runtime import random as random
 from shardlang.runtime.collectives import *  # noqa: F403
+from shardlang.runtime.copies import to_device as to_device
+from shardlang.runtime.copies import to_host as to_host
 from shardlang.runtime.entry import main as main
 from shardlang.runtime.errors import RunError as RunError
 from shardlang.runtime.functions import *  # noqa: F403

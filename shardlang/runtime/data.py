@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shardlang.runtime.copies import device_of
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.mesh import microbatches, world
+from shardlang.runtime.mesh import microbatches
 from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
 
 _NUMPY = {
@@ -131,7 +132,7 @@ class Loader:
         for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
             mine = examples[block.slices()[0]]
             values = np.ascontiguousarray(self.dataset.take(field, mine, block))
-            part[field.name] = torch.from_numpy(values).to(device=world.device, dtype=dtype)
+            part[field.name] = torch.from_numpy(values).to(device=device_of(field.place), dtype=dtype)
         return part
 
 

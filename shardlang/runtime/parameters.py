@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import random
-from shardlang.runtime.mesh import world
+from shardlang.runtime.copies import device_of
 from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of
 
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -86,10 +86,11 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
     return -bound, bound
 
 
-def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype) -> Tensor:
+def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype,
+            place: str = "") -> Tensor:  # fmt: skip
     """The block of a value of shape `whole` as `init` says: (kind, *arguments), kinds as in specs/running.md."""
     kind, *args = init
-    device = world.device
+    device = device_of(place)
     if kind in ("zeros", "ones", "constant"):
         value = {"zeros": 0.0, "ones": 1.0}.get(kind) if kind != "constant" else args[0]
         return torch.full(block.shape, value, dtype=dtype, device=device)
@@ -103,4 +104,5 @@ def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Blo
 
 def make(program: Program, tensor: Parameter | State) -> Tensor:
     """This rank's block as it begins, without ZeRO."""
-    return initial(tensor.init, tensor.path, tuple(tensor.shape), program.block(tensor), dtype_of(program, tensor))
+    dtype = dtype_of(program, tensor)
+    return initial(tensor.init, tensor.path, tuple(tensor.shape), program.block(tensor), dtype, tensor.place)

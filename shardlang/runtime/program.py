@@ -66,7 +66,7 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
 class Parameter:
     """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO.
 
-    sparse: its gradient is rows of it (sparse.py).
+    sparse: its gradient is rows of it (sparse.py). place: "host" where it is in the host's memory, "" on the device.
     stages: those that use it, ascending; () where there are none, or all do. use: the type of the copy that `forward`
     works with, made at each use, where that is not its own.
     """
@@ -84,6 +84,7 @@ class Parameter:
     stages: tuple[int, ...] = ()
     use: str = ""
     sparse: bool = False
+    place: str = ""
 
     def split_axes(self) -> tuple[str, ...]:
         return tuple(axis for axes in self.cut for axis in axes)
@@ -101,6 +102,7 @@ class State:
     mesh: Mesh | None = None
     dtype: str = "f32"
     stages: tuple[int, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class Field:
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     bound: int | None = None
+    place: str = ""
 
 
 class Source:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.blocks import chunk_sizes, gathered
+from shardlang.runtime.copies import device_of
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
@@ -143,12 +144,12 @@ class Weights:
                 )  # fmt: skip
 
     def read(self, program: Program, tensor: Parameter | State, dtype: torch.dtype) -> Tensor:
-        """This rank's block of a tensor, on this rank's device."""
-        place = self.places[tensor.path]
+        """This rank's block of a tensor, where the program has it."""
+        place, device = self.places[tensor.path], device_of(tensor.place)
         if not tensor.shape:
-            return self.files[place.name].get_tensor(place.name).to(device=world.device, dtype=dtype)
+            return self.files[place.name].get_tensor(place.name).to(device=device, dtype=dtype)
         block = place.block(program.block(tensor).slices(), tensor.shape)
-        found = self.files[place.name].get_slice(place.name)[block].to(device=world.device, dtype=dtype)
+        found = self.files[place.name].get_slice(place.name)[block].to(device=device, dtype=dtype)
         return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()
 
 
