@@ -32,7 +32,7 @@ FAULTS = (
     Fault("offsets count ranks, not elements", "the place of a local part", "emit/sizes.py",
           'f"{group}.index" if each == 1 else f"{group}.index * {each}"', 'f"{group}.index"', GOLDENS),
     Fault("uneven starts are one block on", "the place of an uneven part", "emit/sizes.py",
-          "(0, *itertools.accumulate(values[:-1]))", "tuple(itertools.accumulate(values))",
+          "(0, *itertools.accumulate(sizes[:-1]))", "tuple(itertools.accumulate(sizes))",
           ("emit/test_moves.py", *FORMS)),
     Fault("the batch's factor is the first of all", "rows that count in eval", "emit/sites.py",
           "if batch in term and factors:", "if term and factors:", (*EVALUATE, *FORMS)),
@@ -76,5 +76,5 @@ FAULTS = (
     Fault("a bias is added to a product that others read", "fused calls", "emit/fuse.py",
           "F.linear({x}, {w}, {bias})", "F.linear({x}, {w})", GOLDENS),
     Fault("a field lies as a whole", "how data is cut", "emit/settings.py",
-          "arguments.extend(cut_arguments(type.shape, layout, plan.meshes[layout.mesh]))", "pass", GOLDENS),
+          "arguments.extend(cut_arguments(type, layout, plan))", "pass", GOLDENS),
 )  # fmt: skip

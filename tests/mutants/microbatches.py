@@ -11,10 +11,8 @@ SCHEDULES = ("plan/test_schedules.py",)
 
 FAULTS = (
     # what operators do in time
-    Fault("time cuts after the ranks", "which examples a microbatch has", "plan/microbatches.py",
-          "dims=tuple((axis, *a) if d == state else a", "dims=tuple((*a, axis) if d == state else a", SIMULATED),
     Fault("a sum of a microbatch is called whole", "totals of a batch", "plan/microbatches.py",
-          "return replace(layout, pending=(*layout.pending, axis))", "return layout", SIMULATED),
+          "if factor in factors), PENDING)", "if factor in factors), WHOLE)", SIMULATED),
     Fault("masked labels are counted by microbatch", "the normaliser of a masked loss", "plan/rewriting.py",
           "or ignored is None or len(op.operands) > 2", "or ignored is not None or len(op.operands) > 2", SIMULATED),
     Fault("gradients of a single microbatch", "what adds up in time", "plan/storage.py",

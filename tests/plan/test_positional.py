@@ -18,7 +18,8 @@ model Net {
   forward(x: [batch, heads * width]) -> [batch, heads * width] {
     y = x * w
     z = relu(y)
-    return z
+    q = tanh(z)
+    return q
   }
 }
 
@@ -74,6 +75,11 @@ def test_axes_by_name_and_a_result_in_another_layout() -> None:
     assert isinstance(plan, Plan)
     value = next(v.id for v in plan.graph.values if v.name == "z")
     assert ((), ("dp", "mp")) in [c.to.dims for c in plan.conversions if c.value == value]
+    # Also where the next operator is to have it in a third one.
+    plan = planned(f"{rules}\n  at q: [batch@(dp, mp), heads * width]", 4)
+    assert isinstance(plan, Plan)
+    made = [c.to.dims for c in plan.conversions if c.value == value]
+    assert made[-1] == (("dp", "mp"), ()) and ((), ("dp", "mp")) in made
 
 
 @pytest.mark.parametrize(
