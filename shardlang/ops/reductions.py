@@ -78,7 +78,8 @@ def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
         dims, type = positions(site, site.static["over"]), site.operands[0]
         if dims is None:
             return None
-        return _reduce(site, dims, type.dtype if type.floating else otherwise or site.floating, Split.FREE, type.dtype != "bool")
+        dtype = type.dtype if type.floating else otherwise or site.floating
+        return _reduce(site, dims, dtype, Split.FREE, type.dtype != "bool")
 
     return infer
 

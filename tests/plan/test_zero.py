@@ -1,4 +1,4 @@
-"""ZeRO beside positional rules: a parameter on another factoring of the ranks is sharded over the axes that this has."""
+"""ZeRO beside positional rules: a parameter on another factoring of the ranks is sharded over axes that this has."""
 
 from __future__ import annotations
 
