@@ -1,0 +1,82 @@
+"""What the ranks of a run hold: bytes of parameters, of gradients between microbatches, and of optimizer state.
+
+`held(text, ranks, folder)` trains a program on real ranks, in a process of its own as curves.py does, and measures the
+memory that tensors lie in on each rank, whatever they are views of. As a script: `kept.py MAIN_FILE RANKS`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.emit.sources import emitted_files
+from tests.end_to_end.curves import ROOT
+
+PARTS = ("parameters", "gradients", "optimizer")
+
+
+def held(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[dict[str, int]]:
+    """Per rank the bytes of each part. The program has two microbatches or more."""
+    folder.mkdir(parents=True)
+    for name, content in emitted_files(text, ranks, strategy).items():
+        (folder / name).write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.kept", str(folder / "main.py"), str(ranks)], cwd=ROOT,
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((folder / f"held-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def memory_of(tensors: Iterable[Any]) -> int:
+    """Bytes of the memory that tensors lie in, each counted once."""
+    found = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t is not None}
+    return sum(found.values())
+
+
+def _gradients(model: Any) -> int:
+    """What is left of the gradients after a microbatch that is not the last: with the parameters, or in buckets."""
+    whole = [leaf.grad for leaf in (*model.leaves.values(), *model.trained.values())]
+    whole += [stored.leaf.grad for stored in model.stored.values()]
+    parts = []
+    for bucket in model.buckets:
+        if getattr(bucket, "sum", None) is not None and hasattr(bucket, "_collect"):
+            bucket._collect()
+        parts.append(getattr(bucket, "total", None))
+    return memory_of([*whole, *parts])
+
+
+def _watch(folder: Path) -> None:
+    """Every model made from now on writes what it holds after its first microbatch."""
+    import torch.distributed as dist
+
+    from shardlang.runtime.model import Model
+
+    backward = Model.backward
+
+    def measured(model: Any, loss: Any, last: bool = True) -> None:
+        backward(model, loss, last)
+        if last:
+            return
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        states = [t for optimizer in model.optimizers for kept in optimizer.kept().values() for t in kept]
+        sizes = memory_of(model.leaves.values()), _gradients(model), memory_of(states)
+        found = dict(zip(PARTS, sizes, strict=True))
+        (folder / f"held-{rank}.json").write_text(json.dumps(found))
+
+    Model.backward = measured  # type: ignore[method-assign]
+
+
+def main(main_file: Path, ranks: int) -> int:
+    from shardlang.runtime.launch import launch
+
+    _watch(main_file.parent)
+    return launch(main_file, ranks, device="cpu", base=main_file.parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
