@@ -20,7 +20,7 @@ from tests.end_to_end.curves import ROOT
 
 @dataclass(frozen=True)
 class Faulty:
-    """text: what stands in the emitted program, and what is put for it. plan: a change of the plan, before it is
+    """text: what stands in a file of the emitted program, and what is put for it. plan: a change of the plan, before it is
     emitted or (late) after. runtime: a change of the runtime.
     """
 
@@ -31,6 +31,7 @@ class Faulty:
     plan: Callable[[Any], Any] | None = None
     late: Callable[[Any], Any] | None = None
     runtime: Callable[[], None] | None = None
+    file: str = "main.py"
 
 
 def unreduced(plan: Any) -> Any:
@@ -78,7 +79,9 @@ def shifted_draws() -> None:
     parameters.random.key = lambda path, call=0, *, step=None: random.seeded_key(1, path, call, step or 0)
 
 
-QUICK, DIGITS = ("quickstart", "propagated", 8), ("digits", "both", 4)
+QUICK, DIGITS = ("examples/quickstart", "propagated", 8), ("examples/digits", "both", 4)
+STAGED = ("tests/emit/programs/staged", "two", 4)
+HERE = "if mesh.dp.index == 1 and mesh.microbatch.index == 2:"
 LOSS = 'reduction="sum") / 64'
 FAULTS = {
     "nothing": Faulty(*DIGITS),
@@ -102,6 +105,10 @@ FAULTS = {
     "a collective with a wrong dual": Faulty(*QUICK, runtime=doubled_gather),
     "buckets that average": Faulty(*DIGITS, runtime=averaged_buckets),
     "numbers drawn with another key": Faulty(*DIGITS, runtime=shifted_draws),
+    "a stage that is wrong on one rank, in one microbatch": Faulty(*STAGED, file="stage1.py", text=(
+        "    # m: f64", f"    {HERE}\n        h = h * 1.5\n    # m: f64")),
+    "a message that is scaled on its way back": Faulty(*STAGED, file="stage0.py", text=(
+        "    return m, h", "    m.register_hook(lambda g: g * 2)\n    return m, h")),
 }  # fmt: skip
 
 
@@ -124,7 +131,7 @@ def main(name: str) -> None:
     from shardlang.source import Source
 
     fault = FAULTS[name]
-    file = ROOT / "examples" / f"{fault.program}.shard"
+    file = ROOT / f"{fault.program}.shard"
     sink = Sink()
     program = driver.check_source(Source(file.name, file.read_text()), sink)
     assert program is not None
@@ -135,7 +142,7 @@ def main(name: str) -> None:
     assert emitted is not None
     with tempfile.TemporaryDirectory() as folder:
         for path, text in emitted.items():
-            if fault.text is not None and path == "main.py":
+            if fault.text is not None and path == fault.file:
                 assert fault.text[0] in text, text
                 text = text.replace(*fault.text, 1)
             Path(folder, path).write_text(text)

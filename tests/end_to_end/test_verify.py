@@ -16,6 +16,7 @@ from tests.end_to_end.faulty import FAULTS, verdict
 pytestmark = pytest.mark.slow
 
 # fault -> who differs, kind, path and step of the first difference, a piece of what is said
+# fmt: off
 FOUND = {
     "a wrong group": ("emitted", "value", "down.return:1", 1, "where it is `scores_1`"),
     "a dropped sum": ("emitted", "value", "h", 1, "the plan, on simulated ranks, agrees with one device"),
@@ -31,8 +32,12 @@ FOUND = {
     "a plan that is not what was emitted": ("plan", "stored gradient", "up.weight", 1, "the emitted program agrees"),
     "a collective with a wrong dual": ("emitted", "gradient", "return", 1, "`out_pending`"),
     "buckets that average": ("emitted", "stored gradient", "up.weight", 1, "the stored gradient of `up.weight`"),
+    "a stage that is wrong on one rank, in one microbatch": (
+        "emitted", "value", "h@1", 1, "rank 3, microbatch 2"),
+    "a message that is scaled on its way back": ("emitted", "gradient", "m", 1, "`m` of stage0.py"),
     "numbers drawn with another key": ("emitted", "parameter", "up.weight", 0, "before the first step"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -145,7 +150,9 @@ def test_a_program_that_starts_from_given_weights(tmp_path: Path) -> None:
     run = ("run", str(tmp_path / "first.shard"), "--ranks", "1", "--set", "train.epochs=1", "--simulate")
     done = shardc(*run, "--save-weights", str(weights))
     assert done.returncode == 0, done.stderr
-    (tmp_path / "next.shard").write_text(text.replace("epochs = 10", 'init = safetensors("w.safetensors")\n  epochs = 1'))
+    (tmp_path / "next.shard").write_text(
+        text.replace("epochs = 10", 'init = safetensors("w.safetensors")\n  epochs = 1')
+    )
     (check,) = checks(str(tmp_path / "next.shard"), "--ranks", "4", "--strategy", "both", "--steps", "2")
     assert check["ok"] and check["emitted"]["parameters"] == 12
     weights.write_bytes(b"no weights")
