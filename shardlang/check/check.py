@@ -20,7 +20,7 @@ from shardlang.check.program import Program
 from shardlang.check.scope import FileScope, Library
 from shardlang.check.statics import plain
 from shardlang.check.train import check_train
-from shardlang.check.values import UNKNOWN, DimValue
+from shardlang.check.values import UNKNOWN, DimValue, HardwareDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from shardlang.syntax import ast
@@ -64,7 +64,7 @@ def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str
     if sink.failed or (train is not None and found is None):
         return None
     graph, training = found if found is not None else (finish(context, None, {}, None), None)
-    hardware = {i.name.text: i for i in file.items if isinstance(i, ast.Hardware)}
+    hardware = {name: found.node for name, found in scope.names.items() if isinstance(found, HardwareDecl)}
     strategies = tuple(i for i in file.items if isinstance(i, ast.Strategy))
     schedules = _schedules(strategies, file, load)
     statics = _statics(scope)

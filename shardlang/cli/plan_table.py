@@ -93,9 +93,7 @@ def drawn(rows: Sequence[str], axis: str, width: int | None) -> list[str]:
     lines: list[str] = []
     for start in range(0, longest, room):
         lines += [""] if lines else []
-        lines += [
-            (h.ljust(margin) + row[start : start + room]).rstrip() for h, row in zip(heads, rows, strict=True)
-        ]
+        lines += [(h.ljust(margin) + row[start : start + room]).rstrip() for h, row in zip(heads, rows, strict=True)]
     return lines
 
 
@@ -135,7 +133,10 @@ def _operators(found: Found, terminal: bool) -> Table:
         why = f"{operator['operator']}, {operator['chosen']}"
         why += f", stage {operator['stage']}" if operator["stage"] is not None else ""
         why += ", recomputed" if operator["recomputed"] else ""
-        _add(table, operator["source"], operator["text"], why, "", "", "", style="bold")
+        why += ", on the host" if operator["place"] == "host" else ""
+        copied = operator["copied_bytes"]
+        sent = f"{_bytes(copied[0])} / {_bytes(copied[1])}" if copied else ""
+        _add(table, operator["source"], operator["text"], why, "", "", sent, style="bold")
         ahead = [c for c in operator["collectives"] if c["phase"] == "before"]
         within = [c for c in operator["collectives"] if c["phase"] == "inside"]
         after = [c for c in operator["collectives"] if c["phase"] == "after"]
@@ -161,6 +162,7 @@ def _parameters(found: Found, terminal: bool) -> Table:
     table = _table(terminal, "parameter", "layout", "whole", "local", "local bytes", "zero")
     for p in found["parameters"]:
         zero = f"{p['zero']} over {_axes(p['zero_axes'])}" if p["zero"] else "" if p["trained"] else "state"
+        zero += f"{', ' if zero else ''}host" if p["place"] == "host" else ""
         zero += f"{', ' if zero else ''}stage {', '.join(map(str, p['stages']))}" if p["stages"] is not None else ""
         _add(table, p["path"], p["layout"], _shape(p["shape"]), _local(p), _bytes(p["local_bytes"]), zero)
     return table
@@ -179,6 +181,14 @@ def _totals(found: Found, terminal: bool) -> Table:
     totals = found["per_rank"]
     for key in ("parameters", "gradients", "optimizer", "activations", "total"):
         _add(table, key, _bytes(totals[f"{key}_bytes"]))
+    if totals["host_bytes"]:
+        _add(table, "of these on the device", _bytes(totals["device_bytes"]))
+        _add(table, "of these on the host", _bytes(totals["host_bytes"]))
+    if totals["device_memory_bytes"] is not None:
+        _add(table, "a device has", _bytes(totals["device_memory_bytes"]))
+    if totals["host_bytes"]:
+        _add(table, "copied to the device in a step", _bytes(totals["to_device_bytes"]))
+        _add(table, "copied to the host in a step", _bytes(totals["to_host_bytes"]))
     _add(table, "sent in a step, forward", _bytes(totals["forward_bytes"]))
     _add(table, "sent in a step, backward", _bytes(totals["backward_bytes"]))
     return table

@@ -95,4 +95,5 @@ def _own(found: Mapping[str, Any], place: Axes) -> dict[str, Any]:
     pipeline = found["pipeline"]
     at = place[pipeline["axis"]][0]
     totals = {key: value for key, value in pipeline["coordinates"][at].items() if key != "stages"}
-    return {"per_rank": totals}
+    memories = {key: value for key, value in found["per_rank"].items() if key not in totals}
+    return {"per_rank": {**memories, **totals}}

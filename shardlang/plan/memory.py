@@ -21,16 +21,21 @@ COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All in bytes per rank."""
+    """All in bytes per rank, in one memory or in both; host: those of them that are in the host's."""
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int
+    host: int = 0
 
     @property
     def total(self) -> int:
         return self.parameters + self.gradients + self.optimizer + self.activations
+
+    @property
+    def device(self) -> int:
+        return self.total - self.host
 
 
 def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
@@ -38,17 +43,53 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     if stages is None and plan.pipeline is not None:
         return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
     copies = _copies(plan)
-    parameters = gradients = optimizer = 0
-    for param in plan.params.values():
-        if not used(plan, param.value, stages):
-            continue
-        whole = local_bytes(plan, param)
-        part = -(-whole // zero_degree(plan, param))
-        parameters += part if param.zero == 3 else whole
-        if plan.graph.values[param.value].kind is Kind.PARAM and plan.graph.values[param.value].gradient:
-            gradients += part if param.zero >= 2 else whole
-            optimizer += copies.get(param.value, 0) * (part if param.zero >= 1 else whole)
-    return Memory(parameters, gradients, optimizer, activations(plan, stages))
+    held = [held_bytes(plan, param, copies) for param in plan.params.values() if used(plan, param.value, stages)]
+    hosted = [held_bytes(plan, p, copies) for p in plan.params.values() if p.value in plan.places]
+    # A stage's host memory has what its own operators leave there; they are few, and counted with the parameters'.
+    parameters, gradients, optimizer = (sum(each[i] for each in held) for i in range(3))
+    host = sum(map(sum, hosted)) + hosted_activations(plan)
+    return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
+
+
+def held_bytes(plan: Plan, param: ParamPlan, copies: Mapping[int, int] | None = None) -> tuple[int, int, int]:
+    """Of a parameter or state on one rank: itself, its gradient, its optimizer's state."""
+    copies = _copies(plan) if copies is None else copies
+    value, whole = plan.graph.values[param.value], local_bytes(plan, param)
+    part = -(-whole // zero_degree(plan, param))
+    itself = part if param.zero == 3 else whole
+    if value.kind is not Kind.PARAM or not value.gradient:
+        return itself, 0, 0
+    gradient = row_bytes(plan, param) if param.sparse else part if param.zero >= 2 else whole
+    return itself, gradient, copies.get(param.value, 0) * (part if param.zero >= 1 else whole)
+
+
+def row_bytes(plan: Plan, param: ParamPlan) -> int:
+    """The most that a gradient of rows is: an id and a row for each that a rank looks up, and those that it is sent;
+    no row twice.
+    """
+    mesh, type = plan.meshes[param.stored.mesh], plan.graph.values[param.value].type
+    rows, *rest = local_shape(type, param.stored, mesh, plan.sizes)
+    each = math.prod(rest) * BYTES[type.dtype] + BYTES["i64"]
+    return min(rows, looked_up(plan, param) * mesh.degree(param.reduce_axes)) * each
+
+
+def looked_up(plan: Plan, param: ParamPlan) -> int:
+    """How many rows of a table a rank looks up in a step, in all microbatches together."""
+    found = 0
+    for op in plan.ops:
+        ids, *tables = op.operands
+        if any(use.value == param.value for use in tables):
+            type = plan.graph.values[ids.value].type
+            found += math.prod(local_shape(type, ids.layout, plan.meshes[ids.layout.mesh], plan.sizes))
+    return found * plan.microbatches
+
+
+def hosted_activations(plan: Plan) -> int:
+    """What operators on the host keep for backward, and the fields that they read."""
+    kept = Kept(plan)
+    data = sum(kept.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
+    made = (v for op in plan.graph.ops for v in op.results if v in plan.places and plan.graph.values[v].gradient)
+    return data + sum(kept.size(v) for v in made) if plan.places else 0
 
 
 def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
@@ -148,6 +189,10 @@ class Kept:
     def data(self, value: int) -> int:
         """Of a field all that a rank loads, for all microbatches."""
         return self._bytes(value, self.plan.produced[value]) * self.plan.microbatches
+
+    def size(self, value: int) -> int:
+        """Of a value as it is produced."""
+        return self._bytes(value, self.plan.produced[value])
 
     def _count(self) -> None:
         graph = self.plan.graph

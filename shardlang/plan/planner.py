@@ -17,6 +17,7 @@ from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import Assignment
 from shardlang.plan.candidates import statistics_bytes
 from shardlang.plan.conversions import Placed, Placing
+from shardlang.plan.hardware import check_memory
 from shardlang.plan.improve import improve
 from shardlang.plan.labels import label
 from shardlang.plan.mesh_sizes import RANKS_LIMIT
@@ -68,7 +69,11 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     placed = Placing(problem, chosen, table).run()
     if resolved.strict:
         report_redistributions(problem, placed, sink)
-    return None if sink.failed else assemble(program, problem, chosen, placed)
+    if sink.failed:
+        return None
+    made = assemble(program, problem, chosen, placed)
+    check_memory(made, sink)
+    return None if sink.failed else made
 
 
 def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) -> tuple[bool, ast.Strategy | None]:

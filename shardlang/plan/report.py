@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlang.graph.graph import Kind, Op
+from shardlang.ops.internal import TO_DEVICE, TO_HOST
+from shardlang.plan.hardware import device
 from shardlang.plan.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
 from shardlang.plan.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
-from shardlang.plan.traffic import conversion_bytes, conversion_stages, reduction_bytes, sends, sent_bytes
+from shardlang.plan.traffic import (
+    conversion_bytes,
+    conversion_stages,
+    copied_bytes,
+    copy_bytes,
+    reduction_bytes,
+    sends,
+    sent_bytes,
+)
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
 
@@ -37,7 +47,7 @@ def report(plan: Plan) -> Report:
         "operators": list(_Operators(plan).all()),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(plan, p) for p in plan.params.values()],
-        "per_rank": _totals(memory(plan), sent_bytes(plan)),
+        "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
     }
 
 
@@ -50,6 +60,19 @@ def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
         "total_bytes": kept.total,
         "forward_bytes": sent[0],
         "backward_bytes": sent[1],
+    }
+
+
+def _memories(plan: Plan) -> Report:
+    """What is in which memory, what the device has by the file (null: not said), and what is copied in a step."""
+    kept, (to_device, to_host) = memory(plan), copied_bytes(plan)
+    described = device(plan.program)
+    return {
+        "device_bytes": kept.device,
+        "host_bytes": kept.host,
+        "device_memory_bytes": described.memory if described is not None else None,
+        "to_device_bytes": to_device,
+        "to_host_bytes": to_host,
     }
 
 
@@ -110,6 +133,8 @@ def _parameter(plan: Plan, param: ParamPlan) -> Report:
         "local_bytes": -(-local_bytes(plan, param) // part),
         "zero": param.zero,
         "zero_axes": list(param.zero_axes),
+        "place": plan.places.get(param.value, "device"),
+        "rows": param.sparse,
         "stages": list(plan.pipeline.param_stages.get(param.value, ())) if plan.pipeline else None,
         "trained": value.kind is Kind.PARAM,
     }
@@ -121,7 +146,7 @@ def _reductions(plan: Plan) -> list[Report]:
     for param in plan.params.values():
         axes = plan.meshes[param.stored.mesh].ranked(param.reduce_axes)
         if axes and plan.graph.values[param.value].gradient:
-            kind = "reduce_scatter" if param.zero >= 2 else "all_reduce"
+            kind = "reduce_scatter" if param.zero >= 2 else "all_gather_rows" if param.sparse else "all_reduce"
             found.setdefault((param.stored.mesh, axes, kind), []).append(param)
     return [
         {
@@ -183,6 +208,8 @@ class _Operators:
             "mesh": planned.mesh,
             "stage": self.plan.pipeline.op_stage[op.id] if self.plan.pipeline else None,
             "recomputed": op.id in self.again,
+            "place": self.plan.places.get(op.results[0], "device"),
+            "copied_bytes": list(copy_bytes(self.plan, planned)) if op.operator in (TO_DEVICE, TO_HOST) else None,
             "local_shapes": {
                 "operands": [_tensor(self.plan, use.value, use.layout) for use in planned.operands],
                 "result": result,

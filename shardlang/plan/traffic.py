@@ -5,14 +5,16 @@ What a microbatch sends counts once for each of them. Times are not estimated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
-from shardlang.ops.internal import TRANSFER
+from shardlang.ops.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.assignment import local_size
-from shardlang.plan.memory import local_bytes, stages_by_coordinate, used
+from shardlang.plan.memory import local_bytes, row_bytes, stages_by_coordinate, used
 from shardlang.plan.phases import phases
-from shardlang.plan.plan import Conversion, ParamPlan, Plan
+from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
 from shardlang.types.dim import BYTES
+from shardlang.types.layout import local_shape
 
 
 def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
@@ -91,6 +93,26 @@ def transfer_bytes(plan: Plan, stages: Collection[int] | None) -> tuple[int, int
     return forward, backward
 
 
+def copied_bytes(plan: Plan) -> tuple[int, int]:
+    """Bytes that each rank copies in one step to the device and to the host, gradients on their way back included."""
+    found = {TO_DEVICE: 0, TO_HOST: 0}
+    for planned in plan.ops:
+        op = plan.graph.ops[planned.op]
+        if op.operator in found:
+            there, back = copy_bytes(plan, planned)
+            found[op.operator] += there
+            found[TO_HOST if op.operator == TO_DEVICE else TO_DEVICE] += back
+    return found[TO_DEVICE], found[TO_HOST]
+
+
+def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
+    """Of one copy between host and device, in a step: forward, and its gradient backward."""
+    value = plan.graph.values[plan.graph.ops[planned.op].results[0]]
+    layout = planned.results[0]
+    each = math.prod(local_shape(value.type, layout, plan.meshes[layout.mesh], plan.sizes)) * BYTES[value.type.dtype]
+    return each * plan.microbatches, each * plan.microbatches if value.gradient else 0
+
+
 def reduction_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int]:
     """Forward (ZeRO's gathering of parameters) and backward bytes of one parameter's gradient reduction: once a step,
     under ZeRO 2 and 3 with each microbatch."""
@@ -106,4 +128,6 @@ def reduction_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int]:
         rest = mesh.degree(tuple(a for a in reduced if a not in param.zero_axes))
         return gather, (part + -(-2 * (rest - 1) * (local // zero) // rest)) * times
     ranks = mesh.degree(reduced)
+    if param.sparse:  # each member's rows to all others
+        return gather, (ranks - 1) * row_bytes(plan, param) // ranks
     return gather, -(-2 * (ranks - 1) * local // ranks)
