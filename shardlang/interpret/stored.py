@@ -19,7 +19,8 @@ from shardlang.types.layout import Layout, chunk_sizes
 
 @dataclass(frozen=True)
 class Storage:
-    """Where one parameter or state lies. given: per dim the sizes of its parts, where they are given. Under ZeRO a rank's rows are its part of the first dim of its block."""
+    """Where one parameter or state lies. given: per dim the sizes of its parts, where they are given. Under ZeRO
+    a rank's rows are its part of the first dim of its block."""
 
     shape: tuple[int, ...]
     plan: ParamPlan

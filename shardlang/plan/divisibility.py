@@ -58,7 +58,8 @@ class Axes:
     def fitting(self, dim: Dim, axes: tuple[str, ...], claim: Claim, sink: Sink) -> tuple[str, ...]:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
-        if degree is None or dim.size is None or claim.rule.uneven or self.divides(dim, degree):
+        reported = claim.rule.sizes is not None and dim not in self.given
+        if degree is None or dim.size is None or claim.rule.uneven or reported or self.divides(dim, degree):
             return axes
         self.report(dim.name, dim.size, axes, claim.span, sink)
         return ()

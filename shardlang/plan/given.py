@@ -25,7 +25,7 @@ from shardlang.types.layout import Given
 def given_sizes(
     rules: Sequence[SplitRule], graph: Graph, axes: Axes, statics: Mapping[str, int | float], sink: Sink
 ) -> Given:
-    """The sizes of every dim for which some rule gives them; what is wrong with them is reported (SH323, SH309)."""
+    """The sizes of every dim for which some rule gives them; what is wrong with them is reported (SH324, SH309)."""
     found: dict[Dim, tuple[tuple[int, ...], SplitRule]] = {}
     for rule in rules:
         sizes = _read(rule, axes, statics, sink) if rule.sizes is not None else None
@@ -62,7 +62,7 @@ def _size(node: ast.Expr, statics: Mapping[str, int | float], sink: Sink) -> int
         return value
     shown = "" if value is None or str(value) == node.span.text else f", which is {value},"
     sink.report(
-        "SH323", f"`{node.span.text}`{shown} is no size of a part", node.span, "a whole number from 0 is needed",
+        "SH324", f"`{node.span.text}`{shown} is no size of a part", node.span, "a whole number from 0 is needed",
         help="write a number, a dim of the file, or an expression of them",
     )  # fmt: skip
     return None
@@ -75,7 +75,7 @@ def _listed(sizes: Sequence[int]) -> str:
 def _report_count(rule: SplitRule, sizes: tuple[int, ...], degree: int, axes: Axes, sink: Sink) -> None:
     over = f"axis `{rule.axes[0]}`" if len(rule.axes) == 1 else f"axes `({', '.join(rule.axes)})`"
     sink.report(
-        "SH323", f"{len(sizes)} size{'s' * (len(sizes) != 1)} for the {degree} parts over {over}", _place(rule), "",
+        "SH324", f"{len(sizes)} size{'s' * (len(sizes) != 1)} for the {degree} parts over {over}", _place(rule), "",
         labels=[(axes.declared[a].span, f"`{a}` has {axes.declared[a].size} ranks") for a in rule.axes],
         help=f"give {degree} sizes, a part each",
     )  # fmt: skip
@@ -86,7 +86,7 @@ def _report_sum(rule: SplitRule, dim: Dim, span: Span, sizes: tuple[int, ...], s
     last = size - sum(sizes[:-1])
     fit = f"`sizes {_listed((*sizes[:-1], last))}` would fit" if last >= 0 else f"they must sum to {size}"
     sink.report(
-        "SH323", f"the sizes {_listed(sizes)} sum to {sum(sizes)}, and `{dim.name}` is {size}", _place(rule),
+        "SH324", f"the sizes {_listed(sizes)} sum to {sum(sizes)}, and `{dim.name}` is {size}", _place(rule),
         f"{' + '.join(map(str, sizes))} = {sum(sizes)}", labels=[(span, f"`{dim.name}` is {size}")], help=fit,
     )  # fmt: skip
 
@@ -150,6 +150,6 @@ def check_products(
             if demand.factors[f]:
                 name = op.rule.factors[f].name
                 sink.report(
-                    "SH323", f"`{name}` has sizes given by hand, and here it is part of a product", places[number],
+                    "SH324", f"`{name}` has sizes given by hand, and here it is part of a product", places[number],
                     f"`{op.operator}` takes it with other dims as one", help=f"leave `{name}` whole here",
                 )  # fmt: skip
