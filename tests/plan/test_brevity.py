@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from shardlang import driver
@@ -11,7 +13,7 @@ from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from tests.end_to_end.curves import ROOT
 
-SMALL = {"batch": "8", "d": "32", "ffn": "64", "heads": "4", "vocab": "64", "layers": "2"}
+SMALL = {"batch": "8", "model.d": "32", "model.ffn": "64", "model.heads": "4", "model.vocab": "64", "model.layers": "2"}
 
 
 def strategy_lines(text: str, name: str) -> list[str]:
@@ -21,7 +23,7 @@ def strategy_lines(text: str, name: str) -> list[str]:
     return [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
-def planned(text: str, ranks: int, **sizes: str) -> Plan:
+def planned(text: str, ranks: int, sizes: Mapping[str, str]) -> Plan:
     sink = Sink()
     program = driver.check_source(Source("example.shard", text), sink, sizes)
     plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
@@ -43,10 +45,10 @@ def test_tensor_parallelism_is_one_line(example: str) -> None:
     line = "  split heads, ffn, vocab over mp\n" if example == "transformer" else (
         "  split heads, kv_heads, ffn, vocab over mp\n")  # fmt: skip
     at = text.index("strategy ")
-    sizes = SMALL if example == "transformer" else {}
+    sizes = SMALL if example == "transformer" else SMALL | {"seq": "16", "model.kv_heads": "2"}
     for added, degree in (("", 1), (line, 2)):
         mesh = head.replace("dp = auto", "dp = auto, mp = 2") if added else head
-        plan = planned(f"{text[:at]}{mesh}{added}}}\n\n{text[at:]}", 4, **sizes)
+        plan = planned(f"{text[:at]}{mesh}{added}}}\n\n{text[at:]}", 4, sizes)
         cut = {
             plan.graph.values[v].path: any("mp" in axes for axes in param.stored.dims)
             for v, param in plan.params.items()
