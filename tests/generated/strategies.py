@@ -150,6 +150,12 @@ class _Writer:
         free = {n: d for n, d in self.dims.items() if d not in taken and (d not in self.twice or rng.random() < 0.1)}
         fitting = [n for n, d in free.items() if (d.size or 0) % degree == 0]
         over = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+        if free and rng.random() < 0.06:
+            name = rng.choice(list(free))
+            taken.add(free[name])
+            parts = _composed(rng, free[name].size or 1, degree)
+            self._say(f"split {name} over {over} sizes ({', '.join(map(str, parts))})", axes, "sizes by hand")
+            return
         uneven = [n for n, d in free.items() if (d.size or 0) % degree and (d.size or 0) > degree]
         if uneven and (not fitting or rng.random() < 0.15):
             name = rng.choice(uneven)
@@ -308,7 +314,7 @@ class _Writer:
     def microbatches(self) -> None:
         """As many as still divide what a rank has of the batch, as far as that can be told from the rules."""
         batch = self.graph.batch
-        if batch is None or any("uneven" in line and "batch" in line for line in self.lines):
+        if batch is None or any(re.search(r"\bbatch\b.* (uneven|sizes)", line) for line in self.lines):
             return
         room = batch.size or 1
         for line in self.lines:
@@ -343,6 +349,10 @@ class _Writer:
         if layers and self.rng.random() < 0.15:
             self.features.add("recompute")
             self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute")
+        params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]
+        if params and self.rng.random() < 0.04:
+            self.features.add("place on host")
+            self.lines.append(f"at {self.rng.choice(params)}: place on host")
         if self.rng.random() < 0.01:
             self.features.add("strict")
             self.lines.append("strict")
@@ -384,6 +394,12 @@ def _factoring(rng: random.Random, ranks: int) -> list[int]:
         found.append(factor)
         ranks //= factor
     return found
+
+
+def _composed(rng: random.Random, size: int, parts: int) -> list[int]:
+    """Numbers from 0 that sum to `size`."""
+    ends = sorted(rng.randint(0, size) for _ in range(parts - 1))
+    return [b - a for a, b in zip([0, *ends], [*ends, size], strict=True)]
 
 
 def _starred(rng: random.Random, path: str) -> str:
