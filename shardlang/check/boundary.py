@@ -147,7 +147,9 @@ def report_different(
     """Two dims that should be one are not: by size, or by name alone."""
     a, b = sized(wanted), sized(given)
     shown = term_text(outside) if outside else ""
-    alias = f", which is `{shown}` here" if shown and shown not in (term_text(wanted), str(term_size(wanted))) else ""
+    # A dim that was made from a number for this very formal is called by the formal's path: that is no other name.
+    known = shown.rpartition(".")[2] in (term_text(wanted), str(term_size(wanted)))
+    alias = f", which is `{shown}` here" if shown and not known else ""
     help: tuple[str, ...] = ()
     if term_size(wanted) == term_size(given) and term_size(given) is not None:
         new = ", ".join(shown or term_text(wanted) if t == given else term_text(t) for t in type.dims)

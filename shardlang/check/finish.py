@@ -81,8 +81,10 @@ def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
 
 
 def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...]:
-    """Fields of whole numbers with the bound that follows from their use: ids stay below the rows of their table."""
-    fields = [v for v in values if v.kind is Kind.DATA and not v.type.floating]
+    """Fields of whole numbers that declare no bound, with that which follows from their use: ids stay below the rows of
+    their table.
+    """
+    fields = [v for v in values if v.kind is Kind.DATA and not v.type.floating and v.bound is None]
     if not fields:
         return values
     bounds, found = index_bounds(values, ops), list(values)

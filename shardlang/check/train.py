@@ -12,6 +12,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.finish import finish, report_unused
+from shardlang.check.indices import check_indices
 from shardlang.check.instantiate import declare_model, model_call
 from shardlang.check.names import fitted
 from shardlang.check.optimizers import assign, read_optimizers
@@ -24,7 +25,7 @@ from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import Dim, term_text
+from shardlang.types.dim import Dim
 
 # What each line of the metrics holds besides the loss.
 _LOGGED = ("step", "epoch", "step_ms")
@@ -68,7 +69,7 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         return None
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
     _check_loss(graph, reading)
-    _check_labels(graph, reading)
+    check_indices(graph, frame.context.sink)
     settings.init = fitted(settings.init, graph, reading.given["init"].span if settings.init else node.span, frame)
     assigned = assign(optimizers, graph, frame)
     return None if frame.context.sink.failed else (graph, _training(reading, settings, assigned))
@@ -317,27 +318,6 @@ def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | N
         )
         return None
     return value
-
-
-def _check_labels(graph: Graph, reading: _Reading) -> None:
-    """A data field that says below what its numbers are must fit the classes, or the table, that it is an index of."""
-    for op in graph.ops:
-        if op.operator not in ("cross_entropy", "nll_loss", "embedding"):
-            continue
-        table = graph.values[op.operands[op.operator == "embedding"]]
-        index = graph.values[op.operands[op.operator != "embedding"]]
-        known = index.type.dims if op.operator != "embedding" else ()
-        rows = next((t for t in table.type.dims if t not in known), None)
-        size = table.type.shape[table.type.dims.index(rows)] if rows is not None else 0
-        if index.bound is not None and rows is not None and index.bound > size:
-            reading.frame.context.sink.report(
-                "SH289",
-                f"`{index.name}` goes up to {index.bound - 1}, and `{op.operator}` has {size} `{term_text(rows)}`",
-                op.span,
-                "an index past the end",
-                labels=[(index.span, f"below {index.bound}")],
-                help=f"make `{term_text(rows)}` at least {index.bound}, or the bound at most {size}",
-            )
 
 
 def _check_loss(graph: Graph, reading: _Reading) -> None:

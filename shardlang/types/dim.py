@@ -43,8 +43,13 @@ def term_size(term: Term) -> int | None:
 
 
 def term_text(term: Term) -> str:
-    """`heads * head_dim`; `1` for the empty term; a literal dim shows its size."""
-    return " * ".join(str(d.size) if d.literal and d.size is not None else d.name for d in term) or "1"
+    """`heads * head_dim`; `1` for the empty term; a literal dim without a name of its own shows its size."""
+    return " * ".join(d.name if d.size is None or _named(d) else str(d.size) for d in term) or "1"
+
+
+def _named(dim: Dim) -> bool:
+    """Whether a dim is called by name: one made from a number is where a formal gave it one (`ffn`, `fc1.out`)."""
+    return not dim.literal or (dim.span is not None and not dim.name.rpartition(".")[2].isdigit())
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,35 +34,35 @@ states = []
 
 def forward(p, image, label):
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv1)
-    conv1_out = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, 10, 24, 24]
+    conv1_out = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, conv1.out, 24, 24]
 
     # mnist_ddp.shard:16  a = conv1(image) |> max_pool2d(2) |> relu
-    a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
-    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
+    a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
+    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
 
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
-    conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
+    conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
     # std.nn:86  return dropout2d(x, p = p)   (drop2)
     drop2_out = rt.dropout2d(
         conv2_out, 0.5, rt.random.key("drop2.return"), whole=(128, 20, 8, 8), offsets=(mesh.dp.index * 64, 0, 0, 0),
-    )  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
+    )  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
     # mnist_ddp.shard:17  b = conv2(a) |> drop2 |> max_pool2d(2) |> relu
-    b_1 = F.max_pool2d(drop2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
-    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
+    b_1 = F.max_pool2d(drop2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
+    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, 20 * 4 * 4]
+    c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, conv2.out * 4 * 4]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc1)
-    fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, 50]
+    fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, 50]
+    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # std.nn:79  return dropout(x, p = p)   (drop)
-    # f32[64, 50]  [batch@dp, 50]
+    # f32[64, 50]  [batch@dp, fc1.out]
     c = rt.dropout(c_2, 0.5, rt.random.key("drop.return"), whole=(128, 50), offsets=(mesh.dp.index * 64, 0))
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc2)
@@ -86,27 +86,27 @@ def forward(p, image, label):
 @torch.no_grad()
 def evaluate(p, image, label, rows):
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv1)
-    conv1_out = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, 10, 24, 24]
+    conv1_out = F.conv2d(image, p.conv1.weight, p.conv1.bias)  # f32[64, 10, 24, 24]  [batch@dp, conv1.out, 24, 24]
 
     # mnist_ddp.shard:16  a = conv1(image) |> max_pool2d(2) |> relu
-    a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
-    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, 10, 12, 12]
+    a_1 = F.max_pool2d(conv1_out, 2)  # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
+    a = torch.relu(a_1)               # f32[64, 10, 12, 12]  [batch@dp, conv1.out, 12, 12]
 
     # std.nn:27  return conv2d(x, weight, bias, stride = stride, padding = padding)   (conv2)
-    conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, 20, 8, 8]
+    conv2_out = F.conv2d(a, p.conv2.weight, p.conv2.bias)  # f32[64, 20, 8, 8]  [batch@dp, conv2.out, 8, 8]
 
     # mnist_ddp.shard:17  b = conv2(a) |> drop2 |> max_pool2d(2) |> relu
-    b_1 = F.max_pool2d(conv2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
-    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, 20, 4, 4]
+    b_1 = F.max_pool2d(conv2_out, 2)  # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
+    b = torch.relu(b_1)               # f32[64, 20, 4, 4]  [batch@dp, conv2.out, 4, 4]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, 20 * 4 * 4]
+    c_1 = b.flatten(1)  # f32[64, 320]  [batch@dp, conv2.out * 4 * 4]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc1)
-    fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, 50]
+    fc1_out = F.linear(c_1, p.fc1.weight, p.fc1.bias)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # mnist_ddp.shard:18  c = flatten(b, keep = batch) |> fc1 |> relu |> drop
-    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, 50]
+    c_2 = torch.relu(fc1_out)  # f32[64, 50]  [batch@dp, fc1.out]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (fc2)
     fc2_out = F.linear(c_2, p.fc2.weight, p.fc2.bias)  # f32[64, 10]  [batch@dp, classes]
