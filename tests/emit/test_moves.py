@@ -12,7 +12,6 @@ from shardlang.emit.sizes import Groups, Sizes
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Conversion, Move, MoveKind, Plan
 from shardlang.types.dim import Dim
-from shardlang.types.dim import Dim
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.emit.handmade import quickstart_plan
