@@ -20,8 +20,8 @@ from tests.end_to_end.curves import ROOT
 
 @dataclass(frozen=True)
 class Faulty:
-    """text: what stands in a file of the emitted program, and what is put for it. plan: a change of the plan, before it is
-    emitted or (late) after. runtime: a change of the runtime.
+    """text: what stands in a file of the emitted program, and what is put for it. plan: a change of the plan, before
+    it is emitted or (late) after. runtime: a change of the runtime.
     """
 
     program: str

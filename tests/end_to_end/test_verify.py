@@ -162,7 +162,13 @@ def test_a_program_that_starts_from_given_weights(tmp_path: Path) -> None:
 
 def test_schedules_and_clipping(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "digits.shard").read_text()
-    settings = "optimizer = adamw(lr = 0.01, weight_decay = 0.1)\n  lr_schedule = warmup_cosine(warmup = 2, min = 1e-4)\n  clip = 0.05"
+    settings = "\n  ".join(
+        [
+            "optimizer = adamw(lr = 0.01, weight_decay = 0.1)",
+            "lr_schedule = warmup_cosine(warmup = 2, min = 1e-4)",
+            "clip = 0.05",
+        ]
+    )
     text = text.replace("optimizer = sgd(lr = 0.1, momentum = 0.9)", settings).replace("epochs = 10", "steps = 6")
     (tmp_path / "net.shard").write_text(text)
     for check in checks(str(tmp_path / "net.shard"), "--ranks", "4", "--all-strategies", "--steps", "6"):
