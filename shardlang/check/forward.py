@@ -81,7 +81,8 @@ def _too_many_calls(span: Span, frame: Frame) -> bool:
             "SH217", f"the program calls layers and functions more than {CALLS_LIMIT:,} times", span,
             "and more from here", help="lower the counts of its layers, or call what it calls twice once",
         )  # fmt: skip
-    return context.calls >= CALLS_LIMIT
+    # Of a program with too many layers or operators, which is reported, no further call tells anything.
+    return context.calls >= CALLS_LIMIT or context.full or context.build.full
 
 
 def _bind(

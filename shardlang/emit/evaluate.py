@@ -121,7 +121,7 @@ def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
     """The statement of one accumulator: its local sum and count, float64."""
     ranked = writer.plan.meshes[accumulator.mesh].ranked(accumulator.pending)
     marks = f" +{_axes_text(ranked)}" if ranked else ""
-    comment = f"f64[2]  (sum, count){marks}"
+    comment = "the items of this batch" if accumulator.joined else f"f64[2]  (sum, count){marks}"
     if accumulator.op < 0:
         return Block("", [Line(f"{name} = {_carried_text(writer, accumulator)}", comment)])
     planned = writer.plan.ops[accumulator.op]
@@ -175,8 +175,18 @@ def finish_text(plan: Plan, evaluation: Evaluation) -> str:
 
 def _total_text(plan: Plan, accumulator: Accumulator) -> str:
     total = f"totals[{literal(accumulator.name)}]"
+    if accumulator.joined:
+        return _joined_text(plan, accumulator, total)
     summed = accumulator.op >= 0 and operator(plan, plan.ops[accumulator.op]).reduces == "sum"
     return f"{total}[0]" if summed else f"{total}[0] / {total}[1]"
+
+
+def _joined_text(plan: Plan, accumulator: Accumulator, total: str) -> str:
+    """An operator that needs all items, on those of the whole set."""
+    planned = plan.ops[accumulator.op]
+    forms = {form(use): f"{total}[{at}]" for at, use in enumerate(planned.operands)}
+    whole = replace(planned, factor_axes=((),) * len(planned.factor_axes))
+    return operator(plan, planned).emit(Sites(plan, forms, Sizes(plan, Groups(plan.meshes)), False).site(whole))
 
 
 def _after_block(plan: Plan, at: int, names: dict[Form, str]) -> Block:

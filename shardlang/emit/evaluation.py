@@ -22,7 +22,7 @@ class Accumulator:
     """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or -1 where the value
     at `form` does not depend on the batch and is carried along. `pending`: axes over which the totals are summed, of
     mesh number `mesh`; `summed_first`: those of them over which the emitted program sums, since the runtime knows those
-    of the first mesh alone."""
+    of the first mesh alone. `joined`: it is the items of the whole set, joined, in place of a sum."""
 
     name: str
     value: int
@@ -31,6 +31,7 @@ class Accumulator:
     pending: tuple[str, ...]
     mesh: int
     summed_first: tuple[str, ...] = ()
+    joined: bool = False
 
     @property
     def left_pending(self) -> tuple[str, ...]:
@@ -89,10 +90,13 @@ class _Search:
     def _keep(self, name: str, value: int, maker: int, at: Form, pending: tuple[str, ...]) -> None:
         if self.plan.graph.values[value].type.dims:
             raise _Refused("reduces over the batch to more than one number")
+        joined = maker >= 0 and operator(self.plan, self.plan.ops[maker]).reduces == "rows"
+        if joined and self.plan.pipeline is not None:
+            raise _Refused("needs the items of the whole set in the last of several stages")
         count = sum(a.name.rpartition(":")[0] == name for a in self.found.values())
         mesh = self.plan.ops[maker].mesh if maker >= 0 else layout_of(self.plan, at).mesh
         first = self.plan.meshes[mesh].ranked(pending) if mesh else ()
-        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending, mesh, first)
+        self.found[value] = Accumulator(f"{name}:{count + 1}", value, maker, at, pending, mesh, first, joined)
 
 
 def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:

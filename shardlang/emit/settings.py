@@ -21,7 +21,9 @@ def program_text(
     """`program = rt.Program(...)`, an argument or two a line. `once`: the functions that run once a step."""
     loss_pending = left_pending(plan, loss)
     metrics = {name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}
-    totals = {a.name: a.left_pending for a in evaluation.accumulators.values()} if evaluation else {}
+    kept = list(evaluation.accumulators.values()) if evaluation else []
+    totals = {a.name: a.left_pending for a in kept if not a.joined}
+    joined = tuple(a.name for a in kept if a.joined)
     for pending in ([loss_pending, *metrics.values()], totals.values()):
         groups.note_all(pending)
     data = _source_text(plan, training.data)
@@ -32,6 +34,7 @@ def program_text(
         forward, evaluate = ("stages=stages, pipeline=schedule", "finish=finish")
     functions = _fitted([f"{forward}, loss_pending={literal(loss_pending)}", _mapping("metrics_pending", metrics)])
     tests = _fitted([evaluate, _mapping("eval_pending", totals)]) if evaluated else []
+    tests += [f"eval_joined={literal(joined)}"] if evaluated and joined else []
     lines = [
         f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",

@@ -98,6 +98,8 @@ class Operator:
     train_only: the operator is the identity on its first operand in `eval` (dropout).
     reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out.
+    "rows" where it needs all items at once: then `accumulate` writes a tuple of its operands' items, without the padded
+    rows, which are joined over the batches.
     internal: added by the planner; no program can call it.
     """
 

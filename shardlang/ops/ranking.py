@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
@@ -34,6 +36,17 @@ def _emit_auc(site: OpSite) -> str:
     return f"rt.auc({site.operands[0]}, {site.operands[1]})"
 
 
+def _accumulate_auc(site: OpSite) -> str:
+    """All scores and labels of a batch, which every rank has whole."""
+    found = [d for d, factors in enumerate(site.rule.operands[0]) if site.batch in factors]
+    if site.batch < 0 or not found or not site.rows:
+        return f"({site.operands[0]}, {site.operands[1]})"
+    dim, factors = found[0], site.rule.operands[0][found[0]]
+    inner = math.prod(site.rule.factors[f].size for f in factors[factors.index(site.batch) + 1 :])
+    rows = site.rows if inner == 1 else f"{site.rows} * {inner}"
+    return f"({', '.join(f'{x}.narrow({dim}, 0, {rows})' for x in site.operands)})"
+
+
 register(
     Operator(
         "auc",
@@ -42,5 +55,7 @@ register(
         _emit_auc,
         "The area under the receiver operating characteristic of scores with labels 0 and 1.",
         differentiable=False,
+        reduces="rows",
+        accumulate=_accumulate_auc,
     )
 )

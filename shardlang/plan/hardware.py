@@ -1,4 +1,4 @@
-"""The hardware that a file describes, and whether a plan fits it: the memory of a device against what a rank keeps there.
+"""The hardware that a file describes, and whether a plan fits it: a device's memory against what a rank keeps there.
 
 The first `cluster` of the file counts, else the first `device` that it declares or imports. Speeds are not used.
 """

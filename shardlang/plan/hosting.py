@@ -63,9 +63,8 @@ class _Hosting:
                     self.trained.add((value, place))
                 if place == HOST and values[value].kind in (Kind.DATA, Kind.STATE):
                     self.of[value] = HOST
-        for value in (self.graph.loss,):
-            if value is not None:
-                self.trained.add((value, DEVICE))
+        if self.graph.loss is not None:
+            self.trained.add((self.graph.loss, DEVICE))
 
     def _place(self, op: Op) -> str:
         if all(self.graph.values[v].kind is Kind.CONSTANT for v in op.operands):

@@ -203,7 +203,9 @@ def clip(
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     scaled = [tensor for tensor, _ in parts] if trained is None else trained
-    torch._foreach_mul_([_elements(tensor.grad) for tensor in scaled if tensor.grad is not None], factor)
+    own = [_elements(tensor.grad) for tensor in scaled if tensor.grad is not None]
+    if own:  # a stage may have no parameters
+        torch._foreach_mul_(own, factor)
     return norm
 
 

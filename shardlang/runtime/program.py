@@ -166,6 +166,7 @@ class Program:
     evaluate: Callable[..., Mapping[str, torch.Tensor]] | None = None
     finish: Callable[..., Mapping[str, Any]] | None = None
     eval_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    eval_joined: tuple[str, ...] = ()
     epochs: int | None = None
     steps: int | None = None
     bucket_bytes: int = 25_000_000

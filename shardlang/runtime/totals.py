@@ -131,7 +131,9 @@ class Parts:
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Takes in the numbers of the current microbatch."""
         for name, value in values.items():
-            if name not in self.values:
+            if not isinstance(value, Tensor):
+                self.values.setdefault(name, value)
+            elif name not in self.values:
                 self.values[name] = value.detach()
             elif self.summed is None or name in self.summed:
                 self.values[name] = self.values[name] + value.detach()
@@ -150,3 +152,26 @@ class Pending:
     def wait(self) -> dict[str, Any]:
         """name -> the sum, a float (a list of floats of a vector). Starts it if need be, so every rank must call it."""
         return dict(zip(self.sum.totals.names, self.sum.wait(self.row), strict=True))
+
+
+class WholeSet:
+    """The numbers of an evaluation: sums over its batches and, of what is `joined`, the items of all of them."""
+
+    def __init__(self, totals: Totals, joined: Sequence[str]) -> None:
+        self.over_ranks = totals
+        self.sums: dict[str, Tensor] = {}
+        self.items: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in joined}
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Takes in what a batch gave."""
+        for name, value in values.items():
+            if name in self.items:
+                self.items[name].append(value)
+            else:
+                self.sums[name] = self.sums[name] + value if name in self.sums else value.double()
+
+    def totals(self) -> dict[str, Any]:
+        """name -> the sum over batches and ranks, float64, or a tuple of all items; every rank must call it."""
+        found = self.over_ranks.start(self.sums).wait()
+        joined = {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in self.items.items()}
+        return {**{name: torch.tensor(total, dtype=torch.float64) for name, total in found.items()}, **joined}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from shardlang.runtime import random
 from shardlang.runtime.checkpoints import Saved
@@ -27,7 +26,7 @@ from shardlang.runtime.pipeline import Pipeline
 from shardlang.runtime.program import Program
 from shardlang.runtime.resuming import checkpoints, resume
 from shardlang.runtime.resuming import save as save_checkpoint
-from shardlang.runtime.totals import Pending, Totals
+from shardlang.runtime.totals import Pending, Totals, WholeSet
 from shardlang.runtime.weights import save
 
 # Seconds for which a step's figures may be held back: what a live line does not show either.
@@ -145,15 +144,11 @@ class Run:
     def _evaluate(self, epoch: int) -> None:
         if self.test is None or self.program.finish is None:
             return
-        sums: dict[str, Tensor] = {}
+        whole = WholeSet(self.evaluated, self.program.eval_joined)
         with torch.no_grad():
             for batch, rows in self.test.once():
-                for name, value in self.passes.evaluate(batch, rows).items():
-                    sums[name] = sums[name] + value if name in sums else value.double()
-            totals = self.evaluated.start(sums).wait()
-            finished = self.program.finish(
-                {name: torch.tensor(total, dtype=torch.float64) for name, total in totals.items()}
-            )
+                whole.add(self.passes.evaluate(batch, rows))
+            finished = self.program.finish(whole.totals())
         self.log.evaluation(epoch, self.step, {name: float(value) for name, value in finished.items()})
         self._clock = time.perf_counter()
 

@@ -232,6 +232,7 @@ LONG: tuple[Maker, ...] = (
     lambda n: model("    y = x * w\n") + "".join(f"## {'d' * 50}\n" for _ in range(n)),
 )  # fmt: skip
 
+LONGEST = 200_000  # characters: time is linear in them, and some 4 us each
 SMALL = (1, 2, 3, 5, 10, 20, 30, 52, 53, 64, 65, 100, 149, 150, 151, 152, 200, 300, 999, 1000, 1001, 3000)
 LARGE = (4_000, 10_000, 20_000, 60_000)
 
@@ -240,10 +241,10 @@ def extreme(rng: random.Random) -> str:
     """One of the makers at a size of its sort."""
     pick = rng.random()
     if pick < 0.4:
-        return rng.choice(NESTED)(rng.choice(SMALL if rng.random() < 0.9 else LARGE))[:400_000]
+        return rng.choice(NESTED)(rng.choice(SMALL if rng.random() < 0.9 else LARGE))[:LONGEST]
     if pick < 0.8:
-        return rng.choice((*GROWING, *COUNTED))(rng.choice(SMALL))[:400_000]
-    return rng.choice(LONG)(rng.choice(SMALL if rng.random() < 0.6 else LARGE))[:400_000]
+        return rng.choice((*GROWING, *COUNTED))(rng.choice(SMALL))[:LONGEST]
+    return rng.choice(LONG)(rng.choice(SMALL if rng.random() < 0.6 else LARGE))[:LONGEST]
 
 
 # What takes a number, however large, without a text that is as large.

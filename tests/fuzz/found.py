@@ -55,6 +55,7 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
     "functions that double": (_case(extremes._doubling_functions(60)), None),
     "functions that double and do nothing": (_case(_identities(60)), None),
     "dims that double": (_case(extremes._doubling_dims(40)), None),
+    "layers that double": (_case(extremes._doubling(20)), None),
     "layers of layers": (_case(extremes._nested_arrays(100_000)), None),
     "a million layers": (_case(extremes._arrays(1_000_000)), None),
     "a link that leads to itself": (

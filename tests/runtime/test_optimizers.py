@@ -138,3 +138,8 @@ def test_schedules() -> None:
     with pytest.raises(RunError, match="schedule `steps`"):
         scheduled(0.1, ("steps", {}), 1, 10)
     assert not math.isnan(scheduled(0.1, cosine, 1, 1))
+
+
+def test_a_rank_without_parameters_clips_nothing() -> None:
+    """A pipeline stage may have none; its part of the norm is 0."""
+    assert clip([], 0.5).item() == 0.0
