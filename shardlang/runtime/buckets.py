@@ -140,20 +140,18 @@ class Reducer:
             bucket.finish()
 
 
-def fill(members: Sequence[tuple[Tensor, Any]], limit: int) -> list[tuple[Any, list[Tensor]]]:
-    """(parameter, key) in the program's order -> (key, parameters) of one key and dtype, at most `limit` bytes each.
+def fill(items: Sequence[tuple[Any, Any, int]], limit: int) -> list[tuple[Any, list[Any]]]:
+    """(parameter, key, bytes) in the program's order -> (key, parameters) of one key, at most `limit` bytes each.
 
     Backward reaches the last parameters first, so buckets are filled from the end.
     """
-    filled: list[tuple[Any, list[Tensor]]] = []
-    open_: dict[Any, tuple[list[Tensor], int]] = {}
-    for member, key in reversed(members):
-        kind = (key, member.dtype)
-        size = member.numel() * member.element_size()
-        bucket, used = open_.get(kind, ([], limit + 1))
+    filled: list[tuple[Any, list[Any]]] = []
+    open_: dict[Any, tuple[list[Any], int]] = {}
+    for item, key, size in reversed(items):
+        bucket, used = open_.get(key, ([], limit + 1))
         if used + size > limit:
             bucket, used = [], 0
             filled.append((key, bucket))
-        bucket.append(member)
-        open_[kind] = (bucket, used + size)
+        bucket.append(item)
+        open_[key] = (bucket, used + size)
     return filled

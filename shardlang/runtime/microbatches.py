@@ -50,7 +50,8 @@ class Accumulation:
         assert self.program.evaluate is not None
         parts = self.evaluated.parts()
         for number in microbatches(self.program.microbatches):
-            parts.add(self.program.evaluate(self.model.p, *batch[number].values(), rows))
+            with self.model.gathers.during("evaluate"):
+                parts.add(self.program.evaluate(self.model.p, *batch[number].values(), rows))
         return parts.values
 
 

@@ -8,19 +8,19 @@ not.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
 
 import torch
 from torch import Tensor
 
 from shardlang.runtime import optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, Reduction, SumBucket, fill
+from shardlang.runtime.gathers import Gathers, Stored, freed_between
 from shardlang.runtime.mesh import Group, Mesh, world
-from shardlang.runtime.program import DTYPES, Parameter, Program, State, dtype_of
+from shardlang.runtime.program import DTYPES, Parameter, Program, State, dtype_of, elements
 from shardlang.runtime.sparse import RowBucket
 from shardlang.runtime.weights import Weights
-from shardlang.runtime.zero import ShardBucket, Stored, freed_between, shard
+from shardlang.runtime.zero import Held, ShardBucket, Shared, shard
 
 
 class Model:
@@ -30,17 +30,18 @@ class Model:
         self.program = program
         self.weights = given_weights(program)
         self.stored: dict[str, Stored] = {}
+        self.gathers = Gathers(program.bucket_bytes)
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in self.parameters}
         self._count_once()
         self.states: dict[str, Tensor] = {
             tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
         }
-        self.p = parameters.namespace({**self.leaves, **self.stored, **self._copies(), **self.states})
         self.weights = None
-        self.sharded: list[ShardBucket] = []
+        self.buckets: list[Bucket] = []
         self.bucket_stages: list[tuple[int, ...]] = []
         self.reducer = Reducer(self._buckets())
+        self.p = parameters.namespace({**self._read(), **self.states})
         self.trained = self._trained()
         self.optimizers = [
             optimizers.optimizer(
@@ -59,16 +60,8 @@ class Model:
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """What a stage trains."""
-        return [self.leaves[tensor.path] for tensor in self.parameters if stage in tensor.stages]
-
-    def _copies(self) -> dict[str, Callable[[], Tensor]]:
-        """Parameters that `forward` works with in another type: path -> the copy, made at each use."""
-        made: dict[str, Callable[[], Tensor]] = {}
-        for tensor in self.parameters:
-            if tensor.use:
-                held, dtype = self.stored.get(tensor.path, self.leaves[tensor.path]), DTYPES[tensor.use]
-                made[tensor.path] = parameters.copied(held, dtype)
-        return made
+        mine = [tensor.path for tensor in self.parameters if stage in tensor.stages]
+        return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
         return tensor.mesh or self.program.mesh
@@ -81,7 +74,11 @@ class Model:
         """A gradient that is not pending over the microbatches is whole in each: that of the first counts."""
         for tensor in self.parameters:
             time = self._mesh(tensor)._time
-            if time and time not in tensor.reduce:
+            if not time or time in tensor.reduce:
+                continue
+            if tensor.path in self.stored:
+                self.stored[tensor.path].once = True
+            else:
                 self.leaves[tensor.path].register_hook(_of_the_first)
 
     def _begin(self, tensor: Parameter | State) -> Tensor:
@@ -104,65 +101,86 @@ class Model:
         group = self.zero_group(tensor)
         if group is None or tensor.zero < 3:
             return value.requires_grad_()
-        piece = shard(value, group).clone().requires_grad_()
-        pending = tuple(axis for axis in self._reduce(tensor) if axis in tensor.zero_axes)
-        self.stored[tensor.path] = Stored(
-            piece, tuple(value.shape), group, self._mesh(tensor)[pending] if pending else None
-        )
+        piece, use = shard(value, group).clone(), DTYPES[tensor.use] if tensor.use else None
+        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use)
         return piece
 
+    def _shared(self, tensor: Parameter) -> Shared | None:
+        """A parameter under ZeRO."""
+        group = self.zero_group(tensor)
+        if group is None or tensor.path in self.stored:
+            return self.stored.get(tensor.path)
+        return Held(self.leaves[tensor.path], group)
+
     def _buckets(self) -> list[Bucket]:
-        """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO-1/2 apart."""
-        keyed = [(self.leaves[t.path], self._reduction(t)) for t in self.parameters if not t.sparse]
-        reduced = [(leaf, how) for leaf, how in keyed if how.shard or how.over(how.sum).size > 1]
-        buckets: list[Bucket] = []
-        for table in (t for t in self.parameters if t.sparse):
-            how = self._reduction(table)
-            buckets.append(RowBucket(how.over(how.sum), self.leaves[table.path]))
-            self.bucket_stages.append(() if how.tied else how.stages)
-        for how, members in fill(reduced, self.program.bucket_bytes):
-            if not how.shard:
-                buckets.append(SumBucket(how.over(how.sum), members))
-                # A sum with another stage waits for that stage's last backward: only at the end do both come to it.
-                self.bucket_stages.append(() if how.tied else how.stages)
-                continue
-            bucket = ShardBucket(members, how)
-            self.sharded.append(bucket)
-            buckets.append(bucket)
-            self.bucket_stages.append(() if how.tied and bucket.before is not None else how.stages)
-        return buckets
+        """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO apart."""
+        items = []
+        for tensor in self.parameters:
+            how, dtype = self._reduction(tensor), dtype_of(self.program, tensor)
+            if tensor.sparse:
+                self._add(RowBucket(how.over(how.sum), self.leaves[tensor.path]), how)
+            elif how.shard or how.over(how.sum).size > 1:
+                size = elements(self.program.block(tensor).shape) * dtype.itemsize
+                items.append((self._shared(tensor) or self.leaves[tensor.path], (how, dtype), size))
+        for (how, _), members in fill(items, self.program.bucket_bytes):
+            self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
+        return self.buckets
+
+    def _add(self, bucket: Bucket, how: Reduction) -> None:
+        """Takes in a bucket, with the stages that give to it. One that waits for another stage is not of any: only at
+        the end do both come to it.
+        """
+        waits = how.tied and (not isinstance(bucket, ShardBucket) or bucket.before is not None)
+        self.buckets.append(bucket)
+        self.bucket_stages.append(() if waits else how.stages)
 
     def _reduction(self, tensor: Parameter) -> Reduction:
         """What is to be done with a gradient."""
-        reduce, shard = self._reduce(tensor), tuple(tensor.zero_axes) if self.zero_group(tensor) else ()
-        if tensor.path in self.stored:
-            reduce, shard = tuple(axis for axis in reduce if axis not in shard), ()
+        shard = tuple(tensor.zero_axes) if self.zero_group(tensor) else ()
         pipeline, here = self.program.pipeline, self.program.stages_here
         return Reduction(
-            self._mesh(tensor), shard, reduce, bool(shard) and tensor.zero == 2,
+            self._mesh(tensor), shard, self._reduce(tensor), bool(shard) and tensor.zero >= 2,
             self.program.mesh, pipeline.axis if pipeline is not None else "",
             self.program.coordinates(tensor), tuple(stage for stage in tensor.stages if stage in here),
         )  # fmt: skip
 
+    @property
+    def sharded(self) -> list[ShardBucket]:
+        """The buckets whose updated rows all ranks need: of ZeRO 1 and 2."""
+        found = [bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)]
+        return [bucket for bucket in found if isinstance(bucket.parameters[0], Held)]
+
     def _trained(self) -> dict[str, Tensor]:
         """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
-        rows = {
-            id(member): piece
-            for bucket in self.sharded
-            for member, piece in zip(bucket.members, bucket.shards, strict=True)
-        }
-        return {path: rows.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
+        pieces = {id(held.leaf): held.piece for bucket in self.sharded for held in bucket.parameters}
+        return {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
 
-    def forward_context(self) -> Any:
-        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward."""
-        return freed_between() if self.stored else contextlib.nullcontext()
+    def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
+        """What `forward` finds under each path: a tensor, or what is called at each use."""
+        found: dict[str, Tensor | Callable[[], Tensor]] = {**self.leaves, **self.stored}
+        paths = {id(leaf): path for path, leaf in self.leaves.items()}
+        for bucket in self.sharded:
+            found.update({paths[id(held.leaf)]: _settled(bucket, held.leaf) for held in bucket.parameters})
+        for tensor in self.parameters:
+            if tensor.use and tensor.path not in self.stored:
+                found[tensor.path] = parameters.copied(found[tensor.path], DTYPES[tensor.use])
+        return found
+
+    @contextlib.contextmanager
+    def forward_context(self, kind: Hashable = "forward") -> Iterator[None]:
+        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward. kind: of one kind are passes
+        that use the same parameters.
+        """
+        with self.gathers.during(kind), freed_between() if self.stored else contextlib.nullcontext():
+            yield
 
     def backward(self, loss: Tensor, last: bool = True) -> None:
         """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded with 1 on every
         rank. They are reduced once that of the last microbatch returns.
         """
         self.reducer.start(None if last else self.reducer.each)
-        loss.backward()
+        with self.gathers.during("backward"):
+            loss.backward()
         self.reducer.complete()
         if last:
             self.reducer.finish()
@@ -179,7 +197,7 @@ class Model:
             optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
         for bucket in self.sharded:
             bucket.publish()
-        for leaf in self.leaves.values():
+        for leaf in (*self.leaves.values(), *self.trained.values()):
             leaf.grad = None
 
     def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor] | None]]:
@@ -192,7 +210,23 @@ class Model:
     def _block(self, path: str) -> Callable[[], Tensor]:
         if path in self.stored:
             return self.stored[path].gather
-        return lambda: self.leaves[path] if path in self.leaves else self.states[path]
+        return lambda: self._settled(path) if path in self.leaves else self.states[path]
+
+    def _settled(self, path: str) -> Tensor:
+        """A parameter once all its rows are up to date."""
+        for bucket in self.sharded:
+            bucket.settle()
+        return self.leaves[path]
+
+
+def _settled(bucket: ShardBucket, leaf: Tensor) -> Callable[[], Tensor]:
+    """A function that gives a parameter once its rows are up to date."""
+
+    def settled() -> Tensor:
+        bucket.settle()
+        return leaf
+
+    return settled
 
 
 def _of_the_first(gradient: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ class Pipeline:
             tensor.requires_grad_(value.gradient)
         fields = [now.batch[action.microbatch][name] for name in stage.fields]
         Recomputing.called()
-        with self.model.forward_context():
+        with self.model.forward_context(("F", action.stage)):
             result = stage.forward(self.model.p, *inputs, *fields, **now.given[action.stage])
         outputs, further = self._parted(self.training, action, result)
         loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
@@ -153,19 +153,25 @@ class Pipeline:
         where = action.stage, action.microbatch
         kept = now.kept[where]
         self.model.reducer.start(due)
-        weights = self.weights[action.stage]
-        if action.kind == "B" or (action.kind == "I" and kept.again):
-            whole(self._ends(now.exchange, kept, action))
-        elif action.kind == "I":
-            kept.halves = Halves(self._ends(now.exchange, kept, action), kept.inputs)
-            kept.halves.inputs(weights)
-        elif kept.halves is not None:
-            kept.halves.weights(weights)
+        ends = self._ends(now.exchange, kept, action) if action.kind != "W" else []
+        with self.model.gathers.during((action.kind, action.stage)):
+            self._half(kept, ends, action)
         if action.kind != "W":
             now.exchange.give(action, [_gradient(tensor) for tensor in kept.inputs])
         if action.kind != "I":
             del now.kept[where]
             self.model.reducer.complete()
+
+    def _half(self, kept: Kept, ends: list[tuple[Tensor, Tensor]], action: Action) -> None:
+        """All of a backward, or the half of it that an action is."""
+        weights = self.weights[action.stage]
+        if action.kind == "B" or (action.kind == "I" and kept.again):
+            whole(ends)
+        elif action.kind == "I":
+            kept.halves = Halves(ends, kept.inputs)
+            kept.halves.inputs(weights)
+        elif kept.halves is not None:
+            kept.halves.weights(weights)
 
     def _ends(self, exchange: Exchange, kept: Kept, action: Action) -> list[tuple[Tensor, Tensor]]:
         """What backward begins with: the values sent, with the gradients that came for them, and the loss, with 1."""
@@ -187,7 +193,8 @@ class Pipeline:
                 continue
             inputs = self._received(exchange, self.forwards, action)
             fields = [batch[action.microbatch][name] for name in stage.fields]
-            result = stage.evaluate(self.model.p, *inputs, *fields, rows)
+            with self.model.gathers.during(("evaluate", action.stage)):
+                result = stage.evaluate(self.model.p, *inputs, *fields, rows)
             outputs, further = self._parted(self.forwards, action, result)
             for sums in further:
                 parts.add(sums)

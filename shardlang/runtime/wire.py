@@ -138,13 +138,16 @@ def begin_reduce_scatter(x: Tensor, group: Group) -> Ready:
     return OneRound(parts, group.handle.alltoall_base(parts.view(-1), x.view(-1), [], []), "sum")
 
 
-def all_gather(x: Tensor, group: Group) -> Tensor:
-    """Every member's contiguous `x`: [members, *x.shape]."""
+def begin_all_gather(x: Tensor, group: Group) -> Ready:
+    """Starts to bring every member's contiguous `x` here: [members, *x.shape]."""
     result = x.new_empty((group.size, *x.shape))
     if x.numel() == 0:
-        return result
+        return Ready(result)
     if _native(x):
-        group.handle._allgather_base(result.view(-1), x.view(-1)).wait()
-    else:
-        group.handle.alltoall_base(result.view(-1), _copies(x, group.size), [], []).wait()
-    return result
+        return Awaited(result, group.handle._allgather_base(result.view(-1), x.view(-1)))
+    return Awaited(result, group.handle.alltoall_base(result.view(-1), _copies(x, group.size), [], []))
+
+
+def all_gather(x: Tensor, group: Group) -> Tensor:
+    """Every member's contiguous `x`: [members, *x.shape]."""
+    return begin_all_gather(x, group).wait()

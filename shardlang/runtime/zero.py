@@ -1,22 +1,20 @@
 """ZeRO: shards optimizer state (1), gradients (2) and parameters (3) over further axes, along dim 0 in torch.chunk's
 sizes.
 
-Levels 1 and 2: gradients are reduce-scattered in flat buckets, each rank updates its rows, which are then
-all-gathered once. Level 3: a parameter is stored as this rank's rows, gathered at each use in forward and again in
-backward, freed in between. Which parameters, and over which axes, the plan has decided.
+Gradients are reduce-scattered in flat buckets, each rank updates its rows. With levels 1 and 2 these are then
+all-gathered, while the next step begins; level 3 keeps the rows alone, see gathers.py. Which parameters, and over which
+axes, the plan has decided.
 """
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from shardlang.runtime import wire
-from shardlang.runtime.blocks import chunk_sizes, gathered, reduced, scattered, sliced
 from shardlang.runtime.buckets import Reduction
 from shardlang.runtime.mesh import Group
 
@@ -32,16 +30,74 @@ def shard(tensor: Tensor, group: Group) -> Tensor:
     return whole.narrow(0, group.start(len(whole)), group.chunk(len(whole)))
 
 
+def width(shape: Sequence[int], group: Group) -> int:
+    """Elements of the first member's rows, the most that one has."""
+    count = shape[0] if shape else 1
+    each = 1
+    for size in shape[1:]:
+        each *= size
+    return -(-count // group.size) * each
+
+
+def padded(piece: Tensor, length: int) -> Tensor:
+    """A piece's elements with zeros behind, up to `length`."""
+    return torch.nn.functional.pad(piece.reshape(-1), (0, length - piece.numel()))
+
+
+def slots(group: Group) -> tuple[int, ...]:
+    """Member -> its row in torch's order."""
+    return group.slots or tuple(range(group.size))
+
+
+def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Iterator[Tensor]:
+    """[members, sum of widths] -> each tensor whole, in memory of its own."""
+    order, column = slots(group), 0
+    ordered = flat if order == tuple(range(group.size)) else flat[list(order)]
+    for shape in shapes:
+        wide = width(shape, group)
+        # Not `reshape`: of a single column it gives a view, which is no memory of its own.
+        values = ordered[:, column : column + wide].contiguous().view(-1)
+        count = 1
+        for size in shape:
+            count *= size
+        yield values[:count].view(tuple(shape))
+        column += wide
+
+
+class Shared(Protocol):
+    """A parameter that is sharded. leaf: what autograd knows it by; piece: the rows that this rank updates."""
+
+    leaf: Tensor
+    piece: Tensor
+    shape: tuple[int, ...]
+
+    def take(self) -> Tensor | None:
+        """The gradient of the whole that has been accumulated; it is then forgotten."""
+
+
+class Held:
+    """Levels 1 and 2: every rank has the whole, `leaf`; `piece` is a view of it."""
+
+    def __init__(self, leaf: Tensor, group: Group) -> None:
+        self.leaf, self.shape = leaf, tuple(leaf.shape)
+        self.piece = shard(leaf.detach(), group)
+
+    def take(self) -> Tensor | None:
+        gradient, self.leaf.grad = self.leaf.grad, None
+        return gradient
+
+
 class ShardBucket:
-    """Levels 1 and 2: one reduce-scatter of gradients pending on `group`, one all-gather of the updated rows.
+    """One reduce-scatter of gradients over the sharding axes; with levels 1 and 2 one all-gather of the updated rows.
 
     In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first
-    member's. Level 2 does so in each microbatch, so that no rank keeps whole gradients from one to the next.
+    member's. Levels 2 and 3 reduce in each microbatch, so that no rank keeps whole gradients from one to the next.
     """
 
-    def __init__(self, members: list[Tensor], how: Reduction) -> None:
+    def __init__(self, parameters: Sequence[Shared], how: Reduction) -> None:
         group, reduce = how.mesh[how.shard], how.sum
-        self.members, self.group, self.each = members, group, how.each
+        self.parameters, self.group, self.each = list(parameters), group, how.each
+        self.members = [parameter.leaf for parameter in self.parameters]
         shared = set(group.axes) & set(reduce)
         # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can after it.
         self.pending = shared == set(group.axes)
@@ -49,42 +105,37 @@ class ShardBucket:
         after = tuple(axis for axis in reduce if axis not in shared) if not before else ()
         self.before = how.over(before) if before else None
         self.after = how.over(after) if not before else None
-        self.shards = [shard(member.detach(), group) for member in members]
-        self.widths = [-(-len(rows(m)) // group.size) * _row(m) for m in members]
+        self.widths = [width(parameter.shape, group) for parameter in self.parameters]
         self.sum: wire.Ready | None = None
         self.total: Tensor | None = None
+        self.coming: wire.Ready | None = None
 
     def _pack(self, tensors: list[Tensor | None]) -> Tensor:
-        first = self.members[0]
+        first = self.parameters[0].piece
         flat = torch.zeros((self.group.size, sum(self.widths)), dtype=first.dtype, device=first.device)
         column = 0
-        for tensor, width in zip(tensors, self.widths, strict=True):
+        for tensor, wide in zip(tensors, self.widths, strict=True):
             if tensor is not None:
-                self._place(flat, column, width, tensor)
-            column += width
+                self._place(flat, column, wide, tensor)
+            column += wide
         return flat
 
-    def _place(self, flat: Tensor, column: int, width: int, tensor: Tensor) -> None:
+    def _place(self, flat: Tensor, column: int, wide: int, tensor: Tensor) -> None:
         """Writes a whole parameter's values into its columns of all rows."""
         values = tensor.reshape(-1)
-        for row, at in enumerate(self._slots()):
-            part = values[row * width : (row + 1) * width]
+        for row, at in enumerate(slots(self.group)):
+            part = values[row * wide : (row + 1) * wide]
             flat[at, column : column + len(part)] = part
-
-    def _slots(self) -> tuple[int, ...]:
-        return self.group.slots or tuple(range(self.group.size))
 
     def launch(self) -> None:
         self._collect()
-        flat = self._pack([member.grad for member in self.members])
-        for member in self.members:
-            member.grad = None
+        flat = self._pack([parameter.take() for parameter in self.parameters])
         if self.before is not None and self.before.size > 1:
             flat = wire.begin_reduce(flat, self.before).wait()
         if self.pending:
             self.sum = wire.begin_reduce_scatter(flat, self.group)
         else:
-            self.sum = wire.Ready(flat[self._slots()[self.group.index]])
+            self.sum = wire.Ready(flat[slots(self.group)[self.group.index]])
 
     def _collect(self) -> None:
         """Adds the rows on their way to those of earlier microbatches."""
@@ -103,120 +154,24 @@ class ShardBucket:
     def finish(self) -> None:
         self._collect()
         assert self.total is not None
-        for piece, values in zip(self.shards, self.total.split(self.widths), strict=True):
+        for parameter, values in zip(self.parameters, self.total.split(self.widths), strict=True):
+            piece = parameter.piece
             piece.grad = values[: piece.numel()].view(piece.shape)
         self.total = None
 
     def publish(self) -> None:
-        """All-gathers the rows that each member has updated."""
-        for piece in self.shards:
-            piece.grad = None
-        mine = torch.cat([_padded(piece, width) for piece, width in zip(self.shards, self.widths, strict=True)])
-        flat = wire.all_gather(mine, self.group)
-        column = 0
-        for member, width in zip(self.members, self.widths, strict=True):
-            values = flat[list(self._slots()), column : column + width].reshape(-1)
-            member.detach().view(-1).copy_(values[: member.numel()])
-            column += width
+        """Starts to bring each member's updated rows to all; `settle` ends it."""
+        pieces = [parameter.piece for parameter in self.parameters]
+        mine = torch.cat([padded(piece, wide) for piece, wide in zip(pieces, self.widths, strict=True)])
+        self.settle()
+        self.coming = wire.begin_all_gather(mine, self.group)
 
-
-def _row(tensor: Tensor) -> int:
-    """Elements of one row."""
-    whole = rows(tensor)
-    return whole[0].numel() if len(whole) else 0
-
-
-def _padded(piece: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(piece.reshape(-1), (0, width - piece.numel()))
-
-
-class Stored:
-    """Level 3: the rows of a parameter that this rank stores, `piece` [rows, ...]; calling it gathers the whole.
-
-    group: the axes that shard it. pending: those of its gradient's pending axes that are among them, as a group (or
-    None).
-    """
-
-    def __init__(self, piece: Tensor, shape: tuple[int, ...], group: Group, pending: Group | None) -> None:
-        self.piece, self.shape, self.group, self.pending = piece, shape, group, pending
-        self.sizes = chunk_sizes(shape[0] if shape else 1, group.size)
-
-    def gather(self) -> Tensor:
-        """The whole (of what this rank would hold without ZeRO), without gradient."""
-        even = None if len(set(self.sizes)) == 1 else self.sizes
-        return gathered(self.piece.detach(), 0, self.group, even).view(self.shape)
-
-    def keep(self, gradient: Tensor) -> Tensor:
-        """The whole's gradient -> that of the piece, summed where it is pending over the sharding axes."""
-        even = None if len(set(self.sizes)) == 1 else self.sizes
-        if self.pending is not None and set(self.pending.axes) == set(self.group.axes):
-            return scattered(rows(gradient), 0, self.group, even)
-        if self.pending is not None:
-            gradient = reduced(gradient, self.pending)
-        return sliced(rows(gradient), 0, self.group, even).contiguous()
-
-    def __call__(self) -> Tensor:
-        whole = _Gather.apply(self.piece, self)
-        Held.note(whole, self)
-        return whole
-
-
-class _Gather(Function):
-    @staticmethod
-    def forward(ctx: Any, piece: Tensor, stored: Stored) -> Tensor:
-        ctx.stored = stored
-        return stored.gather()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.stored.keep(gradient), None
-
-
-class Held:
-    """Gathered parameters that are alive now, by the address of their memory, so that what autograd saves is
-    recognised.
-    """
-
-    alive: ClassVar[dict[int, tuple[weakref.ref[Tensor], Stored]]] = {}
-    again: ClassVar[weakref.WeakValueDictionary[int, Tensor]] = weakref.WeakValueDictionary()
-
-    @classmethod
-    def note(cls, whole: Tensor, stored: Stored) -> None:
-        cls.alive[whole.untyped_storage().data_ptr()] = (weakref.ref(whole), stored)
-
-    @classmethod
-    def owner(cls, tensor: Tensor) -> Stored | None:
-        """The parameter whose gathered memory `tensor` views, if that is still alive (else the address may be
-        another's).
-        """
-        found = cls.alive.get(tensor.untyped_storage().data_ptr())
-        return found[1] if found is not None and found[0]() is not None else None
-
-
-def _pack(tensor: Tensor) -> Any:
-    stored = Held.owner(tensor)
-    if stored is None:
-        return tensor
-    return stored, tensor.size(), tensor.stride(), tensor.storage_offset()
-
-
-def _unpack(packed: Any) -> Tensor:
-    if isinstance(packed, Tensor):
-        return packed
-    stored, size, stride, offset = packed
-    whole = Held.again.get(id(stored))
-    if whole is None:
-        whole = stored.gather()
-        Held.again[id(stored)] = whole
-    return _view(whole, size, stride, offset)
-
-
-def _view(whole: Tensor, size: Any, stride: Any, offset: int) -> Tensor:
-    view = whole.as_strided(size, stride, offset)
-    view._whole = whole  # type: ignore[attr-defined]  # keeps `again`'s entry alive as long as one view of it is
-    return view
-
-
-def freed_between() -> Any:
-    """Context of a forward pass: gathered parameters that autograd saves are dropped, and gathered anew in backward."""
-    return torch.autograd.graph.saved_tensors_hooks(_pack, _unpack)
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Waits for the updated rows, if any are on their way: then the parameters are whole."""
+        if self.coming is None:
+            return
+        flat, self.coming = self.coming.wait(), None
+        shapes = [parameter.shape for parameter in self.parameters]
+        for parameter, whole in zip(self.parameters, wholes(flat, shapes, self.group), strict=True):
+            parameter.leaf.detach().copy_(whole)

@@ -73,7 +73,8 @@ def test_a_stage_that_fails_ends_the_run_and_is_named(tmp_path: Path) -> None:
     text = stage.read_text()
     stage.write_text(text.replace("    y = torch.relu(y_1)", "    y = torch.relu(y_1) / {}", 1))
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "main.py"), "--device", "cpu"], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, str(tmp_path / "main.py"), "--device", "cpu", "--log-dir", str(tmp_path / "logs")],
+        cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 3

@@ -10,9 +10,10 @@ from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import collectives, random
+from shardlang.runtime.gathers import Gathers, Stored, freed_between
 from shardlang.runtime.mesh import world
 from shardlang.runtime.recompute import Recomputing
-from shardlang.runtime.zero import Stored, freed_between, shard
+from shardlang.runtime.zero import shard
 
 
 def layer(x, weight, seen=None):
@@ -57,14 +58,14 @@ def collectives_run_again() -> None:
     torch.manual_seed(world.rank)
     x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.arange(36, dtype=torch.float64).view(6, 6) / 36
-    stored = Stored(shard(weight, mesh.mp).clone().requires_grad_(), (6, 6), mesh.mp, mesh.mp)
+    stored = Stored(shard(weight, mesh.mp).clone(), (6, 6), mesh.mp, Gathers(1000))
 
     def block(x):
         h = rt.all_gather_replicated(torch.tanh(x @ stored()), 0, mesh.mp)
         return rt.reduce_scatter(torch.tanh(h @ stored()), 0, mesh.mp)
 
     with freed_between():
-        expected = torch.autograd.grad(block(x).square().sum(), (x, stored.piece))
+        expected = torch.autograd.grad(block(x).square().sum(), (x, stored.leaf))[0], stored.take()
     calls = []
     kept = collectives.gathered
     collectives.gathered = lambda *a: (calls.append(a[0].shape), kept(*a))[1]
@@ -72,7 +73,7 @@ def collectives_run_again() -> None:
         with freed_between():
             y = rt.recompute(block, x)
         assert len(calls) == 1
-        found = torch.autograd.grad(y.square().sum(), (x, stored.piece))
+        found = torch.autograd.grad(y.square().sum(), (x, stored.leaf))[0], stored.take()
     finally:
         collectives.gathered = kept
     assert len(calls) > 1

@@ -12,11 +12,11 @@ from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import random
+from shardlang.runtime.gathers import Alive
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.model import Model
 from shardlang.runtime.train import Run, datasets
-from shardlang.runtime.zero import Held
 
 MESH = rt.Mesh(dp=4)
 SHAPES = {"up.weight": (6, 10), "up.bias": (10,), "down[1].weight": (10, 3), "scale": (), "unused": (5,)}
@@ -194,10 +194,9 @@ def frees_and_overlaps() -> None:
     batch = next(iter(run.loader.epoch(1)))[0].values()
     with run.model.forward_context():
         loss, _ = made.forward(run.model.p, *batch)
-    assert len(Held.alive) > 0
-    assert [stored for whole, stored in Held.alive.values() if whole() is not None] == []
+    assert len(Alive.known) > 0
+    assert [stored for whole, stored in Alive.known.values() if whole() is not None] == []
     run.model.backward(loss)
-    assert len(Held.again) == 0
 
     plain_model = Model(program(bucket_bytes=1))
     begun: list[int] = []
