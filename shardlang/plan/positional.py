@@ -100,7 +100,7 @@ class PositionalRules:
         return Positional(value.id, op.id, shard.span, reading.cuts, reading.named, output)
 
     def _given(self, value: int) -> bool:
-        """Whether an operand is an input that a rule speaks of: no number, and no count that microbatches have added."""
+        """Whether an operand is an input that a rule speaks of: no number, and no count that microbatches added."""
         producer = self.graph.producers.get(value)
         added = producer is not None and self.graph.ops[producer].operator == "kept_count"
         return self.graph.values[value].kind is not Kind.CONSTANT and not added

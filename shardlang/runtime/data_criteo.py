@@ -40,7 +40,7 @@ class Clicks:
                            help="use `ids` in an `embedding`, or give `threshold`")  # fmt: skip
         if bound is not None and bound <= FIELDS:
             raise RunError(
-                "SH502", f"{bound} rows are too few: the {FIELDS} fields need an id each, and categories more", file=path,
+                "SH502", f"{bound} rows are too few: {FIELDS} fields need an id each, and categories more", file=path,
                 help="a table of more rows",
             )  # fmt: skip
 

@@ -87,3 +87,9 @@ def test_what_cannot_be_accumulated_is_named(metric: str) -> None:
     assert "def evaluate" not in text
     with pytest.raises(InternalError, match="eval cannot accumulate"):
         text_of(metric)
+
+
+def test_a_sum_over_the_set_is_not_divided() -> None:
+    finish = part(text_of("sum(scores)"), "def finish")
+    assert 'm = totals["m:1"][0]\n' in finish
+    assert 'loss = totals["loss:1"][0] / totals["loss:1"][1]\n' in finish
