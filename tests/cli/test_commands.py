@@ -137,7 +137,7 @@ def test_compile_writes_a_program(here: Path, capsys: pytest.CaptureFixture[str]
 
 def test_verify_compares_simulated_ranks_with_one_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", QUICKSTART, "--ranks", "8", "--steps", "2"]) == 0
-    assert "8 simulated ranks compute what one device does" in capsys.readouterr().out
+    assert "8 ranks compute what one device does" in capsys.readouterr().out
     assert run(["verify", QUICKSTART, "--ranks", "3"]) == 1
 
 

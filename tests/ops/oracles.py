@@ -65,7 +65,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "sin": np.sin,
     "cos": np.cos,
     "gelu": lambda x: x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0))),
-    "transfer": lambda x: x,
+    **dict.fromkeys(("transfer", "to_device", "to_host"), lambda x: x),
 }
 POSITIVE = {"log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5}
 PAIRS = (("b=4 h=6", "b h"), ("b=4 s=2 h=6", "h"), ("h=6", "b=4 s=2 h"), ("b=4 1 n=2*e=3", "s=2 n*e"), ("b=4", ""))
