@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from by_hand import digits, mlp
 from emitted import emitted, training
-from ranks import on_ranks
-from timing import ratios, verdict
+from ranks import compared
 
 from shardlang.runtime.program import Program
 from shardlang.runtime.train import datasets
@@ -60,13 +59,10 @@ def mlp_sides() -> Mapping[str, Callable[[], None]]:
 
 def main() -> int:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 25
-    held = []
-    for label, sides in {"digits": digits_sides, "MLP": mlp_sides}.items():
-        wall, processor = on_ranks(1, sides, turns)
-        for name, timing in wall.items():
-            print(f"{label}, {name:8} {timing}, processor {processor[name]}")
-        print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")
-        held.append(verdict(f"{label} on one rank / eager PyTorch", ratios(wall, "ours", "by hand"), 1.02))
+    held = [
+        compared(1, sides, turns, f"{label} on one rank / eager PyTorch", 1.02)
+        for label, sides in {"digits": digits_sides, "MLP": mlp_sides}.items()
+    ]
     return 0 if all(held) else 1
 
 

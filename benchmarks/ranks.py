@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from timing import Timing
+from timing import Timing, ratios, verdict
 
 from shardlang.runtime import mesh
 
@@ -40,6 +40,15 @@ def on_ranks(size: int, sides: Sides, turns: int) -> tuple[dict[str, Timing], di
         measured = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(size)]
     wall = {name: Timing(tuple(taken[WARMUP:])) for name, taken in measured[0]["wall"].items()}
     return wall, {name: _together([m["processor"][name][WARMUP:] for m in measured]) for name in wall}
+
+
+def compared(size: int, sides: Sides, turns: int, label: str, limit: float) -> bool:
+    """Prints the sides' times and the ratio of "ours" to "by hand" under the label; whether it is within the limit."""
+    wall, processor = on_ranks(size, sides, turns)
+    for name, timing in wall.items():
+        print(f"{size} rank{'s' * (size > 1)}, {name:8} {timing}, processor {processor[name]}")
+    print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")
+    return verdict(label, ratios(wall, "ours", "by hand"), limit)
 
 
 def _together(of_ranks: Sequence[Sequence[float]]) -> Timing:

@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 from by_hand.mlp import Split, Training
 from emitted import emitted
-from ranks import on_ranks
-from timing import ratios, verdict
+from ranks import compared
 
 from shardlang.runtime.model import Model
 
@@ -49,13 +48,9 @@ def sides(ranks: int) -> Callable[[], Mapping[str, Callable[[], None]]]:
 
 def main() -> int:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 25
-    held = []
-    for ranks in (2, 4):
-        wall, processor = on_ranks(ranks, sides(ranks), turns)
-        for name, timing in wall.items():
-            print(f"{ranks} ranks, {name:8} {timing}, processor {processor[name]}")
-        print(f"processor time: ratio {processor['ours'].median / processor['by hand'].median:.3f}")
-        held.append(verdict(f"MLP on {ranks} ranks / collectives by hand", ratios(wall, "ours", "by hand"), 1.05))
+    held = [
+        compared(ranks, sides(ranks), turns, f"MLP on {ranks} ranks / collectives by hand", 1.05) for ranks in (2, 4)
+    ]
     return 0 if all(held) else 1
 
 

@@ -7,13 +7,14 @@ on a dense one, all elements. They work on this rank's part and never communicat
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 
-class RowOptimizer:
+class RowOptimizer(ABC):
     """What the three share: slots beside each parameter, and the step over rows or over all."""
 
     slots: tuple[str, ...]
@@ -23,9 +24,9 @@ class RowOptimizer:
         self.values = [[torch.full_like(t, start) for start in starts] for t in self.tensors]
         self.steps = 0
 
+    @abstractmethod
     def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
         """The formula, on rows or on all, in place."""
-        raise NotImplementedError
 
     def step(self, lr: float) -> None:
         self.steps += 1
