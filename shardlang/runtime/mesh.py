@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardlang.runtime.allocator import keep_freed_memory
+
 # A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the launcher, not by this.
 TIMEOUT = datetime.timedelta(minutes=30)
 
@@ -85,6 +87,7 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
     One rank alone joins nothing: all its groups are of size 1.
     """
     world.rank, world.size, world.device = rank, size, device
+    keep_freed_memory()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if size == 1:
