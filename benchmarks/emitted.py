@@ -1,6 +1,7 @@
 """A .shard file -> the `program` of what the compiler emits for it, loaded in this process, and its training loop.
 
-The compiler is called as `shardc compile` calls it, the loop is what `shardc run` has each rank run.
+The compiler is called as `shardc compile` calls it, the loop is what `shardc run` has each rank run. For the other
+side: the same data as tensors, the same weights to begin with.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.runtime.data import Dataset
+from shardlang.runtime.data import Arrays, Dataset
 from shardlang.runtime.launch import read_program
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
-from shardlang.runtime.program import Program
-from shardlang.runtime.train import Run
+from shardlang.runtime.model import Model
+from shardlang.runtime.program import Block, Program
+from shardlang.runtime.train import Run, datasets
 from shardlang.source import Source
 
 
@@ -37,13 +43,44 @@ def emitted(file: Path, strategy: str | None, ranks: int, settings: Mapping[str,
     return program
 
 
-def training(program: Program, data: Mapping[str, Dataset], epochs: int) -> Callable[[], None]:
-    """Makes this rank's run of a program; each call of the function trains on for so many epochs."""
-    run = Run(program, data, Log(sys.stdout if world.rank == 0 else None, None))
+class Losses(Log):
+    """Shows what a run's log shows, and keeps the losses."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdout if world.rank == 0 else None, None)
+        self.losses: list[float] = []
+
+    def step(self, step: int, epoch: int, figures: Mapping[str, float], seconds: float) -> None:
+        super().step(step, epoch, figures, seconds)
+        self.losses.append(figures["loss"])
+
+
+def training(program: Program, data: Mapping[str, Dataset], epochs: int) -> Callable[[], list[float]]:
+    """Makes this rank's run of a program; each call of the function trains on for so many epochs: the losses."""
+    log = Losses()
+    run = Run(program, data, log)
     run.total = 0
 
-    def further() -> None:
+    def further() -> list[float]:
+        log.losses.clear()
         run.total += epochs * run.loader.batches
         run.train()
+        return list(log.losses)
 
     return further
+
+
+def on_hand(program: Program) -> tuple[dict[str, Dataset], dict[str, Tensor]]:
+    """The data of a program in memory: as its run takes it, and whole, by field."""
+    source, read = program.data, datasets(program)["data"]
+    every = np.arange(read.length)
+    whole = {field.name: Block((0,) * len(field.shape), field.shape) for field in source.fields}
+    arrays = {field.name: read.take(field, every, whole[field.name]) for field in source.fields}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {"data": Arrays(source, arrays, program.base)}, tensors
+
+
+def beginning(file: Path, settings: Mapping[str, str] | None = None) -> dict[str, Tensor]:
+    """The whole parameters of a program before the first step, by path as torch writes it (`blocks.0.up.weight`)."""
+    leaves = Model(emitted(file, None, 1, settings)).leaves
+    return {path.replace("[", ".").replace("]", ""): leaf.detach() for path, leaf in leaves.items()}

@@ -2,7 +2,7 @@
 machine slows both.
 
 A turn is a call on every rank at once, from a barrier to a barrier: its wall time is the first rank's, its processor
-time that of all ranks together.
+time that of all ranks together. Sides that give losses must give the same ones in their first turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from timing import Timing, ratios, verdict
 from shardlang.runtime import mesh
 
 WARMUP = 2  # turns that are not counted
-Sides = Callable[[], Mapping[str, Callable[[], None]]]
+CLOSE = 1e-4  # relative: how much losses in float32 may differ
+# What a turn of each side does; it gives the losses of its steps, or nothing.
+Turns = Mapping[str, Callable[[], Sequence[float] | None]]
+Sides = Callable[[], Turns]
 
 
 def on_ranks(size: int, sides: Sides, turns: int) -> tuple[dict[str, Timing], dict[str, Timing]]:
@@ -80,17 +83,29 @@ def _barrier() -> None:
         dist.barrier()
 
 
-def _take_turns(runs: Mapping[str, Callable[[], None]], turns: int) -> dict[str, dict[str, list[float]]]:
+def _take_turns(runs: Turns, turns: int) -> dict[str, dict[str, list[float]]]:
     wall: dict[str, list[float]] = {name: [] for name in runs}
     processor: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(turns):
+        losses = {}
         # Each side goes first every other turn.
         for name in sorted(runs, reverse=bool(turn % 2)):
             gc.collect()
             _barrier()
             start, used = time.perf_counter(), time.process_time()
-            runs[name]()
+            losses[name] = runs[name]()
             processor[name].append(time.process_time() - used)
             _barrier()
             wall[name].append(time.perf_counter() - start)
+        if turn == 0:
+            _require_alike(losses)
     return {"wall": wall, "processor": processor}
+
+
+def _require_alike(losses: Mapping[str, Sequence[float] | None]) -> None:
+    """Ends the benchmark where two sides that began alike have not computed the same."""
+    given = {name: torch.tensor(values, dtype=torch.float64) for name, values in losses.items() if values is not None}
+    for name, values in given.items():
+        first = next(iter(given.values()))
+        if values.shape != first.shape or not torch.allclose(values, first, rtol=CLOSE, atol=0.0):
+            raise RuntimeError(f"losses differ: {name} {values.tolist()}, and {first.tolist()}")

@@ -37,7 +37,7 @@ class RowOptimizer(ABC):
                 self.change(tensor, tensor.grad, slots, lr)
                 continue
             rows, gradient = tensor.grad.indices()[0], tensor.grad.values()
-            parts = [whole[rows] for whole in (tensor, *slots)]
+            parts = [whole.index_select(0, rows) for whole in (tensor, *slots)]  # which is faster than whole[rows]
             self.change(parts[0], gradient, parts[1:], lr)
             for whole, part in zip((tensor, *slots), parts, strict=True):
                 whole.index_copy_(0, rows, part)

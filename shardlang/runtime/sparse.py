@@ -54,7 +54,10 @@ class RowBucket:
         assert self._parts is not None
         (table,) = self.members
         ids, rows = self._parts
-        table.grad = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, table.shape, check_invariants=False).coalesce()
+        # A member's own rows are each there once and in order already.
+        table.grad = torch.sparse_coo_tensor(
+            ids.unsqueeze(0), rows, table.shape, check_invariants=False, is_coalesced=self.group.size == 1
+        ).coalesce()
         self._parts = None
 
 
