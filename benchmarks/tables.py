@@ -1,6 +1,7 @@
 """Claim: a step with 20 million rows takes at most 1.3 times one with 200 thousand, and that 0.9 times torch's own.
 
-In time and in memory; the same ids each time. By hand: nn.Embedding(sparse=True) and SparseAdam. Memory is what a step has allocated at its peak, without the table and its optimizer's state.
+In time and in memory; the same ids each time. By hand: nn.Embedding(sparse=True) and SparseAdam. Memory is what a
+step has allocated at its peak, without the table and its optimizer's state.
 
     python benchmarks/tables.py [turns]
 """
