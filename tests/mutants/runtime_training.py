@@ -8,6 +8,7 @@ TORCH, LEVELS, AXES, CLIP = (
     (f"runtime/test_training.py::test_on_four_ranks[{name}]",)
     for name in ("agrees_with_torch", "levels", "levels_over_two_axes", "clipped_and_saved")
 )
+USES = ("runtime/test_gathers.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
@@ -38,9 +39,9 @@ FAULTS = (
           "bucket.publish()", "bucket.advance", LEVELS),
     Fault("ZeRO-3 keeps the last use's gradient alone", "parameters used twice", "runtime/gathers.py",
           "self.gradient = gradient if self.gradient is None else self.gradient + gradient",
-          "self.gradient = gradient", LEVELS),
+          "self.gradient = gradient", USES),
     Fault("ZeRO-3 counts what each microbatch has whole", "gradients that are not pending over time",
-          "runtime/gathers.py", "if self.once and world.microbatch:", "if self.once and not world.microbatch:", LEVELS),
+          "runtime/gathers.py", "if self.once and world.microbatch:", "if self.once and not world.microbatch:", USES),
     Fault("ZeRO-3 never clears a gradient", "the second step", "runtime/gathers.py",
           "gradient, self.gradient, self.leaf.grad = self.gradient, None, None", "gradient = self.gradient", LEVELS),
     # norm and optimizers

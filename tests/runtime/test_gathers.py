@@ -8,7 +8,7 @@ from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import wire
-from shardlang.runtime.gathers import Alive, Order
+from shardlang.runtime.gathers import Alive, Gathers, Order, Stored
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.train import Run, datasets
@@ -139,3 +139,35 @@ def test_an_order_is_cut_by_bytes_groups_and_repeated_uses() -> None:
     assert [group.members for group in order.groups] == [[a, b], [c], [a], [d]]
     assert order.where == [0, 0, 0, 1, 2, 3, 3]
     assert order.last == [False, True, True, True, True, False, True]
+
+
+class _Here(Gathers):
+    """Nothing has to be brought."""
+
+    def bring(self, stored: Stored) -> torch.Tensor:
+        return stored.piece
+
+
+def _alone() -> Stored:
+    """A parameter of two elements, on the only rank."""
+    return Stored(torch.tensor([2.0, 3.0]), (2,), rt.Mesh(dp=1)["dp"], _Here(100))
+
+
+def test_gradients_of_all_uses_are_added() -> None:
+    stored = _alone()
+    (stored() * torch.tensor([1.0, 10.0]) + stored().square()).sum().backward()
+    gradient = stored.take()
+    assert gradient is not None
+    assert gradient.tolist() == [1.0 + 4.0, 10.0 + 6.0]
+    assert stored.take() is None
+
+
+def test_what_each_microbatch_has_whole_counts_in_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = _alone()
+    stored.once = True
+    for number, factor in enumerate((5.0, 7.0)):
+        monkeypatch.setattr(world, "microbatch", number)
+        (stored() * factor).sum().backward()
+    gradient = stored.take()
+    assert gradient is not None
+    assert gradient.tolist() == [5.0, 5.0]
