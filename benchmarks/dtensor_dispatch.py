@@ -16,11 +16,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from by_hand.mlp import Whole
+from by_hand.mlp import Whole, by_dtensor
 from emitted import emitted
 from timing import interleave, ratios, verdict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shardlang.runtime.mesh import world
@@ -49,9 +47,7 @@ def ours() -> Callable[[], None]:
 
 
 def dtensor() -> Callable[[], None]:
-    mesh = init_device_mesh("cpu", (RANKS,))
-    layers = {f"layers.{n}": RowwiseParallel() if n % 2 else ColwiseParallel() for n in range(8)}
-    net = parallelize_module(Whole(D, FFN), mesh, layers)
+    net = by_dtensor(Whole(D, FFN))
     x, label = torch.rand(BATCH, D), torch.rand(BATCH, D)
 
     def once() -> None:

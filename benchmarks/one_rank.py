@@ -48,7 +48,7 @@ def mlp_sides() -> Mapping[str, Callable[[], None]]:
         values = np.random.default_rng(0).random((2, BATCHES * BATCH, D), np.float32)
         np.savez(Path(folder) / "mlp.npz", x=values[0], label=values[1])
         ours, fields = trains(dataclasses.replace(program, base=Path(folder)))
-    by_hand = mlp.Training(mlp.Whole(D, FFN))
+    by_hand = mlp.training(mlp.Whole(D, FFN))
 
     def theirs() -> None:
         for _ in range(EPOCHS):

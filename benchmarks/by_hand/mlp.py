@@ -1,17 +1,22 @@
-"""The net of programs/mlp.shard by hand in plain PyTorch: whole, or split over ranks with explicit collectives.
+"""The net of programs/mlp.shard by hand in plain PyTorch: whole, split over ranks, or in pipeline stages.
 
-The split one is what Megatron does: the wide layers by columns, the narrow ones by rows, one sum forward and one
-backward for each pair.
+Split with explicit collectives is what Megatron does: the wide layers by columns, the narrow ones by rows, one sum
+forward and one backward for each pair. Split with DTensor is the same, by `parallelize_module`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from by_hand.training import Training
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 PAIRS = 4
 
@@ -45,12 +50,12 @@ class _FromSplitWork(torch.autograd.Function):
 
 
 class Whole(nn.Module):
-    """All of the net on one rank; its layers are `layers.0` to `layers.7`, every second one narrow."""
+    """All of the net, or some pairs of it, on one rank; its layers are `layers.0`, ..., every second one narrow."""
 
-    def __init__(self, d: int, ffn: int) -> None:
+    def __init__(self, d: int, ffn: int, pairs: int = PAIRS) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.Linear(*((d, ffn) if number % 2 == 0 else (ffn, d))) for number in range(2 * PAIRS)
+            nn.Linear(*((d, ffn) if number % 2 == 0 else (ffn, d))) for number in range(2 * pairs)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,14 +64,38 @@ class Whole(nn.Module):
         return x
 
 
-class Split(nn.Module):
-    """This rank's part of the net, for input that is the same on all ranks."""
+def begun(weights: Mapping[str, Tensor], first: int = 0, pairs: int = PAIRS) -> Whole:
+    """Some pairs of the net with the values of the program's parameters, by path."""
+    ffn, d = weights["pairs.0.up.weight"].shape
+    net = Whole(d, ffn, pairs)
+    for number, layer in enumerate(net.layers):
+        path = f"pairs.{first + number // 2}.{('up', 'down')[number % 2]}"
+        layer.load_state_dict({name: weights[f"{path}.{name}"] for name in ("weight", "bias")})
+    return net
 
-    def __init__(self, d: int, ffn: int, ranks: int) -> None:
+
+def by_dtensor(whole: Whole) -> nn.Module:
+    """The net split over all ranks by DTensor."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    styles = {f"layers.{n}": RowwiseParallel() if n % 2 else ColwiseParallel() for n in range(len(whole.layers))}
+    return parallelize_module(whole, mesh, styles)
+
+
+class Split(nn.Module):
+    """This rank's part of a net, for input that is the same on all ranks."""
+
+    def __init__(self, whole: Whole) -> None:
         super().__init__()
-        self.up = nn.ModuleList(nn.Linear(d, ffn // ranks) for _ in range(PAIRS))
-        self.down = nn.ModuleList(nn.Linear(ffn // ranks, d, bias=False) for _ in range(PAIRS))
-        self.bias = nn.ParameterList(torch.zeros(d) for _ in range(PAIRS))
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        self.up, self.down, self.bias = nn.ModuleList(), nn.ModuleList(), nn.ParameterList()
+        for up, down in zip(whole.layers[::2], whole.layers[1::2], strict=True):
+            wide = up.out_features // ranks
+            self.up.append(nn.Linear(up.in_features, wide))
+            self.down.append(nn.Linear(wide, down.out_features, bias=False))
+            mine = {"weight": up.weight.chunk(ranks)[rank], "bias": up.bias.chunk(ranks)[rank]}
+            self.up[-1].load_state_dict(mine)
+            self.down[-1].load_state_dict({"weight": down.weight.chunk(ranks, 1)[rank]})
+            self.bias.append(down.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         for number, (up, down, bias) in enumerate(zip(self.up, self.down, self.bias, strict=True)):
@@ -76,24 +105,11 @@ class Split(nn.Module):
         return x
 
 
-class Training:
-    """A net with its optimizer; a step is forward, backward and update on one batch."""
+def sgd(net: nn.Module) -> torch.optim.Optimizer:
+    """Fused, which DTensor has no rule for (torch 2.13); it has one for the next best."""
+    spread = any(isinstance(parameter, DTensor) for parameter in net.parameters())
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, **{"foreach" if spread else "fused": True})
 
-    def __init__(self, net: nn.Module) -> None:
-        self.net = net
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
 
-    def step(self, x: Tensor, label: Tensor) -> Tensor:
-        """The loss, without gradient."""
-        loss = F.mse_loss(self.net(x), label)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-    def epoch(self, x: Tensor, label: Tensor, batch: int) -> float:
-        """The mean loss of an epoch on one rank, over examples in a new order."""
-        order, total = torch.randperm(len(x)), torch.zeros(())
-        for mine in order.split(batch):
-            total += self.step(x[mine], label[mine])
-        return total.item() / (len(x) // batch)
+def training(net: nn.Module) -> Training:
+    return Training(net, sgd(net), F.mse_loss)
