@@ -1,6 +1,6 @@
 """Claim: as a process, `shardc check quickstart.shard` takes at most 0.3 s and a fifth of `python -c "import torch"`.
 
-    python benchmarks/check_process.py [turns]
+python benchmarks/check_process.py [turns]
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ train {
 }
 """
 
-BLOCKS = """
+BLOCKS = (
+    """
 dim batch = 4096, d = 1024, hidden = 4096
 
 model Block {
@@ -66,7 +67,9 @@ model Deep {
     return x |> blocks
   }
 }
-""" + STRATEGY
+"""
+    + STRATEGY
+)
 
 
 def written_out() -> str:
@@ -103,8 +106,13 @@ def timed(text: str, ranks: int) -> Callable[[], dict[str, float]]:
         gc.collect()
         if sink.failed or planned is None:
             sys.exit("\n".join(d.message for d in sink.found[:5]))
-        return {"parse": parsed - start, "check": checked - parsed, "plan": done - checked, "all": done - start,
-                "operators": len(planned.ops)}
+        return {
+            "parse": parsed - start,
+            "check": checked - parsed,
+            "plan": done - checked,
+            "all": done - start,
+            "operators": len(planned.ops),
+        }
 
     return run
 
@@ -112,8 +120,10 @@ def timed(text: str, ranks: int) -> Callable[[], dict[str, float]]:
 def measure(label: str, text: str, turns: int) -> bool:
     few, many = timed(text, 8), timed(text, 4096)
     stages = few()
-    print(f"{label}: {stages['operators']} operators; parse {stages['parse']:.2f} s, check {stages['check']:.2f} s, "
-          f"plan {stages['plan']:.2f} s")
+    print(
+        f"{label}: {stages['operators']} operators; parse {stages['parse']:.2f} s, check {stages['check']:.2f} s, "
+        f"plan {stages['plan']:.2f} s"
+    )
     timings = interleave(
         {"8 ranks": lambda: few()["plan"], "4096 ranks": lambda: many()["plan"], "whole": lambda: few()["all"]}, turns
     )

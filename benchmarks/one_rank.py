@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from by_hand import digits, mlp
-from emitted import emitted, training
+from emitted import emitted, on_hand, training
 from ranks import compared
 
 from shardlang.runtime.program import Program
-from shardlang.runtime.train import datasets
 
 HERE = Path(__file__).parent
 EPOCHS = 3
-BATCH, D, FFN, BATCHES = 256, 256, 1024, 8
+BATCH, D, FFN = 256, 256, 1024
 
 
 def trains(program: Program) -> tuple[Callable[[], None], Mapping[str, torch.Tensor]]:
     """A function that trains on for some epochs, and the data as tensors by field."""
     program = dataclasses.replace(program, eval=None)
-    data = datasets(program)
-    arrays = data["data"].arrays  # type: ignore[attr-defined]
-    return training(program, data, EPOCHS), {name: torch.from_numpy(array) for name, array in arrays.items()}
+    program.data.arguments["shuffle"] = True
+    data, fields = on_hand(program)
+    return training(program, data, EPOCHS), fields
 
 
 def digits_sides() -> Mapping[str, Callable[[], None]]:
@@ -43,11 +40,7 @@ def digits_sides() -> Mapping[str, Callable[[], None]]:
 
 def mlp_sides() -> Mapping[str, Callable[[], None]]:
     settings = {"batch": str(BATCH), "d": str(D), "ffn": str(FFN)}
-    program = emitted(HERE / "programs" / "mlp.shard", "tensor_parallel", 1, settings)
-    with tempfile.TemporaryDirectory() as folder:
-        values = np.random.default_rng(0).random((2, BATCHES * BATCH, D), np.float32)
-        np.savez(Path(folder) / "mlp.npz", x=values[0], label=values[1])
-        ours, fields = trains(dataclasses.replace(program, base=Path(folder)))
+    ours, fields = trains(emitted(HERE / "programs" / "mlp.shard", "tensor_parallel", 1, settings))
     by_hand = mlp.training(mlp.Whole(D, FFN))
 
     def theirs() -> None:

@@ -1,6 +1,6 @@
 """Claim: start to end, quickstart on 8 ranks takes at most half of `torchrun --nproc-per-node 8` on one all-reduce.
 
-    python benchmarks/quickstart_process.py [turns]
+python benchmarks/quickstart_process.py [turns]
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def main() -> int:
         script.write_text(ALL_REDUCE)
         timings = interleave(
             {
-                "shardc run": process([str(tools.with_name("shardc")), "run", str(EXAMPLE), "--ranks", "8",
-                                       "--log-dir", f"{folder}/logs"]),
+                "shardc run": process(
+                    [str(tools.with_name("shardc")), "run", str(EXAMPLE), "--ranks", "8", "--log-dir", f"{folder}/logs"]
+                ),
                 "torchrun": process([str(tools.with_name("torchrun")), "--nproc-per-node", "8", str(script)]),
             },
             turns,

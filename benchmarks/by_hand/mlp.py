@@ -6,7 +6,7 @@ forward and one backward for each pair. Split with DTensor is the same, by `para
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from by_hand.training import Training
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -113,3 +115,35 @@ def sgd(net: nn.Module) -> torch.optim.Optimizer:
 
 def training(net: nn.Module) -> Training:
     return Training(net, sgd(net), F.mse_loss)
+
+
+class Staged:
+    """This rank's pairs of the net as its stage of a pipeline, under a schedule of torch.distributed.pipelining."""
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], schedule: type[PipelineScheduleSingle], microbatches: int
+    ) -> None:
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        pairs = PAIRS // self.ranks
+        net = begun(weights, self.rank * pairs, pairs)
+        self.optimizer = sgd(net)
+        # Each microbatch counts by its share, so that no pass over the gradients is needed to divide them.
+        self.schedule = schedule(
+            PipelineStage(net, self.rank, self.ranks, torch.device("cpu")), microbatches,
+            lambda y, label: F.mse_loss(y, label) / microbatches, scale_grads=False,
+        )  # fmt: skip
+
+    def step(self, x: Tensor, label: Tensor) -> Tensor:
+        """The loss of the batch on the last rank, 0 on the others."""
+        parts: list[Tensor] = []
+        self.optimizer.zero_grad()
+        last = {"target": label, "losses": parts} if self.rank == self.ranks - 1 else {}
+        self.schedule.step(*([x] if self.rank == 0 else []), **last)
+        self.optimizer.step()
+        return torch.stack(parts).detach().sum() if parts else torch.zeros(())
+
+    def steps(self, batches: Iterable[tuple[Tensor, Tensor]]) -> list[float]:
+        """The loss of each batch, on all ranks."""
+        losses = torch.stack([self.step(x, label) for x, label in batches])
+        dist.all_reduce(losses)
+        return losses.tolist()
