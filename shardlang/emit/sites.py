@@ -51,6 +51,7 @@ class Sites:
             call=op.call,
             recomputed=self.training and any(op.id in group for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
+            sizes=given,
         )
 
 

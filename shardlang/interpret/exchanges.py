@@ -166,6 +166,13 @@ def sum_replicated(xs: Sequence[Tensor], axes: Sequence[str], places: Places) ->
     return exchange(xs, places.groups(axes), total, total)
 
 
+def gathered_for_split(
+    xs: Sequence[Tensor], dim: int, axes: Sequence[str], places: Places, given: Sizes = None
+) -> Tensors:
+    """S -> R within an operator: what is split over `axes` along `dim`, whole, for work that is split over them."""
+    return exchange(xs, places.groups(axes), partial(gathered, dim), partial(scattered, dim, given=given))
+
+
 def extreme(xs: Sequence[Tensor], axes: Sequence[str], places: Places, low: bool = False) -> Tensors:
     """The greatest (least) over `axes`, without gradient."""
 

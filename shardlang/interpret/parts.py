@@ -273,6 +273,20 @@ def _mean_of(items: Callable[[Tensor, Tensor], Tensor]) -> Function:
     return mean
 
 
+# --- lookups ---
+
+
+def _embedding(split: Split, ids: Tensors, tables: Tensors) -> list[Tensor]:
+    """Where the rows are split over axes that split the ids too, each rank reads its ids' rows wherever they are, and
+    their gradients go back there.
+    """
+    rows = split.call.rule.operands[1][0]
+    if not set(split.over([rows])) & set(split.over(split.call.rule.operands[0])):
+        return [OPERATORS["embedding"](*local) for local in zip(split.calls, ids, tables, strict=True)]
+    there = exchanges.gathered_for_split(tables, 0, split.over([rows]), split.places, split.given.get(rows[0]))
+    return [table[x.long()] for table, x in zip(there, ids, strict=True)]
+
+
 # --- products ---
 
 
@@ -300,4 +314,5 @@ PARTS: dict[str, Function] = {
     "mse_loss": _mean_of(squared_errors),
     "bce_with_logits": _mean_of(logit_entropies),
     "conv2d": _conv2d,
+    "embedding": _embedding,
 }

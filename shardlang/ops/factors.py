@@ -6,6 +6,7 @@ What a family means by its dims is left to the family; texts to emit are in text
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shardlang.ops.declaration import CallSite
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
@@ -37,6 +38,16 @@ class Factors:
         """The factors of each dim of a tensor."""
         return tuple([self.term(term) for term in terms])
 
+    def by_place(self, tensors: Sequence[Sequence[Term]]) -> list[tuple[DimFactors, ...]]:
+        """The factors of several tensors that are lined up from the right: one dim at two places is two factors."""
+        found: list[list[DimFactors]] = [[] for _ in tensors]
+        for back in range(max(map(len, tensors)), 0, -1):
+            for mine, terms in zip(found, tensors, strict=True):
+                if back <= len(terms):
+                    mine.append(self.term(terms[-back]))
+            self._index.clear()
+        return [tuple(mine) for mine in found]
+
     def alone(self, term: Term, split: Split = Split.WHOLE) -> DimFactors:
         """A factor of this one tensor dim only, whatever its dims are elsewhere; () for a literal 1."""
         if not term:
@@ -48,6 +59,10 @@ class Factors:
         """A free factor of `size`, a minor part of `term`, whose dim is not taken apart by name."""
         self._factors.append(Factor(term_text(term), size))
         return (len(self._factors) - 1,)
+
+    def exchanged(self, factor: int) -> None:
+        """A factor whose split may share axes with what asks for its elements by number."""
+        self._factors[factor] = replace(self._factors[factor], exchanged=True)
 
     def rule(
         self,
@@ -72,7 +87,7 @@ def marked(terms: Sequence[Term], split: Split, statistics: tuple[int, int] = (0
 def unary_rule(type: TensorType, through: bool) -> FactorRule:
     """Each dim a free factor; pending passes through where the operator is linear."""
     factors = Factors()
-    dims = factors.dims(type.dims)
+    (dims,) = factors.by_place([type.dims])
     return factors.rule((dims,), (dims,), ((0,),) if through else ())
 
 

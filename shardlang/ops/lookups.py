@@ -8,6 +8,7 @@ from __future__ import annotations
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.reductions import single_position
+from shardlang.ops.rule import shared_axes
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text, offset_text
 from shardlang.types.dim import TensorType, term_text
@@ -25,6 +26,8 @@ def _infer_embedding(site: CallSite) -> Inference | None:
         return None
     factors = Factors()
     mine, rows = factors.dims(ids.dims), factors.dims(table.dims)
+    if len(rows[0]) == 1 and all(rows[0][0] not in dim for dim in mine):
+        factors.exchanged(rows[0][0])
     rule = factors.rule((mine, rows), ((*mine, rows[1]),), ((1,),))
     return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule)
 
@@ -32,12 +35,21 @@ def _infer_embedding(site: CallSite) -> Inference | None:
 def _emit_embedding(site: OpSite) -> str:
     ids, table = site.operands
     rows = site.rule.operands[1][0]
+    if shared_axes(site.rule, site.axes):
+        return _emit_exchange(site, ids, table, rows[0])
     start = f", start={offset_text(site, rows)}" if group_text(site, rows) else ""
     if site.sparse:
         return f"rt.sparse_embedding({ids}, {table}{start})"
     if group_text(site, rows):
         return f"rt.embedding({ids}, {table}, start={offset_text(site, rows)})"
     return f"F.embedding({ids}, {table})"
+
+
+def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> str:
+    """The table is split over the axes that split the ids."""
+    more = f", sizes={site.sizes[rows]}" if rows in site.sizes else ""
+    more += ", sparse=True" if site.sparse else ""
+    return f"rt.exchanged_embedding({ids}, {table}, {site.rule.factors[rows].size}, {site.groups[rows]}{more})"
 
 
 register(

@@ -7,7 +7,8 @@ A dim with no factor (a literal 1, or a dim that is made whole) is the empty tup
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 DimFactors = tuple[int, ...]
@@ -24,12 +25,15 @@ class Split(Enum):
 @dataclass(frozen=True, slots=True)
 class Factor:
     """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape less all INSIDE
-    factors, an INSIDE factor all-reduces forward and backward, for cost and for the plan's table."""
+    factors, an INSIDE factor all-reduces forward and backward, for cost and for the plan's table.
+    exchanged: of a FREE factor, of rows that another operand asks for by number: it may be split over axes that split
+    that operand too; the result is then split as that operand is, and rows are sent to who asks (`shared_axes`)."""
 
     name: str
     size: int
     split: Split = Split.FREE
     statistics: tuple[int, int] = (0, 0)
+    exchanged: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,9 +59,25 @@ def factor_rule(
     results: tuple[tuple[DimFactors, ...], ...],
     through: tuple[tuple[int, ...], ...] = (),
 ) -> FactorRule:
-    """The one FactorRule with these parts."""
+    """The one FactorRule with these parts; a factor of two dims of one tensor is WHOLE, as no split cuts both."""
     key = (factors, operands, results, through)
     rule = _RULES.get(key)
     if rule is None:
-        rule = _RULES[key] = FactorRule(*key)
+        twice = {f for tensor in (*operands, *results) for f in _in_two_dims(tensor)}
+        kept = tuple(replace(factor, split=Split.WHOLE) if f in twice else factor for f, factor in enumerate(factors))
+        rule = _RULES[key] = FactorRule(kept, operands, results, through)
     return rule
+
+
+def _in_two_dims(tensor: tuple[DimFactors, ...]) -> list[int]:
+    every = [f for dim in tensor for f in dim]
+    return [f for f in every if every.count(f) > 1]
+
+
+def shared_axes(rule: FactorRule, axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Of axes by factor: those that split an exchanged factor and another one as well, in the order of the former."""
+    for f, factor in enumerate(rule.factors):
+        if factor.exchanged and axes[f]:
+            others = {axis for g, mine in enumerate(axes) if g != f for axis in mine}
+            return tuple(axis for axis in axes[f] if axis in others)
+    return ()

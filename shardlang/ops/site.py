@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardlang.ops.rule import FactorRule
@@ -24,7 +24,7 @@ class OpSite:
     (the others are padding) and `batch` the index of the batch factor (-1: none).
     path, call: the random key of the operator (its address, and the number of the call).
     sparse: an operand is a table whose gradient is kept as rows. recomputed: the operator runs again in backward, where
-    states must not move a second time.
+    states must not move a second time. sizes: of factors, the sizes of their parts that are given by hand.
     """
 
     operands: tuple[str, ...]
@@ -44,3 +44,4 @@ class OpSite:
     call: int
     sparse: bool = False
     recomputed: bool = False
+    sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

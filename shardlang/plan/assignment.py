@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shardlang.ops.rule import DimFactors, FactorRule, Split
+from shardlang.ops.rule import DimFactors, FactorRule, Split, shared_axes
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
@@ -93,6 +93,7 @@ class LayoutTable:
         for f, axes in enumerate(assignment.factors):
             if f not in mine:
                 replicated.update(axes)
+        replicated.difference_update(shared_axes(rule, assignment.factors))
         pending: set[str] = set()
         for axis, which in assignment.through:
             (pending if index in rule.through[which] else replicated).add(axis)
@@ -104,6 +105,7 @@ class LayoutTable:
         for f, axes in enumerate(assignment.factors):
             if f not in mine and rule.factors[f].split is Split.FREE:
                 pending.update(axes)
+        pending.difference_update(shared_axes(rule, assignment.factors))
         return self._layout(_cut(dims, assignment), pending, set(assignment.replicated), assignment.mesh)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
-from shardlang.ops.rule import FactorRule, Split
+from shardlang.ops.rule import FactorRule, Split, shared_axes
 from shardlang.plan.assignment import Assignment, LayoutTable, assign, legal_products, local_size
 from shardlang.plan.problem import OpClass
 from shardlang.types.layout import Layout
@@ -18,6 +18,7 @@ from shardlang.types.mesh import Mesh
 
 # A cost is bytes * BYTE + local work: among equal bytes the assignment with least work and memory wins.
 BYTE = 1 << 96
+Inside = tuple[int, tuple[str, ...], int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,13 +58,28 @@ def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tup
     demand = kind.demand
     settled = axis in (*given.split_axes(), *given.replicated) or any(a == axis for a, _ in given.through)
     if settled or (demand is not None and demand.complete):
-        return (given,)
+        return (given, *_masked(kind.rule, given, axis))
     splits = [a for a in _splits(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh)]
     through = [
         assign(given.factors, (*given.through, (axis, i)), given.replicated, given.mesh)
         for i in range(len(kind.rule.through))
     ]
     return (*splits, given, *through, *_repeated(kind, given, axis))
+
+
+def _masked(rule: FactorRule, given: Assignment, axis: str) -> list[Assignment]:
+    """In the place of an exchange of rows: all ranks look up everything among the rows that they have, and the sum is
+    pending.
+    """
+    shared = shared_axes(rule, given.factors)
+    if axis not in shared:
+        return []
+    factors = [axes if rule.factors[f].exchanged else _less(axes, shared) for f, axes in enumerate(given.factors)]
+    return [assign(tuple(factors), given.through, given.replicated, given.mesh)]
+
+
+def _less(axes: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(axis for axis in axes if axis not in without)
 
 
 def _repeated(kind: OpClass, given: Assignment, axis: str) -> list[Assignment]:
@@ -110,7 +126,7 @@ def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
     """
     mesh = table.meshes[assignment.mesh]
     operands = table.layouts(kind.rule, assignment).operands
-    cost = sum(sum(x[2:]) for x in statistics_bytes(kind, assignment, mesh)) * BYTE
+    cost = sum(sum(x[2:]) for x in inside_bytes(kind, assignment, mesh)) * BYTE
     for tensor, layout in zip(kind.operands, operands, strict=True):
         reduced = mesh.ranked(layout.replicated)
         if tensor.kind is Kind.PARAM and tensor.gradient and reduced:
@@ -134,7 +150,35 @@ def all_reduce_bytes(ranks: int, local: int) -> int:
     return -(-2 * (ranks - 1) * local // ranks)
 
 
-def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[tuple[int, tuple[str, ...], int, int]]:
+def inside_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
+    """What is sent within an operator: factor, axes, bytes sent forward and backward in a step."""
+    return [*statistics_bytes(kind, assignment, mesh), *exchange_bytes(kind, assignment, mesh)]
+
+
+def exchange_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
+    """Of rows that are sent to who asks for them: the numbers asked for, with how many there are for each member, then
+    the rows and their gradients; as many for each member, and none asked for twice.
+    """
+    rule = kind.rule
+    axes = shared_axes(rule, assignment.factors)
+    if not axes:
+        return []
+    table = next(f for f, factor in enumerate(rule.factors) if factor.exchanged)
+    ids = next(i for i, dims in enumerate(rule.operands) if all(table not in dim for dim in dims))
+    others = [f for f, factor in enumerate(rule.factors) if f != table]
+    ranks, times = mesh.degree(axes), mesh.time.size if mesh.time else 1
+
+    def sent(itemsize: int, factors: list[int]) -> int:
+        local = math.prod([-(-rule.factors[f].size // mesh.degree(assignment.factors[f])) for f in factors]) * itemsize
+        return -(-(ranks - 1) * local // ranks) * times
+
+    asked = sent(8, [f for f in others if any(f in dim for dim in rule.operands[ids])]) + 8 * (ranks - 1) * times
+    rows = sent(kind.results[0].itemsize, others)
+    trained = any(t.gradient for t in kind.operands)
+    return [(table, axes, asked, 0), (table, axes, rows, rows if trained else 0)]
+
+
+def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
     """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward in a step for its statistics (in
     float32).
     """

@@ -182,10 +182,12 @@ class Claims:
             firm = [c for c in claims if axis not in c[2].rule.yields] or claims
             top = max(c[2].rank for c in firm)
             winners = [c for c in firm if c[2].rank == top]
-            if len(winners) > 1:
+            shared = _exchanged(op.rule, [wish for wish, _, _ in winners])
+            if len(winners) > 1 and not shared:
                 self._report_twice(op, types, axis, winners[0][2], winners[1][2])
+            kept = [claim for _, _, claim in winners[: 2 if shared else 1]]
             for wish, i, claim in claims:
-                if claim is not winners[0][2]:
+                if claim not in kept:
                     wish.axes[i] = tuple(a for a in wish.axes[i] if a != axis)
 
     def _report_twice(self, op: Op, types: tuple[TensorType, ...], axis: str, one: Claim, two: Claim) -> None:
@@ -281,6 +283,20 @@ class Claims:
             help=_major_first(major, size),
         )  # fmt: skip
         return False
+
+
+def _exchanged(rule: FactorRule, wishes: list[Wish]) -> bool:
+    """Whether an axis may split both: rows of a table by all of their axes, and the numbers that ask for them."""
+    if len(wishes) != 2:
+        return False
+    for table, ids in (wishes, wishes[::-1]):
+        (rows, *further) = table.run.factors
+        if further or not rule.factors[rows].exchanged:
+            continue
+        asks = not any(f in dims and rows in dims for operand in rule.operands for dims in [sum(operand, ())]
+                       for f in ids.run.factors)  # fmt: skip
+        return asks and {a for axes in table.axes for a in axes} <= {a for axes in ids.axes for a in axes}
+    return False
 
 
 def _major_first(major: str, size: int) -> str:

@@ -15,7 +15,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import Assignment
-from shardlang.plan.candidates import statistics_bytes
+from shardlang.plan.candidates import inside_bytes
 from shardlang.plan.conversions import Placed, Placing
 from shardlang.plan.hardware import check_memory
 from shardlang.plan.improve import improve
@@ -132,7 +132,7 @@ def _planned_ops(problem: Problem, chosen: list[Assignment], placed: Placed) -> 
         assignment, kind = chosen[op.id], problem.classes[op.id]
         key = (kind, assignment)
         if key not in inside:
-            inside[key] = tuple(statistics_bytes(kind, assignment, problem.meshes[assignment.mesh]))
+            inside[key] = tuple(inside_bytes(kind, assignment, problem.meshes[assignment.mesh]))
         demand = demands.get(op.id)
         planned.append(
             PlannedOp(

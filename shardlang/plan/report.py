@@ -239,22 +239,37 @@ class _Operators:
     def _inside(self, planned: PlannedOp) -> Iterator[Report]:
         plan = self.plan
         op = plan.graph.ops[planned.op]
-        for factor, axes, forward, backward in planned.inside:
-            at = next(i for i, dims in enumerate(op.rule.operands) if any(factor in d for d in dims))
-            dim = next(i for i, d in enumerate(op.rule.operands[at]) if factor in d)
-            tensor = _tensor(plan, op.operands[at], planned.operands[at].layout)
+        for number, (factor, axes, forward, backward) in enumerate(planned.inside):
+            exchanged = op.rule.factors[factor].exchanged
+            tensor, shape = self._sent(planned, number) if exchanged else self._statistic(planned, factor)
             yield {
                 "phase": "inside",
-                "kind": "all_reduce",
+                "kind": "all_to_all" if exchanged else "all_reduce",
                 "value": tensor["name"],
                 "axes": list(axes),
                 **_groups(plan, axes, planned.mesh, {plan.pipeline.op_stage[op.id]} if plan.pipeline else {0}),
                 "from": tensor["layout"],
                 "to": tensor["layout"],
-                "local_shape": [n for i, n in enumerate(tensor["local_shape"]) if i != dim],
+                "local_shape": shape,
                 "forward_bytes": forward,
                 "backward_bytes": backward,
             }
+
+    def _statistic(self, planned: PlannedOp, factor: int) -> tuple[Report, list[int]]:
+        """The operand that has a factor, and its local shape without that."""
+        op = self.plan.graph.ops[planned.op]
+        at = next(i for i, dims in enumerate(op.rule.operands) if any(factor in d for d in dims))
+        dim = next(i for i, d in enumerate(op.rule.operands[at]) if factor in d)
+        tensor = _tensor(self.plan, op.operands[at], planned.operands[at].layout)
+        return tensor, [n for i, n in enumerate(tensor["local_shape"]) if i != dim]
+
+    def _sent(self, planned: PlannedOp, number: int) -> tuple[Report, list[int]]:
+        """Of an exchange of rows: first the ids, then the rows that they name."""
+        op = self.plan.graph.ops[planned.op]
+        value, layout = (op.operands[0], planned.operands[0].layout) if number == 0 else (
+            op.results[0], planned.results[0])  # fmt: skip
+        tensor = _tensor(self.plan, value, layout)
+        return tensor, tensor["local_shape"]
 
 
 def _source(plan: Plan, conversion: Conversion) -> Layout:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardlang.graph.graph import Kind
-from shardlang.ops.rule import FactorRule, Split
+from shardlang.ops.rule import FactorRule, Split, shared_axes
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp
 from shardlang.types.layout import Layout
 
@@ -56,7 +56,9 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
     states = [u.layout.state(axis) for u in op.operands]
     results = [x.state(axis) for x in op.results]
     split = [f for f, axes in enumerate(op.factor_axes) if axis in axes]
-    if len(split) > 1:
+    if axis in shared_axes(rule, op.factor_axes):
+        yield from _exchange(rule, axis, op)
+    elif len(split) > 1:
         yield "splits two factors"
     elif split:
         yield from _split(rule, split[0], states, results, gradient)
@@ -73,6 +75,15 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
             yield f"is unsplit with operands {states} and results {results}"
         elif strict and any(gradient) and set(results) - strict:
             yield f"is unsplit with operands {states}, and its results are {results}"
+
+
+def _exchange(rule: FactorRule, axis: str, op: PlannedOp) -> Iterator[str]:
+    """Rows of a table for who asks: everything is split, and nothing pending."""
+    if set(shared_axes(rule, op.factor_axes)) != {a for f, x in zip(rule.factors, op.factor_axes, strict=True)
+                                                  if f.exchanged for a in x}:  # fmt: skip
+        yield "exchanges rows over some of the axes that split them"
+    if any(use.layout.state(axis) != "S" for use in op.operands) or any(x.state(axis) != "S" for x in op.results):
+        yield "exchanges rows of what is not split"
 
 
 def _split(rule: FactorRule, factor: int, states: list[str], results: list[str], gradient: list[bool]) -> Iterator[str]:

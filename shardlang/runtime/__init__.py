@@ -25,6 +25,7 @@ from shardlang.runtime.program import Program as Program
 from shardlang.runtime.program import Source as Source
 from shardlang.runtime.program import State as State
 from shardlang.runtime.recompute import recompute as recompute
+from shardlang.runtime.row_exchange import exchanged_embedding as exchanged_embedding
 from shardlang.runtime.sparse import sparse_embedding as sparse_embedding
 from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
