@@ -20,8 +20,8 @@ def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Call
             return None
         dims, operands = lined
         factors = Factors()
-        result = factors.dims(dims)
-        rule = factors.rule([factors.dims(t) for t in operands], (result,), through)
+        result, *mine = factors.by_place([dims, *operands])
+        rule = factors.rule(mine, (result,), through)
         return Inference((TensorType(_dtype(site, floating), dims),), rule)
 
     return infer

@@ -90,8 +90,8 @@ def _pointwise(site: CallSite, dtype: str) -> Inference | None:
         return None
     dims, operands = lined
     factors = Factors()
-    result = factors.dims(dims)
-    rule = factors.rule([factors.dims(t) for t in operands], (result,))
+    result, *mine = factors.by_place([dims, *operands])
+    rule = factors.rule(mine, (result,))
     return Inference((TensorType(dtype, dims),), rule)
 
 

@@ -278,7 +278,7 @@ def settled(s: Scope) -> Value | None:
         helper = s.shared.makers["last"]
         return s.let(f"{x.name} |> {helper}", x.dims[:-1], FLOAT, x.size, x)  # type: ignore[str-bytes-safe]
     term = x.dims[place]
-    if len(term) > 1 or x.uses:
+    if len(term) > 1 or x.uses or bare(term[0]) in ("height", "width"):  # the sides of an image are numbers
         return None
     kind = s.rng.choice(["mean", "amax", "sum"])
     return s.let(f"{kind}({x.name}, over = {text(term)})", (*x.dims[:place], *x.dims[place + 1 :]), FLOAT, x.size, x)
