@@ -42,6 +42,7 @@ CASES = (
     Case("digits", "sharded", 8),
     Case("mnist_ddp", "ddp", 2),
     Case("tagger", "both", 4, "tests/emit/programs"),
+    Case("clicks", "exchanged", 4, "tests/emit/programs"),
     Case("staged", "looped", 4, "tests/emit/programs"),
     Case("staged", "recomputed", 8, "tests/emit/programs"),
 )

@@ -50,6 +50,11 @@ strategy split_tables {
   split vocab over mp
   at wide_table, deep_table, wide_rows, deep_rows: place on host
 }
+strategy exchanged {
+  mesh dp = auto
+  split batch, vocab over dp
+  at wide_table, deep_table, wide_rows, deep_rows: place on host
+}
 train {
   model = WideDeep()
   data = criteo("clicks.txt", batch = batch)
@@ -96,7 +101,7 @@ def every(strategy: str) -> list[RunOf]:
 STRATEGIES = pytest.mark.parametrize("strategy", ["host_device", "split_tables"])
 
 
-@STRATEGIES
+@pytest.mark.parametrize("strategy", ["host_device", "split_tables", "exchanged"])
 def test_clicks_made_here_with_an_evaluation(tmp_path: Path, strategy: str) -> None:
     (tmp_path / "clicks.txt").write_text(clicks(80))
     (tmp_path / "later.txt").write_text(clicks(45, 4))  # the last batch is filled up
