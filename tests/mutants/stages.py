@@ -6,6 +6,7 @@ from tests.mutants.fault import Fault
 
 STAGES = ("plan/test_stages.py",)
 SCHEDULES = ("plan/test_schedules.py",)
+ACTIONS = ("plan/test_actions.py",)
 PIPELINE = ("runtime/test_pipeline.py",)
 
 FAULTS = (
@@ -20,12 +21,13 @@ FAULTS = (
     Fault("a tied parameter is of its first stage", "parameters used in several stages", "plan/pipeline.py",
           "found.setdefault(value, set()).add(op_stage[op.id])", "found.setdefault(value, {op_stage[op.id]})", STAGES),
     Fault("values may flow back by one stage", "SH424", "plan/stages.py",
-          "stages[producer] > stages[op.id] and", "stages[producer] > stages[op.id] + 1 and", STAGES),
+          "stages[producer] > stages[op.id] and", "stages[producer] > stages[op.id] + 1 and",
+          ("diagnostics/SH424-a-value-that-flows-back.md",)),
     Fault("a stage does not wait for the one before", "cyclic waits, and the bubble", "plan/actions.py",
           "            if stage:\n                yield", "            if stage < 0:\n                yield",
-          SCHEDULES),
+          ACTIONS),
     Fault("gradients of parameters may be left out", "files of actions", "plan/actions.py",
-          'if kinds in ("FB", "FIW"):', 'if kinds in ("FB", "FIW", "FI"):', SCHEDULES),
+          'if kinds in ("FB", "FIW"):', 'if kinds in ("FB", "FIW", "FI"):', ACTIONS),
     # running them
     Fault("buckets are reduced in every backward", "sums that are taken more than once", "runtime/pipeline.py",
           "or not later & set(stages)", "or True", PIPELINE),

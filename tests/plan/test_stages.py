@@ -126,6 +126,32 @@ def test_metrics_end_beside_the_loss() -> None:
     assert {pipeline.op_stage[plan.graph.producers[v]] for v in (plan.graph.loss, *plan.graph.metrics.values())} == {3}
 
 
+def test_what_is_outside_of_layers_runs_where_its_last_input_is() -> None:
+    model = """
+use std.nn: Linear
+dim batch = 4, d = 8
+model Net {
+  layer a = Linear(d, d)
+  layer b = Linear(d, d)
+  forward(x: [batch, d]) -> [batch, d] {
+    y = a(x)
+    z = b(y)
+    return y * z
+  }
+}
+train {
+  model = Net()
+  data = random(x: [batch, d], label: [batch, d], batches = 2, seed = 1)
+  loss = mse_loss(model(x), label)
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
+    plan = planned("mesh pp = 2\nstages over pp {\n0: a\n1: b\n}\nmicrobatches 2\nschedule \"gpipe\"", 2, model)
+    agrees(plan)
+    assert stages_of(plan)["return"] == 1
+
+
 def test_a_value_passes_every_boundary_once() -> None:
     plan = planned("mesh pp = 4\nstages over pp balanced\nmicrobatches 4", 4)
     handed = [op.path for op in plan.graph.ops if op.operator == "transfer" and op.section == "loss"]
