@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.kept import made_bytes
 from shardlang.plan.memory import memory
 from shardlang.plan.plan import Plan
 
@@ -17,7 +18,8 @@ def needed(plan: Plan) -> int:
     """Bytes that one step of all ranks takes, about."""
     each = memory(plan)
     held = _PARAMETERS * each.parameters + _GRADIENTS * each.gradients + each.optimizer
-    return plan.ranks * (held + _ACTIVATIONS * each.activations)
+    # Nothing is given up before the end, whether backward reads it or not.
+    return plan.ranks * (held + _ACTIVATIONS * max(made_bytes(plan), each.activations))
 
 
 def available() -> int:

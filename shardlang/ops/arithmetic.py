@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, broadcast, promote, unary_rule
+from shardlang.ops.kept import Keeps, Local, nothing, others
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, receiver
 from shardlang.types.dim import TensorType
@@ -39,21 +40,35 @@ def _whole(text: str) -> bool:
     return text.replace("_", "").isdigit()
 
 
-def _binary(name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, floating: bool = False) -> None:
+def _quotient(local: Local) -> Keeps:
+    return Keeps((0, 1) if local.gradient[1] else (1,))
+
+
+def _power(local: Local) -> Keeps:
+    """Of a power to a number the base; to what has a gradient, the result too."""
+    return Keeps((0, 1), (0,)) if local.gradient[1] else Keeps((0, 1))
+
+
+Kept = Callable[[Local], Keeps]
+
+
+def _binary(
+    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, keeps: Kept, floating: bool = False
+) -> None:
     def emit(site: OpSite) -> str:
         # torch divides whole numbers in float32.
         wide = floating and site.result_types[0].dtype == "f64" and not any(t.floating for t in site.operand_types)
         left = f"{receiver(site.operands[0])}.double()" if wide else atom(site.operands[0])
         return f"{left} {symbol} {atom(site.operands[1])}"
 
-    register(Operator(name, _PAIR, _infer(through, floating), emit, doc))
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, keeps=keeps))
 
 
-_binary("add", "+", ((0, 1),), "The sum of two values.")
-_binary("sub", "-", ((0, 1),), "The difference of two values.")
-_binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.")
-_binary("div", "/", ((0,),), "The quotient of two values.", floating=True)
-_binary("pow", "**", (), "left to the power of right.")
+_binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
+_binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
+_binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
+_binary("div", "/", ((0,),), "The quotient of two values.", _quotient, floating=True)
+_binary("pow", "**", (), "left to the power of right.", _power)
 
 
 def _infer_neg(site: CallSite) -> Inference | None:
@@ -65,4 +80,4 @@ def _emit_neg(site: OpSite) -> str:
     return f"-{atom(site.operands[0])}"
 
 
-register(Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x."))
+register(Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.", keeps=nothing))

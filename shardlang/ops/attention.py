@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted, require, sized
+from shardlang.ops.kept import Keeps, Lies, Local, elements, nothing, own, size
 from shardlang.ops.normalisations import report_shape, same_dims
 from shardlang.ops.reductions import single_position
 from shardlang.ops.rule import DimFactors, FactorRule, Split
@@ -135,6 +136,40 @@ def _emit_attention(site: OpSite) -> str:
     return f"F.scaled_dot_product_attention({', '.join([q, k, v, *options])})"
 
 
+def _fused(local: Local) -> bool:
+    """Whether torch has one kernel for it, which computes scores again in backward and keeps none."""
+    return len(local.operands[0]) == 4 and local.operands[0][-1] == local.operands[2][-1]
+
+
+def _kept_attention(local: Local) -> Keeps:
+    """Queries, keys, values and the result with a number for each query of each head; of a mask what torch adds."""
+    q, k = local.operands[:2]
+    dtype = local.operand_types[0].dtype
+    mask = _mask(local, dtype)
+    if _fused(local):
+        # The logarithms of the sums are in f32 at least.
+        return Keeps((0, 1, 2), (0,), size(q[:-1], "f64" if dtype == "f64" else "f32") + mask)
+    # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for each of them.
+    sharing = q[-3] // k[-3] if len(q) > 2 and k[-3] else 1
+    more = elements(q) + elements(k) * sharing + elements(q[:-1]) * k[-2]
+    if sharing == 1:
+        return Keeps((2,), (), size((more,), dtype) + mask)
+    return Keeps(more=size((more + elements(local.operands[2]) * sharing,), dtype) + mask)
+
+
+def _mask(local: Local, dtype: str) -> int:
+    """Bytes of what is added to the scores: of each key, or of each pair."""
+    q, k = local.operands[:2]
+    pairs = local.attrs["causal"] and (local.attrs["keep"] or q[-2] != local.operand_types[1].shape[-2])
+    lead = elements(local.operands[3][:-1]) if local.attrs["keep"] else 1
+    return size((lead * (q[-2] if pairs else 1) * k[-2],), dtype) if pairs or local.attrs["keep"] else 0
+
+
+def _lies(local: Local) -> Lies:
+    """The kernel's result has its dims in memory as its queries have them."""
+    return Lies(False, local.order) if _fused(local) else own(local)
+
+
 register(
     Operator(
         "attention",
@@ -152,6 +187,8 @@ register(
         "default. Heads of q share those of k and v in groups. `causal`: keys of later places are not seen; `keep`: "
         "nor are keys where it is false. A query that sees no key gives 0.",
         _attention_flops,
+        keeps=_kept_attention,
+        lies=_lies,
     )
 )
 
@@ -203,5 +240,6 @@ register(
         _emit_rotary,
         "Turns each pair (i, i + n/2) of the n elements over a dim by place * base ** (-2 i / n), the place being the "
         "index along another dim: rotary positions, as Llama has them.",
+        keeps=nothing,
     )
 )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, quoted, require
+from shardlang.ops.kept import Keeps, Local, elements, first
 from shardlang.ops.normalisations import report_shape, same_dims
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text
-from shardlang.types.dim import TensorType, Term, term_size, term_text
+from shardlang.types.dim import BYTES, TensorType, Term, term_size, term_text
 
 _X = Param("x", "tensor")
 Pair = tuple[int, int]
@@ -122,9 +123,7 @@ def _conv_rule(
     kernel = tuple(factors.alone(t) for t in weight[2:])
     result = (batch, outer, *[factors.alone(t) for t in spatial])
     operands = [(batch, inner, *image), (outer, each, *kernel)]
-    return factors.rule(
-        operands + [(outer,)] * bias, (result,), ((0, 2), (1, 2)) if bias else ((0,), (1,))
-    )
+    return factors.rule(operands + [(outer,)] * bias, (result,), ((0, 2), (1, 2)) if bias else ((0,), (1,)))
 
 
 def _conv_flops(rule: FactorRule) -> int:
@@ -160,6 +159,12 @@ def _perhaps_none(site: OpSite, at: int, dim: int) -> bool:
     return size == "0" or not size.isdigit()
 
 
+def _kept_conv(local: Local) -> Keeps:
+    """Image and weight, each for the other's gradient; a bias needs neither."""
+    image, weight = local.gradient[:2]
+    return Keeps((0,) * weight + (1,) * image)
+
+
 register(
     Operator(
         "conv2d",
@@ -176,6 +181,7 @@ register(
         _emit_conv2d,
         "The sliding product of an image [batch, in, height, width] and a weight [out, in, kernel, kernel].",
         _conv_flops,
+        keeps=_kept_conv,
     )
 )
 
@@ -211,7 +217,12 @@ def _infer_pool(through: tuple[tuple[int, ...], ...]) -> Callable[[CallSite], In
     return infer
 
 
-def _pool(name: str, through: tuple[tuple[int, ...], ...], doc: str) -> None:
+def _kept_max_pool(local: Local) -> Keeps:
+    """The image, and the place of each greatest value."""
+    return Keeps((0,), more=elements(local.results[0]) * BYTES["i64"])
+
+
+def _pool(name: str, through: tuple[tuple[int, ...], ...], keeps: Callable[[Local], Keeps], doc: str) -> None:
     def emit(site: OpSite) -> str:
         kernel = site.attrs["kernel_size"]
         plain = kernel[0] if kernel[0] == kernel[1] else kernel
@@ -225,8 +236,8 @@ def _pool(name: str, through: tuple[tuple[int, ...], ...], doc: str) -> None:
         Param("stride", "pair", None),
         Param("padding", "pair", (0, 0)),
     )
-    register(Operator(name, params, _infer_pool(through), emit, doc))
+    register(Operator(name, params, _infer_pool(through), emit, doc, keeps=keeps))
 
 
-_pool("max_pool2d", (), "The greatest value of each window.")
-_pool("avg_pool2d", ((0,),), "The mean of each window.")
+_pool("max_pool2d", (), _kept_max_pool, "The greatest value of each window.")
+_pool("avg_pool2d", ((0,),), first, "The mean of each window.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.ops.kept import Keeps, Lies, Local, everything, own
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.site import OpSite
 from shardlang.source import Span
@@ -101,6 +102,7 @@ class Operator:
     "rows" where it needs all items at once: then `accumulate` writes a tuple of its operands' items, without the padded
     rows, which are joined over the batches.
     internal: added by the planner; no program can call it.
+    keeps: what its backward reads; lies: whether its result is memory of its own, and in which order of dims.
     """
 
     name: str
@@ -116,6 +118,8 @@ class Operator:
     reduces: str = ""
     accumulate: Callable[[OpSite], str] | None = None
     internal: bool = False
+    keeps: Callable[[Local], Keeps] = everything
+    lies: Callable[[Local], Lies] = own
 
 
 REGISTRY: dict[str, Operator] = {}

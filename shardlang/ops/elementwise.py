@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
+from shardlang.ops.kept import Keeps, Local, first, made
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, is_number
 from shardlang.types.dim import TensorType
@@ -32,22 +33,27 @@ def _call(function: str) -> Callable[[OpSite], str]:
     return lambda site: f"{function}({site.operands[0]})"
 
 
-def _unary(name: str, function: str, doc: str, infer: Callable[[CallSite], Inference | None] = _floating) -> None:
-    register(Operator(name, (_X,), infer, _call(function), doc))
+Kept = Callable[[Local], Keeps]
 
 
-_unary("relu", "torch.relu", "The greater of x and 0.", _any_number)
-_unary("silu", "F.silu", "x * sigmoid(x).")
-_unary("tanh", "torch.tanh", "Hyperbolic tangent.")
-_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).")
-_unary("exp", "torch.exp", "e to the power of x.")
-_unary("log", "torch.log", "Natural logarithm.")
-_unary("sqrt", "torch.sqrt", "Square root.")
-_unary("rsqrt", "torch.rsqrt", "1 / sqrt(x).")
-_unary("square", "torch.square", "x * x.", _any_number)
-_unary("abs", "torch.abs", "Absolute value.", _any_number)
-_unary("sin", "torch.sin", "Sine.")
-_unary("cos", "torch.cos", "Cosine.")
+def _unary(
+    name: str, function: str, doc: str, keeps: Kept, infer: Callable[[CallSite], Inference | None] = _floating
+) -> None:
+    register(Operator(name, (_X,), infer, _call(function), doc, keeps=keeps))
+
+
+_unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number)
+_unary("silu", "F.silu", "x * sigmoid(x).", first)
+_unary("tanh", "torch.tanh", "Hyperbolic tangent.", made)
+_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).", made)
+_unary("exp", "torch.exp", "e to the power of x.", made)
+_unary("log", "torch.log", "Natural logarithm.", first)
+_unary("sqrt", "torch.sqrt", "Square root.", made)
+_unary("rsqrt", "torch.rsqrt", "1 / sqrt(x).", made)
+_unary("square", "torch.square", "x * x.", first, _any_number)
+_unary("abs", "torch.abs", "Absolute value.", first, _any_number)
+_unary("sin", "torch.sin", "Sine.", first)
+_unary("cos", "torch.cos", "Cosine.", first)
 
 
 def _infer_gelu(site: CallSite) -> Inference | None:
@@ -70,7 +76,7 @@ def _emit_gelu(site: OpSite) -> str:
 register(
     Operator(
         "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
-        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
+        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.', keeps=first,
     )
 )  # fmt: skip
 
@@ -111,6 +117,11 @@ _comparison("gt", ">", "Where left is greater than right, as bool.")
 _comparison("ge", ">=", "Where left is at least right, as bool.")
 
 
+def _compared(local: Local) -> Keeps:
+    """Which of the two is given; a bound that is a number is none."""
+    return Keeps(tuple(range(len(local.operands))))
+
+
 def _extremum(name: str, bound: str, doc: str) -> None:
     """`torch.maximum` needs tensors; a number is a bound of `torch.clamp`."""
 
@@ -122,7 +133,8 @@ def _extremum(name: str, bound: str, doc: str) -> None:
             return f"torch.clamp({right}, {bound}={left.strip('()')})"
         return f"torch.{name}({left}, {right})"
 
-    register(Operator(name, (Param("left", "tensor"), Param("right", "tensor")), _infer_pair, emit, doc))
+    params = (Param("left", "tensor"), Param("right", "tensor"))
+    register(Operator(name, params, _infer_pair, emit, doc, keeps=_compared))
 
 
 _extremum("maximum", "min", "The greater of two values, element by element.")
@@ -146,5 +158,6 @@ register(
         _infer_where,
         _emit_where,
         "`then` where the condition holds, `otherwise` elsewhere.",
+        keeps=first,
     )
 )

@@ -48,16 +48,6 @@ class Factors:
             self._index.clear()
         return [tuple(mine) for mine in found]
 
-    def by_place(self, tensors: Sequence[Sequence[Term]]) -> list[tuple[DimFactors, ...]]:
-        """The factors of several tensors that are lined up from the right: one dim at two places is two factors."""
-        found: list[list[DimFactors]] = [[] for _ in tensors]
-        for back in range(max(map(len, tensors)), 0, -1):
-            for mine, terms in zip(found, tensors, strict=True):
-                if back <= len(terms):
-                    mine.append(self.term(terms[-back]))
-            self._index.clear()
-        return [tuple(mine) for mine in found]
-
     def alone(self, term: Term, split: Split = Split.WHOLE) -> DimFactors:
         """A factor of this one tensor dim only, whatever its dims are elsewhere; () for a literal 1."""
         if not term:

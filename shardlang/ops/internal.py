@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import unary_rule
+from shardlang.ops.kept import nothing
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.site import OpSite
 from shardlang.types.dim import TensorType
@@ -32,7 +33,8 @@ def _emit(site: OpSite) -> str:
 
 
 register(
-    Operator(TRANSFER, (Param("x", "tensor"),), _infer, _emit, "A value in the next stage.", internal=True)
+    Operator(TRANSFER, (Param("x", "tensor"),), _infer, _emit, "A value in the next stage.", internal=True,
+             keeps=nothing)
 )  # fmt: skip
 
 
@@ -46,9 +48,9 @@ def _emit_to_host(site: OpSite) -> str:
 
 register(
     Operator(TO_DEVICE, (Param("x", "tensor"),), _infer, _emit_to_device, "A value of the host, on the device.",
-             internal=True)
+             internal=True, keeps=nothing)
 )  # fmt: skip
 register(
     Operator(TO_HOST, (Param("x", "tensor"),), _infer, _emit_to_host, "A value of the device, on the host.",
-             internal=True)
+             internal=True, keeps=nothing)
 )  # fmt: skip

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, quoted, require
+from shardlang.ops.kept import Keeps, Local, elements
 from shardlang.ops.reductions import single_position
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text, offset_text
-from shardlang.types.dim import TensorType, term_text
+from shardlang.types.dim import BYTES, TensorType, term_text
 
 
 def _infer_embedding(site: CallSite) -> Inference | None:
@@ -52,9 +53,24 @@ def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> str:
     return f"rt.exchanged_embedding({ids}, {table}, {site.rule.factors[rows].size}, {site.groups[rows]}{more})"
 
 
+def _places(local: Local, index: int) -> int:
+    """Bytes of where in this rank's part of a split dim each index is, and whether it is."""
+    return elements(local.operands[index]) * (BYTES["i64"] + BYTES["bool"])
+
+
+def _kept_embedding(local: Local) -> Keeps:
+    rows = local.rule.operands[1][0]
+    return Keeps(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Keeps((0,))
+
+
+def _kept_gather(local: Local) -> Keeps:
+    """torch's own keeps x too, for its shape."""
+    return Keeps((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Keeps((0, 1))
+
+
 register(
     Operator("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
-             "The rows of a table by index.")
+             "The rows of a table by index.", keeps=_kept_embedding)
 )  # fmt: skip
 
 
@@ -103,6 +119,7 @@ register(
     Operator(
         "gather", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_gather, _emit_gather,
         "For each index the element of x at that place of the dim `over`.",
+        keeps=_kept_gather,
     )
 )  # fmt: skip
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, Mark, quoted, require, sized
+from shardlang.ops.kept import Keeps, Local, elements, size
 from shardlang.ops.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
-from shardlang.types.dim import Dim, TensorType, Term, term_text
+from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
 
 # --- losses over classes -----------------------------------------------------
 
@@ -166,6 +167,45 @@ def _first_of(group: str) -> str:
     return f"{group}.index == 0"
 
 
+def _labelled(local: Local) -> tuple[int, int]:
+    """How many labels there are, and bytes of what of them the runtime's own losses keep: a place and a mark each."""
+    count = elements(local.operands[1])
+    return count, count * (BYTES["i64"] + BYTES["bool"])
+
+
+def _kept_cross_entropy(local: Local) -> Keeps:
+    """Of each class its share, or the share's logarithm; labels, or where they are and which count."""
+    count, places = _labelled(local)
+    scores, ignored = size(local.operands[0], local.operand_types[0].dtype), local.attrs["ignore_index"] is not None
+    divisor, number = _divisor(local)
+    if local.shares((local.attrs["dim"],)):
+        return Keeps(divisor, more=scores + places + (count if ignored else 0) + number)
+    smooth = bool(local.attrs["label_smoothing"]) and ignored
+    return Keeps((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
+
+
+def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
+    """What a loss is divided by: the operand that it is, or its bytes, where it is no number of the program's text."""
+    if len(local.operands) > 2:
+        return (2,), 0
+    types = zip(local.operands, local.operand_types, strict=True)
+    counted = bool(local.attrs.get("label_smoothing")) or any(shape != type.shape for shape, type in types)
+    return (), BYTES["i64"] if counted and local.attrs["ignore_index"] is not None else 0
+
+
+def _weight(local: Local) -> int:
+    """torch's own losses keep the sum of the labels' weights."""
+    return BYTES[local.operand_types[0].dtype]
+
+
+def _kept_nll(local: Local) -> Keeps:
+    _, places = _labelled(local)
+    divisor, number = _divisor(local)
+    if local.shares((local.attrs["dim"],)):
+        return Keeps(divisor, more=places + number)
+    return Keeps((0, 1, *divisor), more=_weight(local) + number)
+
+
 _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ignore_index", "int", None))
 register(
     Operator(
@@ -176,6 +216,7 @@ register(
         "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
         reduces="mean",
         accumulate=_accumulate_class_loss("cross_entropy"),
+        keeps=_kept_cross_entropy,
     )
 )
 register(
@@ -187,6 +228,7 @@ register(
         "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
         reduces="mean",
         accumulate=_accumulate_class_loss("nll_loss"),
+        keeps=_kept_nll,
     )
 )
 
@@ -259,6 +301,17 @@ def _alike_call(site: OpSite, function: str, reduction: str) -> str:
     return f"F.{function}({left}, {right}{mode})"
 
 
+def _kept_alike(local: Local, squared: bool) -> Keeps:
+    """Both; of a target in whole numbers what it is converted to. The memory of torch's mse_loss, one number, is that
+    of the squares.
+    """
+    shape, dtype = local.operands[0], local.operand_types[0].dtype
+    squares = max(0, elements(shape) - 1) * BYTES[dtype] if squared else 0
+    if local.operand_types[1].floating:
+        return Keeps((0, 1), more=squares)
+    return Keeps((0,), more=squares + size(local.operands[1], dtype))
+
+
 def _alike(name: str, function: str, doc: str) -> None:
     def emit(site: OpSite) -> str:
         if not cut(site, 0):
@@ -268,8 +321,11 @@ def _alike(name: str, function: str, doc: str) -> None:
     def accumulate(site: OpSite) -> str:
         return tally_text(site, _alike_call(site, function, "none"))
 
+    def keeps(local: Local) -> Keeps:
+        return _kept_alike(local, name == "mse_loss")
+
     params = (Param("input", "tensor"), Param("target", "tensor"))
-    register(Operator(name, params, _infer_alike, emit, doc, reduces="mean", accumulate=accumulate))
+    register(Operator(name, params, _infer_alike, emit, doc, reduces="mean", accumulate=accumulate, keeps=keeps))
 
 
 _alike("mse_loss", "mse_loss", "The mean of the squared differences.")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted, require
+from shardlang.ops.kept import Keeps, Local, made, size
 from shardlang.ops.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.site import OpSite
@@ -37,7 +38,7 @@ def _softmax(name: str, doc: str) -> None:
         group = group_text(site, site.rule.operands[0][dim])
         return f"rt.{name}({site.operands[0]}, {dim}, {group})" if group else f"F.{name}({site.operands[0]}, {dim})"
 
-    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc))
+    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, keeps=made))
 
 
 _softmax("softmax", "exp(x) divided by its sum over one dim.")
@@ -120,17 +121,45 @@ def _emit_norm(name: str) -> Callable[[OpSite], str]:
     return emit
 
 
+def _kept_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Keeps:
+    """Of torch's own norm the operands `whole`, with mean and deviation of each row; without these what is normalised,
+    before weight and bias (operands from `given` on), with the deviations.
+    """
+    shape, dtype, has = local.operands[0], local.operand_types[0].dtype, local.attrs["has"]
+    each = size(tuple(n for d, n in enumerate(shape) if d not in dims), dtype)
+    if whole:
+        return Keeps(whole, more=2 * each)
+    weight = (given,) if "weight" in has else ()
+    return Keeps(weight, () if has else (0,), each + (size(shape, dtype) if has else 0))
+
+
+def _kept_layer_norm(local: Local) -> Keeps:
+    dims, rank = local.attrs["dims"], len(local.operands[0])
+    plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
+    return _kept_norm(local, dims, tuple(range(len(local.operands))) if plain else ())
+
+
+def _kept_rms_norm(local: Local) -> Keeps:
+    """torch's own multiplies x by the deviations: both are kept, and, for a weight's gradient, what comes of it."""
+    dims, rank = local.attrs["dims"], len(local.operands[0])
+    kept = _kept_norm(local, dims, ())
+    plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
+    return Keeps((0, *kept.operands), () if local.attrs["has"] else kept.results, kept.more) if plain else kept
+
+
 _NORM = (_X, Param("weight", "tensor", None), Param("bias", "tensor", None))
 register(
     Operator(
         "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
         _emit_norm("layer_norm"), "x less its mean, divided by its deviation, over dims; then times weight, plus bias.",
+        keeps=_kept_layer_norm,
     )
 )  # fmt: skip
 register(
     Operator(
         "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
         _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
+        keeps=_kept_rms_norm,
     )
 )  # fmt: skip
 
@@ -198,6 +227,13 @@ def _emit_batch_norm(site: OpSite) -> str:
     return f"F.batch_norm({', '.join([moved, *site.operands[1:3], *plain, *mode, *tail])}).movedim(1, {dim})"
 
 
+def _kept_batch_norm(local: Local) -> Keeps:
+    shape, dim = local.operands[0], local.attrs["dim"]
+    others = tuple(d for d in range(len(shape)) if d != dim)
+    weight = (3,) if "weight" in local.attrs["has"] else ()
+    return _kept_norm(local, others, () if local.shares(others) else (0, 1, 2, *weight), 3)
+
+
 register(
     Operator(
         "batch_norm",
@@ -215,5 +251,6 @@ register(
         "x normalised over all dims but that of the running statistics: by the whole batch's own when training "
         "(which then move towards them by `momentum`), by the running ones in `eval`.",
         updates=(1, 2),
+        keeps=_kept_batch_norm,
     )
 )

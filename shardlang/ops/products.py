@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, promote, quoted, sized
+from shardlang.ops.kept import Keeps, Local, elements, others, size
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
@@ -109,6 +110,17 @@ def _contraction_help(types: Sequence[TensorType], inner: Term, outer: Term, nam
     return f"the second-last dim of {quoted(names[1])} must be `{term_text(inner)}`"
 
 
+def _kept_matmul(local: Local) -> Keeps:
+    """As any product; where leading dims are repeated for the other side, what is kept is the repeated copy."""
+    found, lead = others(local), local.results[0][:-2]
+    sides = [(i, local.operands[i]) for i in found.operands]
+    if any(len(shape) <= 2 for shape in local.operands):
+        return found
+    more = [elements(lead) * elements(shape[-2:]) for _, shape in sides if shape[:-2] != lead]
+    kept = tuple(i for i, shape in sides if shape[:-2] == lead)
+    return Keeps(kept, more=size((sum(more),), local.operand_types[0].dtype))
+
+
 def _emit_matmul(site: OpSite) -> str:
     return f"{atom(site.operands[0])} @ {atom(site.operands[1])}"
 
@@ -117,7 +129,7 @@ register(
     Operator(
         "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, _emit_matmul,
         "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
-        _flops,
+        _flops, keeps=_kept_matmul,
     )
 )  # fmt: skip
 
@@ -222,6 +234,19 @@ def _emit_einsum(site: OpSite) -> str:
 Dims = tuple[DimFactors, ...]
 
 
+def _kept_einsum(local: Local) -> Keeps:
+    """All operands, and of more than two, multiplied one after the other, the products on the way."""
+    rule, sizes = local.rule, {}
+    for dims, shape in zip(rule.operands, local.operands, strict=True):
+        sizes.update(zip(dims, shape, strict=True))
+    more, open_ = 0, list(rule.operands[0])
+    for at in range(1, len(rule.operands) - 1):
+        wanted = {*rule.results[0], *(dim for dims in rule.operands[at + 1 :] for dim in dims)}
+        open_ = [dim for dim in dict.fromkeys((*open_, *rule.operands[at])) if dim in wanted]
+        more += elements(tuple(sizes[dim] for dim in open_))
+    return Keeps(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
+
+
 def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> str:
     """`x @ w` or `F.linear(x, w)` where the einsum is exactly that; "" otherwise."""
     x, w = site.operands
@@ -266,5 +291,6 @@ register(
     Operator(
         "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
         "The sum of products: every dim that the result does not name is contracted.", _flops,
+        keeps=_kept_einsum,
     )
 )  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import quoted, require, unary_rule
+from shardlang.ops.kept import Keeps, Lies, Local, elements, own, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, offset_text, tuple_text
 
@@ -45,13 +46,24 @@ def _emit(name: str) -> Callable[[OpSite], str]:
     return emit
 
 
+def _masked(dims: int | None) -> Callable[[Local], Keeps]:
+    """A byte for each element, or for each of the leading `dims`."""
+    return lambda local: Keeps(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
+
+
+def _lies(local: Local) -> Lies:
+    """Where nothing falls out the operand itself comes back."""
+    return own(local) if local.attrs["p"] else view(local)
+
+
 _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
 register(
     Operator("dropout", _PARAMS, _infer, _emit("dropout"),
              "Each element 0 with probability p, else divided by 1 - p. In `eval` nothing.",
-             random=True, train_only=True)
+             random=True, train_only=True, keeps=_masked(None), lies=_lies)
 )  # fmt: skip
 register(
     Operator("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
-             "As dropout, for whole channels of [batch, channels, height, width].", random=True, train_only=True)
+             "As dropout, for whole channels of [batch, channels, height, width].", random=True, train_only=True,
+             keeps=_masked(2), lies=_lies)
 )  # fmt: skip

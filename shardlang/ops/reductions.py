@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted
+from shardlang.ops.kept import Keeps, Local, elements, nothing, size
 from shardlang.ops.rule import Split
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, dims_text, factors_of, group_text, offset_text, receiver
@@ -131,12 +132,12 @@ def _accumulate(site: OpSite) -> str:
 
 register(
     Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum, "The sum over dims (default: all).", reduces="sum",
-             accumulate=_accumulate)
+             accumulate=_accumulate, keeps=nothing)
 )  # fmt: skip
 register(
     Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
              "The mean over dims (default: all), over the whole of them on all ranks.", reduces="mean",
-             accumulate=_accumulate)
+             accumulate=_accumulate, keeps=nothing)
 )  # fmt: skip
 
 
@@ -148,6 +149,13 @@ def _infer_extremum(site: CallSite) -> Inference | None:
     return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, (2, 0))
 
 
+def _kept_extremum(local: Local) -> Keeps:
+    """What is greatest where; over a split dim which are, and how many."""
+    if not local.shares(local.attrs["dims"]):
+        return Keeps((0,), (0,))
+    return Keeps(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))
+
+
 def _extremum(name: str, doc: str) -> None:
     def emit(site: OpSite) -> str:
         dims = site.attrs["dims"]
@@ -156,7 +164,7 @@ def _extremum(name: str, doc: str) -> None:
             return f"rt.{name}({site.operands[0]}, {dims_text(dims) if dims else '()'}, {group})"
         return _method(site, name, site.operands[0])
 
-    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc))
+    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, keeps=_kept_extremum))
 
 
 _extremum("amax", "The greatest value over dims (default: all); equal ones share the gradient.")
@@ -204,5 +212,12 @@ def _emit_cumsum(site: OpSite) -> str:
 
 
 register(
-    Operator("cumsum", (_X, Param("over", "dims")), _infer_cumsum, _emit_cumsum, "The running sum along one dim.")
+    Operator(
+        "cumsum",
+        (_X, Param("over", "dims")),
+        _infer_cumsum,
+        _emit_cumsum,
+        "The running sum along one dim.",
+        keeps=nothing,
+    )
 )

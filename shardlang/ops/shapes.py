@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, quoted, sized, unary_rule
+from shardlang.ops.kept import Lies, Local, nothing, own, rearranged, view
 from shardlang.ops.reductions import single_position
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite
@@ -113,7 +114,7 @@ def _permuted(order: Sequence[int]) -> str:
 
 register(
     Operator("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
-             "The same elements with dims split, permuted and merged, by name.")
+             "The same elements with dims split, permuted and merged, by name.", keeps=nothing, lies=rearranged)
 )  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
 
 register(
     Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
-             "The same tensor with other names for its dims; no data moves.")
+             "The same tensor with other names for its dims; no data moves.", keeps=nothing, lies=view)
 )  # fmt: skip
 
 
@@ -197,7 +198,7 @@ def _emit_flatten(site: OpSite) -> str:
 
 register(
     Operator("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
-             "All dims but the leading `keep` merged into one product dim.")
+             "All dims but the leading `keep` merged into one product dim.", keeps=nothing, lies=rearranged)
 )  # fmt: skip
 
 
@@ -252,7 +253,7 @@ register(
     Operator(
         "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
         lambda site: f"torch.cat([{', '.join(site.operands)}], dim={site.attrs['dim']})",
-        "Several values one after the other along a dim of the first.",
+        "Several values one after the other along a dim of the first.", keeps=nothing,
     )
 )  # fmt: skip
 
@@ -290,7 +291,7 @@ def _emit_slice(site: OpSite) -> str:
 
 register(
     Operator("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
-             "A range of a dim, its end exclusive: `slice(x, d = 0..4)`.")
+             "A range of a dim, its end exclusive: `slice(x, d = 0..4)`.", keeps=nothing, lies=view)
 )  # fmt: skip
 
 
@@ -304,11 +305,15 @@ def _infer_cast(site: CallSite) -> Inference | None:
     return Inference((TensorType(dtype, type.dims),), unary_rule(type, wider), {"dtype": dtype})
 
 
+def _lies_cast(local: Local) -> Lies:
+    return view(local) if local.operand_types[0].dtype == local.result_types[0].dtype else own(local)
+
+
 register(
     Operator(
         "cast", (_X, Param("dtype", "dtype")), _infer_cast,
         lambda site: f"{receiver(site.operands[0])}.to({TORCH_DTYPES[site.attrs['dtype']]})",
-        "The same values in another element type.",
+        "The same values in another element type.", keeps=nothing, lies=_lies_cast,
     )
 )  # fmt: skip
 
@@ -319,5 +324,5 @@ def _infer_detach(site: CallSite) -> Inference | None:
 
 register(
     Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
-             "The same value, through which no gradient flows.", differentiable=False)
+             "The same value, through which no gradient flows.", differentiable=False, keeps=nothing, lies=view)
 )  # fmt: skip

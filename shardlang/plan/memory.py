@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
+from shardlang.plan.kept import Kept
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.types.dim import BYTES
-from shardlang.types.layout import Layout, local_shape
+from shardlang.types.layout import local_shape
 
 # Optimizer state in copies of the parameter.
 COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
@@ -86,10 +87,10 @@ def looked_up(plan: Plan, param: ParamPlan) -> int:
 
 def hosted_activations(plan: Plan) -> int:
     """What operators on the host keep for backward, and the fields that they read."""
+    if not plan.places:
+        return 0
     kept = Kept(plan)
-    data = sum(kept.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
-    made = (v for op in plan.graph.ops for v in op.results if v in plan.places and plan.graph.values[v].gradient)
-    return data + sum(kept.size(v) for v in made) if plan.places else 0
+    return kept.hosted() + sum(kept.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
 
 
 def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
@@ -158,68 +159,3 @@ def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:
         elif action.kind in "BW":
             now -= each[action.stage]
     return most
-
-
-class Kept:
-    """Bytes on one rank of what a microbatch keeps for its backward, by stage."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self._group = {op: i for i, group in enumerate(plan.recompute) for op in group}
-        self._readers: dict[int, set[int]] = {}
-        self._by_conversion: dict[int, set[int]] = {}
-        for planned in plan.ops:
-            for use in planned.operands:
-                self._readers.setdefault(use.value, set()).add(planned.op)
-                if use.conversion >= 0:
-                    self._by_conversion.setdefault(use.conversion, set()).add(planned.op)
-        self._stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
-        self._sums: dict[int, int] = {}
-        self._again: dict[int, dict[int, int]] = {}
-        self._count()
-
-    def of(self, stage: int) -> int:
-        """All that stays until backward."""
-        return self._sums.get(stage, 0)
-
-    def again(self, stage: int) -> int:
-        """What the largest layer that is computed again needs while it is."""
-        return max(self._again.get(stage, {}).values(), default=0)
-
-    def data(self, value: int) -> int:
-        """Of a field all that a rank loads, for all microbatches."""
-        return self._bytes(value, self.plan.produced[value]) * self.plan.microbatches
-
-    def size(self, value: int) -> int:
-        """Of a value as it is produced."""
-        return self._bytes(value, self.plan.produced[value])
-
-    def _count(self) -> None:
-        graph = self.plan.graph
-        for op in graph.ops:
-            for value in op.results:
-                if graph.values[value].gradient:
-                    self._keep(self._stage[op.id], self._bytes(value, self.plan.produced[value]),
-                               self._inside({op.id} | self._readers.get(value, {-1})))  # fmt: skip
-        for conversion in self.plan.conversions:
-            if conversion.gradient and graph.values[conversion.value].gradient and conversion.move.forward_bytes:
-                readers = self._by_conversion.get(conversion.id, set())
-                stages = {self._stage[r] for r in readers} or {0}
-                for stage in stages:
-                    self._keep(stage, self._bytes(conversion.value, conversion.to), self._inside(readers))
-
-    def _inside(self, ops: set[int]) -> int:
-        """The group that all of some operators are in, or -1."""
-        groups = {self._group.get(op, -1) for op in ops}
-        return groups.pop() if len(groups) == 1 else -1
-
-    def _keep(self, stage: int, size: int, group: int) -> None:
-        if group < 0:
-            self._sums[stage] = self._sums.get(stage, 0) + size
-        else:
-            mine = self._again.setdefault(stage, {})
-            mine[group] = mine.get(group, 0) + size
-
-    def _bytes(self, value: int, layout: Layout) -> int:
-        type = self.plan.graph.values[value].type
-        return math.prod(local_shape(type, layout, self.plan.meshes[layout.mesh], self.plan.sizes)) * BYTES[type.dtype]

@@ -103,6 +103,11 @@ FAULTS = (
           ("plan/test_meshes.py",)),
     Fault("optimizer state is not sharded", "memory under ZeRO", "plan/memory.py",
           "(part if param.zero >= 1 else whole)", "whole", ("plan/test_memory.py",)),
+    Fault("a view is memory of its own", "activations that several operators read", "plan/kept.py",
+          "self._at(planned, 0) if shared else (value, -1)", "(value, -1)", ("plan/test_activations.py",)),
+    Fault("what is computed again is kept", "activations under `recompute`", "plan/kept.py",
+          "within = group if group >= 0 and self._made_in(root) == group else -1", "within = -1",
+          ("plan/test_activations.py",)),
     # rules of a strategy
     Fault("a dim need not divide", "SH304", "plan/divisibility.py",
           "% degree == 0", "% degree >= 0", STRATEGY),

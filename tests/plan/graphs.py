@@ -4,6 +4,7 @@ checker.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shardlang.check.program import Program
@@ -46,7 +47,8 @@ class GraphMaker:
         return self._value(Kind.PARAM, name, dims, True)
 
     def op(self, operator: str, form: str, *operands: int, name: str, through: tuple[tuple[int, ...], ...] = (),
-           inside: str = "", whole: str = "", gradient: bool = True, section: str = "loss") -> int:  # fmt: skip
+           inside: str = "", whole: str = "", gradient: bool = True, section: str = "loss",
+           attrs: Mapping[str, object] | None = None) -> int:  # fmt: skip
         left, right = form.split("->")
         terms = left.split(",")
         letters = list(dict.fromkeys("".join(terms) + right))
@@ -63,7 +65,7 @@ class GraphMaker:
         rule: FactorRule = factor_rule(factors, tuple(map(rows, terms)), (rows(right),), through)
         result = self._value(Kind.RESULT, name, tuple(dims[x] for x in right), gradient)
         span = Span(self.source, 0, 7)
-        self.ops.append(Op(len(self.ops), operator, operands, (result,), {}, rule, span, name, 0, section))
+        self.ops.append(Op(len(self.ops), operator, operands, (result,), attrs or {}, rule, span, name, 0, section))
         return result
 
     def graph(self, loss: int) -> Graph:
@@ -128,7 +130,8 @@ def mlp(layers: int = 2) -> Graph:
         y = g.op("add", "bo,o->bo", y, b, name=f"fc{i}.y", through=((0, 1),))
         x = y if last else g.op("relu", "bo->bo", y, name=f"h{i}")
     label = g.data("label", batch)
-    loss = g.op("cross_entropy", "bc,b->", x, label, name="train.loss", inside="c")
+    attrs = {"dim": 1, "ignore_index": None, "label_smoothing": 0.0}
+    loss = g.op("cross_entropy", "bc,b->", x, label, name="train.loss", inside="c", attrs=attrs)
     return g.graph(loss)
 
 

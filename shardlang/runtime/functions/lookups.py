@@ -58,7 +58,8 @@ def _masked(
     if p == 0:
         return x
     kept = random.uniform(key, shape, whole, offsets, x.device) >= p
-    return x * kept.to(x.dtype).mul_(1.0 / (1.0 - p)).view(*shape, *[1] * (x.dim() - len(shape)))
+    # Selected and not multiplied: for backward a byte of mask is kept for each element, not a number.
+    return (x * (1.0 / (1.0 - p))).where(kept.view(*shape, *[1] * (x.dim() - len(shape))), 0.0)
 
 
 def dropout(

@@ -1,0 +1,89 @@
+"""Steps of a plan -> which of the groups that are computed again in backward each is of.
+
+An operator is of the group that `Plan.recompute` has it in; a conversion at a group's border stands on the side that
+leaves the smaller form to be kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardlang.graph.graph import Kind
+from shardlang.plan.plan import Conversion, Plan, Step
+from shardlang.types.layout import local_shape
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Which group each step of a function is of."""
+
+    plan: Plan
+    steps: frozenset[Step]
+
+    @cached_property
+    def _groups(self) -> dict[int, int]:
+        """Operator (id) -> group."""
+        return {op: number for number, ops in enumerate(self.plan.recompute) for op in ops}
+
+    @cached_property
+    def _producers(self) -> dict[int, int]:
+        """Value -> index into `Plan.ops`."""
+        return {v: at for at, p in enumerate(self.plan.ops) for v in self.plan.graph.ops[p.op].results}
+
+    @cached_property
+    def _readers(self) -> dict[int, set[int | None]]:
+        """Conversion -> the groups of the operators that read it or what is made of it; None: of no group."""
+        readers: dict[int, set[int | None]] = {}
+        for step in self.steps:
+            if step.kind == "op":
+                planned = self.plan.ops[step.index]
+                for use in planned.operands:
+                    at = use.conversion
+                    while at >= 0:
+                        readers.setdefault(at, set()).add(self._groups.get(planned.op))
+                        at = self.plan.conversions[at].parent
+        return readers
+
+    @cached_property
+    def _sides(self) -> dict[int, int | None]:
+        """Conversion -> its group; parents come before what is made of them."""
+        sides: dict[int, int | None] = {}
+        for c in sorted(
+            (self.plan.conversions[s.index] for s in self.steps if s.kind == "conversion"), key=self._depth
+        ):
+            sides[c.id] = self._side(c, sides)
+        return sides
+
+    def _depth(self, conversion: Conversion) -> int:
+        """How many conversions lead to it."""
+        return 0 if conversion.parent < 0 else 1 + self._depth(self.plan.conversions[conversion.parent])
+
+    def _side(self, c: Conversion, sides: dict[int, int | None]) -> int | None:
+        readers = self._readers.get(c.id, {None})
+        later = next(iter(readers)) if len(readers) == 1 else None
+        producer = self._producers.get(c.value)
+        made = self._groups.get(self.plan.ops[producer].op) if producer is not None else None
+        earlier = made if c.parent < 0 else sides.get(c.parent)
+        if self.plan.graph.values[c.value].kind in (Kind.PARAM, Kind.STATE):
+            return later
+        grows = self._elements((c.value, c.id)) > self._elements((c.value, c.parent))
+        if earlier == later or (grows and later is not None) or earlier != made:
+            return later
+        return earlier
+
+    def _elements(self, at: tuple[int, int]) -> int:
+        value, conversion = at
+        layout = self.plan.produced[value] if conversion < 0 else self.plan.conversions[conversion].to
+        return math.prod(local_shape(self.plan.graph.values[value].type, layout, self.plan.meshes[layout.mesh]))
+
+    def group(self, op: int) -> int | None:
+        """The group of an operator (id); None where it is of none."""
+        return self._groups.get(op)
+
+    def of(self, step: Step) -> int | None:
+        """The group of a step; None where it is of none."""
+        if step.kind == "op":
+            return self._groups.get(self.plan.ops[step.index].op)
+        return self._sides[step.index]

@@ -1,0 +1,115 @@
+"""What the ranks of a run keep between forward and backward: the memory that is made in forward and still there after.
+
+`alive(text, ranks, folder)` trains a program on real ranks, in a process of its own as kept.py does. Every tensor that
+any operation of a forward gives back is followed by a weak reference to its memory, whoever holds it: autograd, a
+function that runs again, a name in the program. As a script: `alive.py MAIN_FILE RANKS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.emit.sources import emitted_files
+from tests.end_to_end.curves import ROOT
+
+
+def alive(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[list[tuple[str, int]]]:
+    """Per rank what is there after the forward of the second step: (the operation that made it, its bytes)."""
+    folder.mkdir(parents=True)
+    for name, content in emitted_files(text, ranks, strategy).items():
+        (folder / name).write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.alive", str(folder / "main.py"), str(ranks)], cwd=ROOT,
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads((folder / f"alive-{rank}.json").read_text()) for rank in range(ranks)]
+    return [[(name, size) for name, size in rank] for rank in found]
+
+
+def following() -> Any:
+    """A mode in which every result's memory is noted."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Following(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.made: dict[int, tuple[str, StorageWeakRef]] = {}
+            # Weak references keep an address from being another's.
+            self.given: dict[int, StorageWeakRef] = {}
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            import torch
+
+            for tensor in tree_leaves((args, kwargs)):
+                if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.made:
+                    self.given[tensor.untyped_storage()._cdata] = StorageWeakRef(tensor.untyped_storage())
+            results = func(*args, **(kwargs or {}))
+            for tensor in tree_leaves(results):
+                if isinstance(tensor, torch.Tensor):
+                    self._note(str(func), tensor.untyped_storage())
+            return results
+
+        def _note(self, name: str, storage: Any) -> None:
+            if storage._cdata not in self.given and storage._cdata not in self.made:
+                self.made[storage._cdata] = name, StorageWeakRef(storage)
+
+        def left(self) -> list[tuple[str, int]]:
+            """What is still there, by what made it."""
+            import torch
+
+            gc.collect()
+            found = []
+            for name, reference in self.made.values():
+                storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+                if storage is not None and storage.nbytes():
+                    found.append((name, storage.nbytes()))
+            return sorted(found)
+
+    return Following()
+
+
+def _watch(folder: Path) -> None:
+    """Every model made from now on writes what is there after the forwards of its second step."""
+    import torch.distributed as dist
+
+    from shardlang.runtime.model import Model
+    from shardlang.runtime.random import State
+
+    forward_context, backward = Model.forward_context, Model.backward
+    modes: dict[int, Any] = {}
+
+    @contextlib.contextmanager
+    def followed(model: Any, kind: Any = "forward") -> Iterator[None]:
+        modes[id(model)] = mode = following()
+        with forward_context(model, kind), mode:
+            yield
+
+    def measured(model: Any, loss: Any, last: bool = True) -> None:
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        if State.step == 2 and last:
+            (folder / f"alive-{rank}.json").write_text(json.dumps(modes[id(model)].left()))
+        backward(model, loss, last)
+
+    Model.forward_context = followed  # type: ignore[method-assign, assignment]
+    Model.backward = measured  # type: ignore[method-assign]
+
+
+def main(main_file: Path, ranks: int) -> int:
+    from shardlang.runtime.launch import launch
+
+    _watch(main_file.parent)
+    return launch(main_file, ranks, device="cpu", base=main_file.parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

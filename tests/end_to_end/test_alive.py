@@ -1,0 +1,115 @@
+"""Real ranks keep between forward and backward what the plan says, to the byte: blocks of all transformers, with and
+without `recompute`, under every way to split them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardlang.plan.kept import Kept
+from tests.emit.sources import planned
+from tests.end_to_end.alive import alive
+
+pytestmark = pytest.mark.slow
+TRAIN = """
+strategy s {
+  RULES
+}
+
+train {
+  model = MODEL
+  data = random(tokens: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 2)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = adamw(lr = 1e-3)
+  precision = PRECISION
+  steps = 2
+}
+"""
+HEAD = "use std.LIBRARY\n\ndim batch = 8, seq = 16\n"
+GPT2 = (HEAD + TRAIN).replace("LIBRARY", "gpt2: GPT2").replace(
+    "MODEL", "GPT2(vocab = 64, d = 64, heads = 4, layers = 2, max_len = 16, dropout = 0.1)"
+)  # fmt: skip
+LLAMA = (HEAD + TRAIN).replace("LIBRARY", "llama: Llama").replace(
+    "MODEL", "Llama(vocab = 64, d = 64, heads = 4, kv_heads = 2, ffn = 128, layers = 2)"
+)  # fmt: skip
+TRANSLATOR = """\
+use std.nn: Linear
+use std.transformer: Decoder, Encoder, TokenEmbedding
+
+dim batch = 8, src = 16, tgt = 12, vocab = 64, d = 32, heads = 4, ffn = 64
+
+model Translator {
+  layer embed = TokenEmbedding(vocab, d, 16, 0.1)
+  layer encoder = Encoder(2, d, heads, ffn, padded = true)
+  layer decoder = Decoder(2, d, heads, ffn, pre_norm = false, padded = true)
+  layer head = Linear(d, vocab)
+
+  forward(source: i64[batch, src], target: i64[batch, tgt]) -> [batch, tgt, vocab] {
+    keep = source != 0
+    memory = embed(source) |> encoder(keep)
+    return embed(target) |> decoder(memory, keep) |> head
+  }
+}
+
+strategy s {
+  RULES
+}
+
+train {
+  model = Translator()
+  data = random(source: i64[batch, src] < 64, target: i64[batch, tgt] < 64, label: i64[batch, tgt] < 64, batches = 2)
+  loss = cross_entropy(model(source, target), label, ignore_index = 0, label_smoothing = 0.1)
+  optimizer = adamw(lr = 1e-3)
+  precision = PRECISION
+  steps = 2
+}
+"""
+ONE = "mesh dp = 1"
+DATA = "mesh dp = 2\n  split batch over dp"
+TENSOR = "mesh tp = 2\n  split heads, ffn, vocab over tp"
+GROUPED = "mesh tp = 2\n  split heads, kv_heads, ffn, vocab over tp"
+CONTEXT = "mesh cp = 2\n  split seq over cp"
+SEQUENCE = "\n  split seq over (tp?)"
+AGAIN = "\n  at blocks[*]: recompute"
+CASES = {
+    "gpt2": (GPT2, ONE, 1),
+    "gpt2-recompute": (GPT2, ONE + AGAIN, 1),
+    "gpt2-tp": (GPT2, TENSOR, 2),
+    "gpt2-tp-sequence": (GPT2, TENSOR + SEQUENCE, 2),
+    "gpt2-tp-sequence-recompute": (GPT2, TENSOR + SEQUENCE + AGAIN, 2),
+    "gpt2-cp": (GPT2, CONTEXT, 2),
+    "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2),
+    "gpt2-microbatches": (GPT2, DATA + "\n  microbatches 2", 2),
+    "llama": (LLAMA, ONE, 1),
+    "llama-tp-sequence-recompute": (LLAMA, GROUPED + SEQUENCE + AGAIN, 2),
+    "llama-cp": (LLAMA, CONTEXT, 2),
+    "translator": (TRANSLATOR, ONE, 1),
+    "translator-tp": (TRANSLATOR, TENSOR, 2),
+    "translator-tp-recompute": (TRANSLATOR, TENSOR + "\n  at encoder.blocks[*], decoder.blocks[*]: recompute", 2),
+}
+LOW = {
+    "gpt2": (GPT2, ONE, 1), "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2), "llama": (LLAMA, ONE, 1),
+    "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-tp": (LLAMA, GROUPED, 2),
+}  # fmt: skip
+
+
+def kept(text: str, rules: str, ranks: int, precision: str, folder: Path) -> tuple[int, int]:
+    """Bytes that the plan says, and what the rank that keeps most of it does."""
+    program = text.replace("RULES", rules).replace("PRECISION", precision)
+    found = alive(program, ranks, folder / "run", "s")
+    return Kept(planned(program, ranks, "s")).of(0), max(sum(size for _, size in rank) for rank in found)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_in_f32(case: str, tmp_path: Path) -> None:
+    said, there = kept(*CASES[case], "f32", tmp_path)
+    assert there == said
+
+
+@pytest.mark.parametrize("case", LOW)
+def test_in_bf16(case: str, tmp_path: Path) -> None:
+    said, there = kept(*LOW[case], "bf16", tmp_path)
+    assert there == said

@@ -1,0 +1,78 @@
+"""What every operator's declaration says that its backward reads, against what is still there after a forward, to the
+byte: the emitted text on one rank, on every example that has a meaning in oracles.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from oracles import ORACLES, Oracle
+from simulate import Case, Local, evaluate, text
+from test_factor_rules import case_of
+
+from shardlang import runtime as rt
+from shardlang.ops import kept
+from shardlang.ops.declaration import REGISTRY
+from tests.end_to_end.alive import following
+
+TRAINED = [o for o in ORACLES if REGISTRY[o.operator].differentiable]
+
+
+def named(oracle: Oracle) -> str:
+    return f"{oracle.operator}({', '.join(str(o) for o in oracle.operands)} {oracle.static or ''})"
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(11)
+    rt.random.start(0)
+
+
+def local_of(case: Case) -> kept.Local:
+    """One rank that has the whole."""
+    inference, rule = case.call.inference, case.rule
+    assert inference is not None
+    shapes = Local(case, {})
+    types = tuple(t for t in case.call.types if t is not None)
+    return kept.Local(
+        tuple(shapes.shape(dims) for dims in rule.operands), tuple(shapes.shape(dims) for dims in rule.results),
+        types, inference.results, tuple(x.requires_grad for x in case.inputs),
+        tuple(range(len(types[0].dims))) if types else (), inference.attrs, rule, (False,) * len(rule.factors),
+    )  # fmt: skip
+
+
+def measured(case: Case) -> int:
+    """Bytes that are there while only the result is held; operands are made within, so that they count if kept."""
+    leaves = [x.detach().clone().requires_grad_(x.requires_grad) for x in case.inputs]
+    expression = text(case)
+    evaluate(expression, leaves)  # tables that are made once are there then
+    with following() as mode:
+        inputs: list[Any] = [x * 1.0 if x.is_floating_point() else x.clone() for x in leaves]
+        result = evaluate(expression, inputs)
+        del inputs
+    found = sum(size for _, size in mode.left())
+    assert result is not None
+    return found
+
+
+def said(case: Case) -> int:
+    operator, local = REGISTRY[case.call.operator], local_of(case)
+    keeps = operator.keeps(local) if any(local.gradient) else kept.Keeps()
+    lies = operator.lies(local)
+    types = [t.dtype for t in local.operand_types]
+    memories = {("operand", i): kept.size(local.operands[i], types[i]) for i in keeps.operands}
+    result = ("operand", 0) if lies.shared else ("result", 0)
+    memories[result] = (
+        kept.size(local.operands[0], types[0])
+        if lies.shared
+        else kept.size(local.results[0], local.result_types[0].dtype)
+    )
+    return sum(memories.values()) + keeps.more
+
+
+@pytest.mark.parametrize("oracle", TRAINED, ids=named)
+def test_what_backward_reads(oracle: Oracle) -> None:
+    case = case_of(oracle.example)
+    assert said(case) == measured(case)
