@@ -236,7 +236,8 @@ Dims = tuple[DimFactors, ...]
 
 def _kept_einsum(local: Local) -> Keeps:
     """All operands, and of more than two, multiplied one after the other, the products on the way."""
-    rule, sizes = local.rule, {}
+    rule = local.rule
+    sizes: dict[DimFactors, int] = {}
     for dims, shape in zip(rule.operands, local.operands, strict=True):
         sizes.update(zip(dims, shape, strict=True))
     more, open_ = 0, list(rule.operands[0])
