@@ -26,7 +26,7 @@ from shardlang.plan.problem import Problem, build
 from shardlang.plan.propagate import propagate
 from shardlang.plan.storage import Stored, sharded
 from shardlang.plan.strategy import resolve
-from shardlang.plan.tables import with_tables
+from shardlang.plan.tables import check_rows, with_tables
 from shardlang.syntax import ast
 
 
@@ -61,6 +61,7 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     resolved = resolve(program, strategy, ranks, sink) if found else None
     if resolved is None or sink.failed:
         return None
+    written = program
     if resolved.graph is not None:
         program = replace(program, graph=resolved.graph)
     problem = build(program.graph, resolved)
@@ -72,6 +73,7 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     if sink.failed:
         return None
     made = assemble(program, problem, chosen, placed)
+    check_rows(written, made, sink)
     check_memory(made, sink)
     return None if sink.failed else made
 

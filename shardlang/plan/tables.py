@@ -1,5 +1,8 @@
 """Which parameters are tables whose gradient is kept as rows: those that only `embedding` reads, and whose optimizer
 touches only the rows of the batch.
+
+What such an optimizer does to a table must not follow from the strategy. So ZeRO leaves out the tables whose other rows
+would change under a dense gradient, and a plan that brings such a table whole to its lookup is refused.
 """
 
 from __future__ import annotations
@@ -8,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from shardlang.check.program import OptimizerSetting, Program
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
-from shardlang.plan.plan import Conversion, ParamPlan
+from shardlang.plan.plan import Conversion, ParamPlan, Plan
 
 _ROWS = ("adagrad", "ftrl", "lazy_adam")
+# Those under which a row changes too whose gradient is zero: by its moments, or from what it began as.
+_ROWS_ALONE = ("ftrl", "lazy_adam")
 
 
 def row_wise(setting: OptimizerSetting) -> bool:
@@ -28,12 +34,36 @@ def with_tables(
     sent = {c.value for c in conversions if c.move.forward_bytes or c.move.backward_bytes}
     settings = program.training.optimizers if program.training else ()
     fitting = {value for setting in settings if row_wise(setting) for value in setting.params}
+    alone = {value for setting in settings if setting.kind in _ROWS_ALONE for value in setting.params}
     tables = {
         value
         for value in looked_up & fitting - sent
-        if params[value].zero == 0 and graph.values[value].type.dtype in ("f32", "f64")
+        if (params[value].zero == 0 or value in alone) and _kept_as_rows(graph, value)
     }
-    return {value: replace(param, sparse=True) if value in tables else param for value, param in params.items()}
+    return {
+        value: replace(param, sparse=True, zero=0, zero_axes=()) if value in tables else param
+        for value, param in params.items()
+    }
+
+
+def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
+    """Reports each table that is only looked up, in the program as it is written, and in the plan is not kept as rows,
+    where that would change the result.
+    """
+    looked_up = _only_looked_up(program.graph)
+    for setting in program.training.optimizers if program.training else ():
+        for value in setting.params if setting.kind in _ROWS_ALONE else ():
+            if value in looked_up and not plan.params[value].sparse and _kept_as_rows(plan.graph, value):
+                it = plan.graph.values[value]
+                sink.report(
+                    "SH400", f"`{it.path}` is brought whole to where it is looked up, while `{setting.kind}` changes "
+                    "the rows of the batch alone, which is not there yet", it.span,
+                    help="split and place its lookup as the table is, or take an optimizer of all rows: `adam`",
+                )  # fmt: skip
+
+
+def _kept_as_rows(graph: Graph, value: int) -> bool:
+    return graph.values[value].type.dtype in ("f32", "f64")
 
 
 def _only_looked_up(graph: Graph) -> set[int]:

@@ -52,8 +52,8 @@ def planned(rules: str, vocab: int = 1_250_000_000, text: str = PROGRAM) -> tupl
     return plan(program, None, 8, sink), sink
 
 
-def made(rules: str, vocab: int = 1_250_000_000) -> tuple[Plan, dict[str, Any]]:
-    found, sink = planned(rules, vocab)
+def made(rules: str, vocab: int = 1_250_000_000, text: str = PROGRAM) -> tuple[Plan, dict[str, Any]]:
+    found, sink = planned(rules, vocab, text)
     assert found is not None, sink.found
     return found, report(found)
 
@@ -101,7 +101,7 @@ def test_a_lookup_runs_where_its_table_is_and_sends_rows() -> None:
     ],
 )
 def test_copies(rules: str, hosted: set[str] | None, copies: set[str] | None) -> None:
-    found, _ = made(rules.replace("; ", "\n  "), 1000)
+    found, _ = made(rules.replace("; ", "\n  "), 1000, PROGRAM.replace("lazy_adam", "adam"))
     values = found.graph.values
     made_by = {values[op.results[0]].path for op in found.graph.ops if op.operator in ("to_host", "to_device")}
     if copies is not None:
