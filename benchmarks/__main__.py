@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NAMES = (
     "check_process", "large_model", "quickstart_process", "tensor_parallel", "dtensor_dispatch", "data_parallel",
-    "one_rank", "tables", "mindspore_job",
+    "one_rank", "tables", "exchange", "mindspore_job",
 )  # fmt: skip
 VERDICT = re.compile(r"^(.+): ratio (\S+) \(limit (\S+), spread (\S+)\): (held|MISSED)$")
 

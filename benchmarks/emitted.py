@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.plan import Plan
 from shardlang.runtime.data import Arrays, Dataset
 from shardlang.runtime.launch import read_program
 from shardlang.runtime.logs import Log
@@ -27,12 +28,20 @@ from shardlang.runtime.train import Run, datasets
 from shardlang.source import Source
 
 
+def planned(file: Path, strategy: str | None, ranks: int, settings: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a program; arguments as of `emitted`."""
+    sink = Sink()
+    checked = driver.check_source(Source(str(file), file.read_text()), sink, settings)
+    plan = driver.plan_program(checked, strategy, ranks, sink) if checked else None
+    if plan is None:
+        sys.exit("\n".join(found.message for found in sink.found))
+    return plan
+
+
 def emitted(file: Path, strategy: str | None, ranks: int, settings: Mapping[str, str] | None = None) -> Program:
     """The emitted program of `file` for a strategy and a number of ranks; `settings` as `--set` gives them."""
     sink = Sink()
-    checked = driver.check_source(Source(str(file), file.read_text()), sink, settings)
-    planned = driver.plan_program(checked, strategy, ranks, sink) if checked else None
-    files = driver.emit_plan(planned, sink) if planned else None
+    files = driver.emit_plan(planned(file, strategy, ranks, settings), sink)
     if files is None:
         sys.exit("\n".join(found.message for found in sink.found))
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch.profiler import ProfilerActivity, profile
 
 
-def peak_bytes(run: Callable[[], None]) -> int:
+def peak_bytes(run: Callable[[], object]) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         run()
     assert seen.profiler is not None and seen.profiler.kineto_results is not None

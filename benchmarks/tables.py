@@ -9,12 +9,12 @@ step has allocated at its peak, without the table and its optimizer's state.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from by_hand.tables import Batches, Training
-from emitted import emitted, training
+from emitted import beginning, emitted, training
 from memory import peak_bytes
 from ranks import on_ranks
 from timing import ratios, verdict
@@ -24,24 +24,24 @@ from shardlang.runtime.data import Loader
 from shardlang.runtime.train import datasets
 
 PROGRAM = Path(__file__).parent / "programs" / "tables.shard"
-SMALL, LARGE, WIDTH, EPOCHS = 200_000, 20_000_000, 8, 4
+SMALL, LARGE, EPOCHS = 200_000, 20_000_000, 4
 
 
-def ours(rows: int, epochs: int) -> Callable[[], None]:
+def ours(rows: int, epochs: int) -> Callable[[], list[float]]:
     program = emitted(PROGRAM, "alone", 1, {"model.vocab": str(rows)})
     return training(program, datasets(program), epochs)
 
 
-def batches() -> Batches:
-    """The batches of the program, ready as tensors."""
+def epochs() -> list[Batches]:
+    """The batches of the first epochs of the program, ready as tensors."""
     program = emitted(PROGRAM, "alone", 1)
     loader = Loader(program, program.data, datasets(program)["data"])
-    return [(batch["ids"], batch["label"]) for (batch,) in loader.epoch(1)]
+    return [[(batch["ids"], batch["label"]) for (batch,) in loader.epoch(1 + number)] for number in range(EPOCHS)]
 
 
-def sides() -> Mapping[str, Callable[[], None]]:
-    by_hand = Training(SMALL, WIDTH, batches())
-    return {"small": ours(SMALL, EPOCHS), "large": ours(LARGE, EPOCHS), "by hand": lambda: by_hand.epochs(EPOCHS)}
+def sides() -> Mapping[str, Callable[[], Sequence[float]]]:
+    by_hand, given = Training(**beginning(PROGRAM)), epochs()
+    return {"small": ours(SMALL, EPOCHS), "large": ours(LARGE, EPOCHS), "by hand": lambda: by_hand.train(given)}
 
 
 def memory(rows: int) -> int:

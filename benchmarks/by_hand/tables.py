@@ -10,26 +10,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Batches = Sequence[tuple[Tensor, Tensor]]
+Batches = Sequence[tuple[Tensor, Tensor]]  # of an epoch: ids and labels
 
 
 class Training:
-    """The state of a run over `batches` of ids and labels; `epochs(n)` trains on for n epochs."""
+    """The state of a run from given parameters; `train(epochs)` trains on and gives the losses."""
 
-    def __init__(self, rows: int, width: int, batches: Batches) -> None:
-        self.batches = batches
-        self.table = nn.Embedding(rows, width, sparse=True)
-        self.w = nn.Parameter(torch.randn(width, 1) * 0.1)
+    def __init__(self, table: Tensor, w: Tensor) -> None:
+        self.table = nn.Embedding.from_pretrained(table.clone(), freeze=False, sparse=True)
+        self.w = nn.Parameter(w.clone())
         self.sparse = torch.optim.SparseAdam(self.table.parameters(), lr=1e-3)
         self.dense = torch.optim.Adam([self.w], lr=1e-3, fused=True)
 
-    def epochs(self, count: int) -> None:
-        for _ in range(count):
-            for ids, label in self.batches:
+    def train(self, epochs: Sequence[Batches]) -> list[float]:
+        losses = []
+        for batches in epochs:
+            for ids, label in batches:
                 loss = F.mse_loss(self.table(ids).sum(1) @ self.w, label)
                 self.sparse.zero_grad()
                 self.dense.zero_grad()
                 loss.backward()
                 self.sparse.step()
                 self.dense.step()
-                loss.item()  # the figure of the step
+                losses.append(loss.item())
+        return losses
