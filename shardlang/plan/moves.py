@@ -68,9 +68,9 @@ def steps(state: State, space: Space) -> list[Step]:
     """All moves from `state`, in a fixed order."""
     local = space.whole // math.prod([space.degree(axes) for axes in state.dims])
     split = sum(1 << a for axes in state.dims for a in axes)
-    pending = _members(state.pending)
-    replicated = _members(state.replicated)
-    identical = _members(((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated))
+    pending = members(state.pending)
+    replicated = members(state.replicated)
+    identical = members(((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated))
     return [
         *_whole_steps(state, space, local, identical, replicated, pending),
         *_cut_steps(state, space, local, identical, replicated, pending),
@@ -80,7 +80,7 @@ def steps(state: State, space: Space) -> list[Step]:
 
 
 @lru_cache(maxsize=4096)
-def _members(mask: int) -> tuple[int, ...]:
+def members(mask: int) -> tuple[int, ...]:
     return tuple(a for a in range(mask.bit_length()) if mask >> a & 1)
 
 
@@ -176,7 +176,7 @@ def _permute_steps(state: State, space: Space, local: int, identical: tuple[int,
     """The reassignments of axes that keep the product of each dim, and of each of I, R and P."""
     if any(state.dims[d] for d in space.uneven):
         return
-    slots = (*state.dims, _members(state.pending), _members(state.replicated), identical)
+    slots = (*state.dims, members(state.pending), members(state.replicated), identical)
     products = tuple(space.degree(axes) for axes in slots)
     for to in _assignments(space.sizes, products):
         if to != state:
@@ -216,9 +216,9 @@ def moved_axes(before: State, after: State, sizes: tuple[int, ...]) -> tuple[int
 def _places(state: State, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
     """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (0 outside of dims)."""
     places = [(-3, 0)] * len(sizes)
-    for axis in _members(state.pending):
+    for axis in members(state.pending):
         places[axis] = (-1, 0)
-    for axis in _members(state.replicated):
+    for axis in members(state.replicated):
         places[axis] = (-2, 0)
     for dim, axes in enumerate(state.dims):
         stride = 1
@@ -243,8 +243,8 @@ def to_state(layout: Layout, mesh: Mesh) -> State:
 def to_layout(state: State, names: tuple[str, ...], mesh: int) -> Layout:
     return Layout(
         tuple(tuple(names[a] for a in axes) for axes in state.dims),
-        tuple(names[a] for a in _members(state.pending)),
-        tuple(names[a] for a in _members(state.replicated)),
+        tuple(names[a] for a in members(state.pending)),
+        tuple(names[a] for a in members(state.replicated)),
         mesh,
     )
 

@@ -1,25 +1,31 @@
 """The cheapest chain of moves from one layout of a value to another, in bytes sent per rank, forward and backward.
 
-Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are. Costs are
-parts of the whole value, so searches are shared by all shapes that divide alike. Trees are tree.py's.
+Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are, those that
+go the same way go together, and where the layouts are still too many the chain is direct.py's. Costs are parts of the
+whole value, so searches are shared by all shapes that divide alike. Trees are tree.py's.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from shardlang.plan import timed
+from shardlang.plan.direct import direct
 from shardlang.plan.factorings import bridges
-from shardlang.plan.moves import Space, State, Step, limits, parts_to_bytes, steps, to_layout
+from shardlang.plan.moves import Space, State, Step, limits, members, parts_to_bytes, steps
 from shardlang.plan.plan import Move, MoveKind
+from shardlang.plan.together import together
 from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
 
 EXACT_AXES, EXACT_DIMS = 3, 4
+# Beyond: the most axes whose layouts are searched at all, and how many of the layouts, the nearest first.
+SEARCHED_AXES, SEARCHED = 5, 300
 # A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many moves as TIE.
 TIE = 64
 
@@ -89,9 +95,10 @@ class Search:
         self._pushed = 0
 
     def weight(self, target: State) -> int | None:
-        """The least weight of a chain to `target`; None where no chain leads there."""
+        """The least weight of a chain to `target`; None where no chain leads there, or none within the limit."""
         node = self.engine.number(target)
-        while node not in self.settled and self._heap:
+        most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
+        while node not in self.settled and self._heap and len(self.settled) < most:
             self._settle()
         return self.settled.get(node)
 
@@ -135,15 +142,16 @@ def engine(space: Space) -> Engine:
 class Problem:
     """Layouts of one value on one mesh, without what need not change: axes they all agree on, dims none of them cuts.
 
-    axes: the mesh axes that take part; dims: the tensor dims that do; prefixes: per tensor dim the axes that stay, in
-    front; pending, replicated: those that stay; like: where axes of size 1 are, as along them all states are one;
+    axes: the mesh axes that take part, in runs that stay together; dims: the tensor dims that do; prefixes: per tensor
+    dim the axes that stay, in front; pending, replicated: those that stay; like: where axes of size 1 are, as along
+    them all states are one;
     whole_bytes / share: bytes that `space.whole` parts stand for.
     """
 
     mesh: Mesh
     mesh_index: int
     space: Space
-    axes: tuple[str, ...]
+    axes: tuple[tuple[str, ...], ...]
     dims: tuple[int, ...]
     prefixes: tuple[tuple[str, ...], ...]
     pending: tuple[str, ...]
@@ -153,7 +161,7 @@ class Problem:
     share: int
 
     def state(self, layout: Layout) -> State:
-        number = {a: i for i, a in enumerate(self.axes)}
+        number = {run[0]: i for i, run in enumerate(self.axes)}
         return State(
             tuple(tuple(number[a] for a in layout.dims[d] if a in number) for d in self.dims),
             sum(1 << number[a] for a in layout.pending if a in number),
@@ -163,23 +171,26 @@ class Problem:
     def layout(self, state: State) -> Layout:
         dims = list(self.prefixes)
         for dim, axes in zip(self.dims, state.dims, strict=True):
-            dims[dim] = dims[dim] + tuple(self.axes[a] for a in axes)
-        part = to_layout(state, self.axes, self.mesh_index)
+            dims[dim] = dims[dim] + self._names(axes)
         order = [a.name for a in self.mesh.axes]
+        pending, replicated = self._names(members(state.pending)), self._names(members(state.replicated))
         whole = Layout(
             tuple(dims),
-            tuple(sorted(self.pending + part.pending, key=order.index)),
-            tuple(sorted(self.replicated + part.replicated, key=order.index)),
+            tuple(sorted(self.pending + pending, key=order.index)),
+            tuple(sorted(self.replicated + replicated, key=order.index)),
             self.mesh_index,
         )
         return relabel(whole, self.like, self.mesh)
+
+    def _names(self, runs: Iterable[int]) -> tuple[str, ...]:
+        return tuple([name for run in runs for name in self.axes[run]])
 
     def bytes(self, parts: int) -> int:
         return parts_to_bytes(parts, self.space.whole * self.share, self.whole_bytes)
 
     def move(self, step: Step, gradient: bool) -> tuple[Move, Layout]:
         place = (*self.dims, -1)  # so that dim -1 stays -1
-        axes = tuple(self.axes[a] for a in step.axes)
+        axes = self._names(step.axes)
         backward = self.bytes(step.backward) if gradient else 0
         dim, from_dim = place[step.dim], place[step.from_dim]
         return Move(step.kind, axes, dim, from_dim, self.bytes(step.forward), backward), self.layout(step.to)
@@ -198,14 +209,15 @@ def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, 
         still = {a for axes in prefixes for a in axes}
         still |= {a for a in active if first.state(a) != "S" and all(x.state(a) == first.state(a) for x in layouts)}
         active = [a for a in active if a not in still]
-    sizes = tuple(mesh.axis_size(a) for a in active)
+    runs = together(layouts, active) if len(active) > EXACT_AXES else tuple((a,) for a in active)
+    sizes = tuple(mesh.degree(run) for run in runs)
     shares = [mesh.degree(p) for p in prefixes]
     left = tuple(n // s for n, s in zip(shape, shares, strict=True))
     room = limits(left, math.prod(sizes), uneven)
     dims = _dims_in_play(layouts, room, active)
     ragged = frozenset(i for i, d in enumerate(dims) if d in uneven)
     return Problem(
-        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), ragged), tuple(active), dims, tuple(prefixes),
+        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), ragged), runs, dims, tuple(prefixes),
         tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
         like, math.prod(shape) * itemsize, math.prod(shares),
     )
@@ -289,12 +301,11 @@ class Router:
         start = relabel(source, target, mesh)
         moves: list[tuple[Move, Layout]] = [] if start == source else [(VIEW, start)]
         about = problem((start, target), shape, itemsize, mesh, uneven)
-        search = engine(about.space).search(about.state(start), gradient)
-        weight = search.weight(about.state(target))
-        if weight is None:
+        steps, cost = chain(about, about.state(start), about.state(target), gradient)
+        if cost is None:
             return None
-        moves += chain_moves(about, search, about.state(target), gradient)
-        return Route(tuple(moves), about.bytes(weight // TIE))
+        moves += [about.move(step, gradient) for step in steps]
+        return Route(tuple(moves), about.bytes(cost))
 
     def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                uneven: frozenset[int]) -> Route | None:
@@ -343,9 +354,19 @@ class Router:
         return None if best is None else best[1]
 
 
-def chain_moves(about: Problem, search: Search, target: State, gradient: bool) -> list[tuple[Move, Layout]]:
-    nodes = search.chain(target)
-    return [about.move(search.engine.step(a, b, gradient), gradient) for a, b in pairwise(nodes)]
+def chain(about: Problem, source: State, target: State, gradient: bool) -> tuple[Sequence[Step], int | None]:
+    """The moves between two states and the parts that they send; None: there is no way."""
+    many = len(about.axes)
+    if many <= SEARCHED_AXES:
+        search = engine(about.space).search(source, gradient)
+        weight = search.weight(target)
+        if weight is not None:
+            nodes = search.chain(target)
+            return [search.engine.step(a, b, gradient) for a, b in pairwise(nodes)], weight // TIE
+        if many <= EXACT_AXES:
+            return (), None
+    steps = direct(source, target, about.space)
+    return steps, sum(s.forward + s.backward * gradient for s in steps)
 
 
 @lru_cache(maxsize=64)
