@@ -59,8 +59,11 @@ class Losses(Log):
         super().__init__(sys.stdout if world.rank == 0 else None, None)
         self.losses: list[float] = []
 
-    def step(self, step: int, epoch: int, figures: Mapping[str, float], seconds: float) -> None:
-        super().step(step, epoch, figures, seconds)
+    def step(
+        self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
+        hosted: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        super().step(step, epoch, figures, seconds, hosted)
         self.losses.append(figures["loss"])
 
 

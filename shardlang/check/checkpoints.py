@@ -1,6 +1,7 @@
-"""`checkpoint = every(100, keep = 4, to = "checkpoints")` -> how often, how many and where, as frozen values.
+"""`checkpoint = every(100, keep = 4, to = "checkpoints")` -> how often, how many and where, as frozen values; `log =
+every(100)` likewise.
 
-Writing and reading checkpoints is the runtime's.
+Writing and reading checkpoints, and what is logged, is the runtime's.
 """
 
 from __future__ import annotations
@@ -42,6 +43,20 @@ def read_checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any
         seen[name] = keyword
         found[name] = _count(keyword.value, "`keep`", frame) if name == "keep" else _folder(keyword.value, frame)
     return None if UNKNOWN in found.values() else ("every", found)
+
+
+def read_log(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
+    """{"steps": 100}; None after a report."""
+    called = isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "every"
+    if not called or not isinstance(node, ast.Call) or len(node.args) != 1:
+        fact = "`log` is how often each rank writes to its log"
+        frame.context.sink.report("SH237", fact, node.span, "here", help="write `log = every(100)`")
+        return None
+    if node.keywords:
+        unknown_argument("every", node.keywords[0].name, set(), frame)
+        return None
+    steps = _count(node.args[0], "the number of steps", frame)
+    return None if steps is UNKNOWN else {"steps": steps}
 
 
 def _count(node: ast.Expr, what: str, frame: Frame) -> Any:

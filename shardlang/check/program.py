@@ -70,8 +70,8 @@ class NameMap:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. init: ("safetensors",
-    {"path": path}), with "names": a NameMap where one is given, or None.
+    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log: {"steps": how
+    often}. init: ("safetensors", {"path": path}), with "names": a NameMap where one is given, or None.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not None.
     """

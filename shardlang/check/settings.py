@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlang.check.arguments import number, unknown_argument
-from shardlang.check.checkpoints import read_checkpoint
+from shardlang.check.checkpoints import read_checkpoint, read_log
 from shardlang.check.context import Frame
 from shardlang.check.names import read_names
 from shardlang.check.program import NameMap
@@ -81,8 +81,7 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     if "checkpoint" in given:
         found.checkpoint = read_checkpoint(given["checkpoint"].value, frame)
     if "log" in given:
-        fact = "the setting `log` is not there yet"
-        frame.context.sink.report("SH400", fact, given["log"].span, "in no version so far")
+        found.log = read_log(given["log"].value, frame)
     return found
 
 

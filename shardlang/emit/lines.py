@@ -38,7 +38,7 @@ def indented(text: str, depth: int = 1) -> str:
 def block_text(block: Block, depth: int = 1) -> str:
     """The block at `depth` levels of indentation, no newline at the end."""
     room = WIDTH - 4 * depth
-    rows = [(_wrapped(line.code, room), line.comment) for line in block.lines]
+    rows = [(_within(line.code, room), line.comment) for line in block.lines]
     column = _comment_column(rows, room)
     texts = [f"# {_shortened(block.title, room - 2)}"] if block.title else []
     for code, comment in rows:
@@ -53,7 +53,7 @@ def _row(code: list[str], comment: str, column: int, room: int) -> list[str]:
     last = f"{code[-1]:<{column}}  # {comment}" if len(code) == 1 else f"{code[-1]}  # {comment}"
     if len(last) <= room:
         return [*code[:-1], last]
-    return [f"# {comment}", *code]
+    return [f"{_lead(code[0])}# {comment}", *code]
 
 
 def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
@@ -65,6 +65,16 @@ def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
 
 def _shortened(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 4].rstrip() + " ..."
+
+
+def _lead(code: str) -> str:
+    return code[: len(code) - len(code.lstrip())]
+
+
+def _within(code: str, room: int) -> list[str]:
+    """`_wrapped` of code that may be indented, as below `with`."""
+    lead = _lead(code)
+    return [lead + line for line in _wrapped(code[len(lead) :], room - len(lead))]
 
 
 def _wrapped(code: str, room: int) -> list[str]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
-from shardlang.emit.lines import Block, Line, block_text
+from shardlang.emit.lines import Block, Line, block_text, literal
 from shardlang.emit.moves import move_text
 from shardlang.emit.names import Form
 from shardlang.emit.places import Place, place
 from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Sizes
+from shardlang.graph.graph import Op
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
@@ -77,7 +78,18 @@ class Writer:
         text = self.op_text(index, planned)
         targets = ", ".join(self.names[value, -1] for value in op.results)
         comments = [self.comment(value, layout) for value, layout in zip(op.results, planned.results, strict=True)]
+        if self.timed(op):
+            name = self.plan.graph.values[op.results[0]].path
+            return [
+                Line(f"with rt.timed({literal(name)}):"), Line(f"    {targets} = {text}", "; ".join(comments))
+            ]  # fmt: skip
         return [Line(f"{targets} = {text}", "; ".join(comments))]
+
+    def timed(self, op: Op) -> bool:
+        """Whether the log is to have the time of an operator: of those on the host."""
+        training = self.plan.program.training
+        logged = self.training and training is not None and training.log is not None
+        return logged and op.results[0] in self.plan.places
 
     def op_text(self, index: int, planned: PlannedOp) -> str:
         """The expression of one operator on local shards."""

@@ -80,7 +80,7 @@ def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_wei
     """
     log = None
     try:
-        program = replace(read_program(alone), base=base, checkpoint=None)
+        program = replace(read_program(alone), base=base, checkpoint=None, log=None)
         data = datasets(program)
         log = Log(sys.stdout, metrics)
         run = Run(program, data, log)

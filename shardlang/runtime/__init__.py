@@ -30,3 +30,4 @@ from shardlang.runtime.sparse import sparse_embedding as sparse_embedding
 from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage
+from shardlang.runtime.timings import timed as timed

@@ -47,10 +47,19 @@ class Log:
             self._clear()
             print(text, file=self.out, flush=True)
 
-    def step(self, step: int, epoch: int, figures: Mapping[str, float], seconds: float) -> None:
-        """Figures of one step that took `seconds`."""
+    def step(
+        self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
+        hosted: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """Figures of one step that took `seconds`. hosted: where this rank's own log is to have a line, milliseconds of
+        what ran on the host.
+        """
+        taken = round(seconds * 1000, 3)
+        if hosted is not None:
+            print(_logged(step, figures, taken, hosted), flush=True)
         if self.file is not None:
-            self._write({"step": step, "epoch": epoch, **figures, "step_ms": round(seconds * 1000, 3)})
+            more = {"host_ms": dict(hosted)} if hosted else {}
+            self._write({"step": step, "epoch": epoch, **figures, "step_ms": taken, **more})
         if self.out is None:
             return
         last = step == self.total or step % self.per_epoch == 0
@@ -105,6 +114,12 @@ class Log:
         if self.file is not None:
             self.file.close()
             self.file = None
+
+
+def _logged(step: int, figures: Mapping[str, float], taken: float, hosted: Mapping[str, float]) -> str:
+    shown = "  ".join(f"{name} {value:.6g}" for name, value in figures.items())
+    times = ", ".join(f"{name} {value:.3f} ms" for name, value in hosted.items())
+    return f"step {step}  {shown}  {taken:.3f} ms" + (f"; a step on the host: {times}" if times else "")
 
 
 def _until(metrics: Path, step: int) -> str:

@@ -17,8 +17,9 @@ from shardlang.runtime import optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.gathers import Gathers, Stored, freed_between
 from shardlang.runtime.mesh import Group, Mesh, world
-from shardlang.runtime.program import DTYPES, Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.program import DTYPES, Optimizer, Parameter, Program, State, dtype_of, elements
 from shardlang.runtime.sparse import RowBucket
+from shardlang.runtime.timings import timed
 from shardlang.runtime.weights import Weights
 from shardlang.runtime.zero import Held, ShardBucket, Shared, shard
 
@@ -49,6 +50,7 @@ class Model:
             )
             for o in program.optimizers
         ]
+        self.hosted = [self._hosted(o) for o in program.optimizers]
         self.norm_parts = [
             (self.trained[t.path], self._mesh(t)[self._cut_axes(t)]) for t in self.parameters if self.keeps(t)
         ]
@@ -193,12 +195,18 @@ class Model:
             stages = self.program.mesh[pipeline.axis] if pipeline is not None else None
             trained = [leaf for leaf in self.trained.values() if leaf.grad is not None]
             optimizers.clip(self.norm_parts, self.program.clip, trained, stages)
-        for optimizer in self.optimizers:
-            optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+        for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
+            with timed(hosted) if hosted else contextlib.nullcontext():
+                optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
         for bucket in self.sharded:
             bucket.publish()
         for leaf in (*self.leaves.values(), *self.trained.values()):
             leaf.grad = None
+
+    def _hosted(self, optimizer: Optimizer) -> str:
+        """What an optimizer is called in the log, if that is to have its time: one of parameters on the host."""
+        mine = [t.path for t in self.parameters if t.path in optimizer.parameters and t.place == "host"]
+        return f"{optimizer.kind} of {', '.join(mine)}" if mine and self.program.log else ""
 
     def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor] | None]]:
         """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None

@@ -130,7 +130,10 @@ class Figures(Log):
         super().__init__(None, None)
         self.steps: dict[int, dict[str, float]] = {}
 
-    def step(self, step: int, epoch: int, figures: Mapping[str, float], seconds: float) -> None:
+    def step(
+        self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
+        hosted: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         self.steps[step] = {name: float(figures[name]) for name in figures}
 
     def evaluation(self, epoch: int, step: int, figures: Mapping[str, float]) -> None:

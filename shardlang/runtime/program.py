@@ -174,7 +174,7 @@ class Program:
     lr_schedule: tuple[str, Mapping[str, Any]] | None = None
     init: tuple[str, Mapping[str, Any]] | None = None
     checkpoint: tuple[str, Mapping[str, Any]] | None = None
-    log: Mapping[str, Any] | None = None
+    log: Mapping[str, int] | None = None
     precision: str = "f32"
     base: Path = Path(".")
     resume: bool = False

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardlang.runtime import random
+from shardlang.runtime import random, timings
 from shardlang.runtime.checkpoints import Saved
 from shardlang.runtime.data import Batch, Dataset, Loader, load
 from shardlang.runtime.errors import RunError
@@ -69,6 +69,9 @@ class Run:
         self.step = 0
         self.checkpoints = checkpoints(program)
         self._waiting: list[tuple[int, int, float, Pending]] = []
+        # Milliseconds on the host by name, of steps whose figures are waited for; the last step that had them.
+        self._timed: dict[int, dict[str, float]] = {}
+        self._logged = 0
         self._clock = time.perf_counter()
 
     def train(self) -> None:
@@ -100,7 +103,7 @@ class Run:
         if latest is None:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
-        self.step = resume(self.model, Saved(latest))
+        self.step = self._logged = resume(self.model, Saved(latest))
         self.log.note(f"goes on after step {self.step}, from {latest}")
 
     def _epoch(self, epoch: int) -> None:
@@ -125,6 +128,10 @@ class Run:
         elapsed, self._clock = now - self._clock, now
         self._report(held)
         self._waiting.append((self.step, epoch, elapsed, figures))
+        every = self.program.log["steps"] if self.program.log else 0
+        if every and self.step % every == 0:
+            self._timed[self.step] = timings.taken(self.step - self._logged)
+            self._logged = self.step
 
     def _report(self, held: int = 0) -> None:
         """Hands on the figures of the steps that have not been reported yet, but of the last `held`."""
@@ -139,7 +146,7 @@ class Run:
                 f"the loss is {figures['loss']} at step {step} (epoch {epoch})",
                 help="a smaller learning rate, or clip, may keep it finite",
             )
-        self.log.step(step, epoch, figures, elapsed)
+        self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
 
     def _evaluate(self, epoch: int) -> None:
         if self.test is None or self.program.finish is None:

@@ -175,6 +175,22 @@ def test_a_bad_line_ends_the_run_on_every_rank(tmp_path: Path, kind: str, strate
 QUICK = 60.0
 
 
+@STRATEGIES
+def test_ranks_log_what_runs_on_the_host(tmp_path: Path, strategy: str) -> None:
+    (tmp_path / "clicks.txt").write_text(clicks(80))
+    text = TEXT.replace("  EVAL\n", "").replace("epochs = 2", "epochs = 1\n  log = every(2)")
+    code, output, _ = run_of(tmp_path, text, 2, strategy, "--metrics", "figures.jsonl")
+    assert code == 0, output
+    names = ["wide_rows", "deep_rows", "ftrl of wide_table", "lazy_adam of deep_table"]
+    for rank in range(2):
+        lines = (tmp_path / "shardlang-logs" / f"rank-{rank}.log").read_text().splitlines()
+        assert [line.split()[:2] for line in lines] == [["step", "2"], ["step", "4"]]
+        assert all(f"{name} " in line for line in lines for name in names)
+    found = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
+    assert [list(line.get("host_ms", {})) for line in found] == [[], names, [], names, []]
+    assert all(0.0 < time < 1e5 for line in found for time in line.get("host_ms", {}).values())
+
+
 @pytest.mark.parametrize("wrong", [-1, 200])
 @STRATEGIES
 def test_an_id_out_of_range_ends_the_run(tmp_path: Path, wrong: int, strategy: str) -> None:
