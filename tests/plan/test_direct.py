@@ -78,7 +78,7 @@ def test_axes_go_together_that_no_layout_takes_apart() -> None:
     source = Layout((("a", "b", "c"), ("d",)), ("e", "f"))
     target = Layout((("c",), ("a", "b")), (), ("e", "f"))
     assert together([source, target], "abcdef") == (("a", "b"), ("c",), ("d",), ("e", "f"))
-    assert together([source, target, Layout((("b",), ()))], "abcdef") == tuple((a,) for a in "abcd") + (("e", "f"),)
+    assert together([source, target, Layout((("b",), ()))], "abcdef") == (*((a,) for a in "abcd"), ("e", "f"))
     assert together([source, Layout(((), ("d", "c")))], "abcd") == (("a", "b"), ("c",), ("d",))
 
 
