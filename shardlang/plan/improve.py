@@ -139,7 +139,7 @@ class _Improving:
         for r, need, others, tensor in dict.fromkeys(users):
             cost += _repeats(results[r], others)
             if tensor.gradient or (r, need) not in trained:  # else the form is there already
-                cost += self.distances.between(results[r], need, tensor)
+                cost += self.distances.handed(kind, results[r], need, tensor)
         return cost
 
 

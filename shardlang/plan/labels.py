@@ -97,13 +97,16 @@ class _Axis:
         fixed = [self._operand(op, at) for op, at in users if op not in number]
         free = [self._operand(op, at) for op, at in users if op in number]
         if tensor.kind in LEAF:
-            return Choice(-1, consumers, 0, self._reduction(tensor, fixed, free))
+            more = 2 * self._reduction(tensor, fixed, free)
+            # Of equal bytes the sum once a step, in a bucket with others, before one of its own.
+            alone = all(problem.classes[op].alone for op, _ in users if op in number)
+            return Choice(-1, consumers, 0, more - 1 if more and alone else more)
         assert producer is not None
         source = self._result(producer, value)
         marked = [self._marked(x) for x in free]
         low, high = self._cost(source, (*fixed, *free), tensor), self._cost(source, (*fixed, *marked), tensor)
         base = 0 if decided else self._cost(self._marked(source), (*fixed, *marked), tensor)
-        low, high = max(0, low - base), max(0, high - base)
+        low, high = 2 * max(0, low - base), 2 * max(0, high - base)
         return Choice(-1 if decided else number[producer], consumers, low, max(low, high))
 
     def _result(self, producer: int, value: int) -> Layout:

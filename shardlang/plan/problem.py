@@ -41,6 +41,7 @@ class OpClass:
     """Operators that plan alike: same rule, tensors and demand. sent: to the next stage, which costs what is sent.
 
     ragged: factors that only rules may cut, as sizes given by hand are not those of the products they are part of.
+    alone: made of parameters and numbers alone, the same for every part of a batch.
     """
 
     rule: FactorRule
@@ -51,6 +52,7 @@ class OpClass:
     time: InTime | None = None
     sent: bool = False
     ragged: frozenset[int] = frozenset()
+    alone: bool = False
 
 
 @dataclass
@@ -111,6 +113,7 @@ def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
     demands, times = problem.strategy.demands, problem.strategy.times
     same: dict[Demand, Demand] = {}
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
+    alone = {v.id for v in problem.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
     for op in problem.graph.ops:
         for at, value in enumerate(op.operands):
             problem.users[value].append((op.id, at))
@@ -121,11 +124,12 @@ def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
         demand = one[id(demand)] if demand is not None else None
         time = times.ops[op.id] if times is not None else None
         ragged = in_products(op, problem.graph, problem.strategy.sizes)
-        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, op.operator in SENT, ragged)
+        sent, own = op.operator in SENT, alone.issuperset(op.operands)
+        alone.update(op.results if own else ())
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, sent, ragged, own)
         found = known.get(key)
         if found is None:
-            sent = op.operator in SENT
-            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent, ragged)
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent, ragged, own)
         problem.classes.append(found)
 
 

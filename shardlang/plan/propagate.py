@@ -22,6 +22,9 @@ IMPOSSIBLE = 1 << 200
 # Repeating on every rank what arrives divided sends fewest bytes of all, and is never meant: bytes decide among the
 # rest.
 REPEATED = 1 << 160
+# Of equal bytes: a parameter that is whole, its gradient summed with others once a step, before one whose parts are
+# gathered each time. More than any work, less than a byte.
+GATHERED = BYTE >> 1
 
 
 class Distances:
@@ -48,6 +51,12 @@ class Distances:
             source, target = self.plain(source), self.plain(target)
         cost = self.router.distance(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
         return IMPOSSIBLE if cost is None else cost * BYTE
+
+    def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: Tensor) -> int:
+        """The cost of one conversion of what `maker` makes."""
+        cost = self.between(source, target, tensor)
+        gathered = maker.alone and cost >= BYTE and not set(source.split_axes()) <= set(target.split_axes())
+        return cost + GATHERED if gathered else cost
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -137,9 +146,19 @@ class Sweep:
         for layout in producer.results[result]:
             if layout not in made:
                 costs = self._arrive(layout, user.options, at)
+                if producer.kind.alone:
+                    costs = self._handed(producer.kind, layout, user.options, at, costs)
                 made[layout] = min([cost + later // share for cost, later in zip(costs, user.ahead, strict=True)])
         known = self.messages[key] = tuple([made[x] for x in producer.results[result]])
         return known
+
+    def _handed(self, maker: OpClass, layout: Layout, options: Candidates, at: int, costs: list[int]) -> list[int]:
+        tensor, distances = options.kind.operands[at], self.distances
+        more = [
+            distances.handed(maker, layout, need, tensor) - distances.between(layout, need, tensor)
+            for need in options.operands[at]
+        ]
+        return [cost + extra for cost, extra in zip(costs, more, strict=True)]
 
     def _arrive(self, layout: Layout, options: Candidates, at: int) -> list[int]:
         """Per candidate the cost of taking an operand that is laid out so. Layouts are one object each

@@ -7,6 +7,7 @@ import pytest
 from shardlang.graph.graph import Value
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.plan import Conversion, MoveKind, Plan
+from shardlang.plan.traffic import sent_bytes
 from tests.models.planned import HERE, plan_of, plan_text
 
 CASES = [
@@ -116,3 +117,16 @@ def test_a_tied_head_is_one_parameter_reduced_once() -> None:
     assert len([op for op in plan.graph.ops if table in op.operands]) == 2
     assert plan.params[table].reduce_axes == ("dp", "cp")
     assert plan.params[table].stored.dims[0] == ("tp",)
+
+
+def test_places_are_stored_whole_where_bytes_tie() -> None:
+    """Over dp a table of places could lie split by its width and be gathered in every step, for as many bytes as the
+    sum of its gradient: that joins the bucket of the others'. Of a table longer than the sequence fewer bytes are sent
+    where the gradient of the places that are used is summed before it goes to the table.
+    """
+    for name, path, axes in (("gpt2", "embed.positions", ("dp",)), ("translator", "src_embed.positions", ())):
+        plan = plan_of(name, "dp", 4)
+        value = next(v.id for v in plan.graph.values if v.path == path)
+        param = plan.params[value]
+        assert (param.stored.dims, param.reduce_axes) == (((), ()), axes)
+        assert sent_bytes(plan)[0] == 0
