@@ -77,7 +77,7 @@ class SumBucket:
         gradients = [member.grad for member in self.members if member.grad is not None]
         alone = len(gradients) == 1 and gradients[0].is_contiguous()
         flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
-        self.sum = wire.begin_reduce(flat, self.group)
+        self.sum = wire.begin_reduce(flat, self.group, own=True)
 
     def advance(self) -> None:
         assert self.sum is not None

@@ -131,7 +131,7 @@ class ShardBucket:
         self._collect()
         flat = self._pack([parameter.take() for parameter in self.parameters])
         if self.before is not None and self.before.size > 1:
-            flat = wire.begin_reduce(flat, self.before).wait()
+            flat = wire.begin_reduce(flat, self.before, own=True).wait()
         if self.pending:
             self.sum = wire.begin_reduce_scatter(flat, self.group)
         else:
@@ -149,7 +149,7 @@ class ShardBucket:
         """The sum over further axes, if any."""
         self._collect()
         if self.after is not None and self.after.size > 1 and self.total is not None:
-            self.sum, self.total = wire.begin_reduce(self.total.contiguous(), self.after), None
+            self.sum, self.total = wire.begin_reduce(self.total.contiguous(), self.after, own=True), None
 
     def finish(self) -> None:
         self._collect()
