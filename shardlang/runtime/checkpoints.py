@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 
 INDEX, FORMAT = "index.json", 1
+_FILE = re.compile(r"rank-\d{5,}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,14 @@ def _collected(blocks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _write_file(path: Path, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
     """Writes the pieces that this rank writes, and says where they lie."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     mine = [piece for piece in pieces if piece.writes and piece.local.numel()]
     try:
         save_file({piece.name: piece.local.detach().cpu().contiguous() for piece in mine}, path)
-    except OSError as error:
-        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=path) from None
+    except (OSError, SafetensorError) as error:
+        raise RunError("SH508", f"a checkpoint cannot be written: {error}", file=path) from None
     return [
         {"name": p.name, "shape": p.shape, "offsets": p.offsets, "lengths": list(p.local.shape), "file": path.name}
         for p in mine
@@ -129,16 +132,18 @@ class Saved:
             self.index = json.loads((folder / INDEX).read_text())
         except (OSError, ValueError) as error:
             raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=folder / INDEX) from None
-        if self.index.get("format") != FORMAT:
-            raise RunError("SH508", f"the checkpoint has format {self.index.get('format')}", file=folder / INDEX)
+        given = self.index.get("format") if isinstance(self.index, dict) else None
+        if given != FORMAT:
+            raise RunError("SH508", f"the checkpoint has format {given}, and this is for {FORMAT}", file=folder / INDEX)
         self.blocks: dict[str, list[dict[str, Any]]] = {}
-        for block in self.index["blocks"]:
-            self.blocks.setdefault(block["name"], []).append(block)
+        try:
+            self.step = int(self.index["step"])
+            for block in self.index["blocks"]:
+                _require_block(block)
+                self.blocks.setdefault(block["name"], []).append(block)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise RunError("SH508", f"the index is damaged: {error!r}", file=folder / INDEX) from None
         self._files: dict[str, Any] = {}
-
-    @property
-    def step(self) -> int:
-        return int(self.index["step"])
 
     def require(self, facts: Mapping[str, Any]) -> None:
         """What must be as it was for the run to go on as it would have: RunError where it is not."""
@@ -161,8 +166,9 @@ class Saved:
 
     def _fill(self, piece: Piece) -> None:
         blocks = self.blocks[piece.name]
-        if tuple(blocks[0]["shape"]) != piece.shape:
-            there, due = blocks[0]["shape"], list(piece.shape)
+        other = next((b["shape"] for b in blocks if tuple(b["shape"]) != piece.shape), None)
+        if other is not None:
+            there, due = other, list(piece.shape)
             raise RunError(
                 "SH508", f"`{piece.name}` is {there} in the checkpoint and {due} in the program", file=self.folder
             )
@@ -184,17 +190,31 @@ class Saved:
                 return 0
             there.append(slice(first - start, last - start))
             here.append(slice(first - mine, last - mine))
-        saved = self._file(block["file"])
-        part = saved.get_slice(piece.name)[tuple(there)] if there else saved.get_tensor(piece.name)
+        part = self._part(block, tuple(there))
         piece.local[tuple(here)] = part.to(device=piece.local.device, dtype=piece.local.dtype)
         return part.numel()
 
-    def _file(self, name: str) -> Any:
+    def _part(self, block: Mapping[str, Any], where: tuple[slice, ...]) -> Tensor:
+        """A part of a saved block."""
         from safetensors import SafetensorError, safe_open
 
-        if name not in self._files:
-            try:
-                self._files[name] = safe_open(str(self.folder / name), framework="pt")
-            except (OSError, SafetensorError) as error:
-                raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=self.folder / name) from None
-        return self._files[name]
+        name, file = block["name"], block["file"]
+        try:
+            if file not in self._files:
+                self._files[file] = safe_open(str(self.folder / file), framework="pt")
+            saved = self._files[file].get_slice(name)
+            if list(saved.get_shape()) != list(block["lengths"]):
+                raise ValueError(f"`{name}` is {saved.get_shape()} there, and {block['lengths']} by the index")
+            found: Tensor = saved[where] if where else self._files[file].get_tensor(name)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=self.folder / file) from None
+        return found
+
+
+def _require_block(block: Mapping[str, Any]) -> None:
+    """ValueError, TypeError or KeyError where an entry of the index is no block of a file beside it."""
+    numbers = [block[field] for field in ("shape", "offsets", "lengths")]
+    if len({len(n) for n in numbers}) > 1 or any(type(n) is not int or n < 0 for part in numbers for n in part):
+        raise ValueError(f"shape, offsets and lengths of {block['name']!r}")
+    if _FILE.fullmatch(block["file"]) is None:
+        raise ValueError(f"{block['file']!r} is no file of a rank")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.diagnostics.concise import concise
@@ -123,6 +123,7 @@ def test_sarif_has_what_the_standard_requires() -> None:
     assert json.loads(sarif([]))["runs"][0]["results"] == []
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_shown_without_controls(text: str) -> None:
     shown, cells = laid_out(text)
@@ -132,6 +133,7 @@ def test_any_text_is_shown_without_controls(text: str) -> None:
     assert len(cells) == len(text) + 1
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.data())
 def test_any_place_in_any_text_is_rendered(text: str, data: st.DataObject) -> None:
     source, sink = Source("x.shard", text), Sink()
@@ -163,6 +165,7 @@ def test_nearest(name: str, candidates: list[str], expected: str | None) -> None
     assert nearest(name, candidates) == nearest(name, reversed(candidates)) == expected
 
 
+@settings(deadline=None)
 @given(st.text("abc", max_size=6), st.text("abc", max_size=6))
 def test_distance_is_symmetric_and_zero_only_for_equals(left: str, right: str) -> None:
     assert distance(left, right, 9) == distance(right, left, 9)

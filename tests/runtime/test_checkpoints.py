@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.runtime import checkpoints as kept
@@ -42,6 +42,7 @@ def lengths(total: int) -> st.SearchStrategy[list[int]]:
     return cuts.map(lambda at: [b - a for a, b in zip([0, *at], [*at, total], strict=True)])
 
 
+@settings(deadline=None)
 @given(rows=lengths(10), columns=lengths(6), other_rows=lengths(10), other_columns=lengths(6))
 def test_blocks_of_one_layout_are_read_under_another(
     tmp_path_factory, rows, columns, other_rows, other_columns
@@ -96,3 +97,37 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "step-3" / kept.INDEX).write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
         Saved(tmp_path / "step-3")
+
+
+BLOCK = {"name": "w", "shape": [10, 6], "offsets": [0, 0], "lengths": [10, 6], "file": "rank-00000.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [
+        ([], "format None"),
+        ({"format": 2}, "format 2"),
+        ({"format": 1, "step": 3}, "damaged: KeyError"),
+        ({"format": 1, "step": "x", "blocks": []}, "damaged"),
+        ({"format": 1, "step": 3, "blocks": [7]}, "damaged"),
+        ({"format": 1, "step": 3, "blocks": [{**BLOCK, "offsets": [0]}]}, "shape, offsets and lengths of 'w'"),
+        ({"format": 1, "step": 3, "blocks": [{**BLOCK, "offsets": [0, -1]}]}, "shape, offsets and lengths of 'w'"),
+        ({"format": 1, "step": 3, "blocks": [{**BLOCK, "file": "../rank-00000.safetensors"}]}, "no file of a rank"),
+        ({"format": 1, "step": 3, "blocks": [{**BLOCK, "lengths": [10, 5]}]}, "by the index"),
+        ({"format": 1, "step": 3, "blocks": [{**BLOCK, "file": "rank-00009.safetensors"}]}, "cannot be read"),
+    ],
+)
+def test_a_damaged_index_is_an_error(tmp_path: Path, index: object, told: str) -> None:
+    write(tmp_path / "step-3", pieces([10], [6]))
+    (tmp_path / "step-3" / kept.INDEX).write_text(json.dumps(index))
+    with pytest.raises(RunError, match=told) as found:
+        Saved(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.empty(10, 6), False)])
+    assert found.value.code == "SH508"
+
+
+def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "step-3", pieces([10], [6]))
+    file = tmp_path / "step-3" / "rank-00000.safetensors"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(RunError, match="cannot be read"):
+        Saved(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.empty(10, 6), False)])
