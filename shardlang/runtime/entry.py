@@ -13,11 +13,13 @@ from pathlib import Path
 
 import torch
 
-from shardlang.runtime import mesh
+from shardlang.runtime import causes, mesh
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import FAILED, launch_program, report_alone, takes_cuda
 from shardlang.runtime.logs import Log
+from shardlang.runtime.mesh import world
 from shardlang.runtime.program import Program
+from shardlang.runtime.rank import report_of
 from shardlang.runtime.train import datasets, require_ranks, run
 
 
@@ -58,6 +60,17 @@ def main(program: Program) -> None:
     sys.exit(code)
 
 
+def _speaks(error: Exception, main_file: Path, rank: int) -> bool:
+    """Whether this rank is to say how it failed: one speaks for all where all see the same mistake, or where the others
+    only miss the one that made it.
+    """
+    report = report_of(error, main_file)
+    if report.peer:
+        return not causes.told()
+    alone = causes.first(report.message) if world.store is not None else rank == 0
+    return alone or report.kind != "error"
+
+
 def _one_rank(program: Program, main_file: Path, options: argparse.Namespace) -> int:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     log = Log(sys.stdout if rank == 0 else None, options.metrics if rank == 0 else None)
@@ -71,9 +84,8 @@ def _one_rank(program: Program, main_file: Path, options: argparse.Namespace) ->
         if size > 1:
             torch.distributed.barrier()
     except Exception as error:
-        # One rank speaks for all where all see the same mistake.
-        if rank == 0 or not isinstance(error, RunError):
-            print(report_alone(error, main_file, rank), file=sys.stderr)
+        if _speaks(error, main_file, rank):
+            print(report_alone(error, main_file, rank), file=sys.stderr, flush=True)
         return FAILED
     finally:
         log.end()

@@ -235,10 +235,19 @@ class Watch:
             print(f"\nthe run was ended by {interrupted}", file=sys.stderr)
             return FAILED
         # Before the rest is killed, which would look like a cause.
-        text = self._text(self._cause())
+        cause = self._cause()
+        text = self._text(cause)
         self.kill()
+        self._tell_logs(text, cause)
         print(text, file=sys.stderr)
         return FAILED
+
+    def _tell_logs(self, text: str, cause: Child) -> None:
+        """Ends the logs of the ranks that did not fail by themselves with what ended them."""
+        for child in self.children:
+            if child is not cause:
+                with self.log_file(child.rank).open("a") as log:
+                    log.write(f"{text}\n")
 
     def _until(self, over: object, deadline: float | None = None) -> None:
         """Takes in reports and ends of ranks until `over()`, or the deadline."""

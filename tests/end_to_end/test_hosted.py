@@ -147,30 +147,6 @@ def test_auc_of_an_evaluation_is_that_of_all_its_examples(tmp_path: Path) -> Non
     assert found[0] == pytest.approx(found[1], abs=1e-6)
 
 
-BAD = {
-    "label": ("2", 0, "clicks.txt:21", "'2'"),
-    "number": ("1.5", 3, "clicks.txt:21", "'1.5'"),
-    "category": ("xyz", 20, "clicks.txt:21", "'xyz'"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-@STRATEGIES
-def test_a_bad_line_ends_the_run_on_every_rank(tmp_path: Path, kind: str, strategy: str) -> None:
-    cell, column, place, shown = BAD[kind]
-    lines = clicks(64).splitlines()
-    cells = lines[20].split("\t")
-    cells[column] = cell
-    lines[20] = "\t".join(cells)
-    (tmp_path / "clicks.txt").write_text("\n".join(lines) + "\n")
-    code, output, seconds = run_of(tmp_path, TEXT.replace("  EVAL\n", ""), 4, strategy)
-    assert code == 3, output
-    assert place in output, output
-    assert shown in output, output
-    assert "Traceback" not in output
-    assert seconds < QUICK
-
-
 # A run that waits for a rank that is gone takes minutes; this leaves room for a machine that is busy.
 QUICK = 60.0
 
