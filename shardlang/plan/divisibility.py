@@ -85,13 +85,20 @@ class Axes:
         return text + self._left(last, fits)
 
     def _left(self, last: str, fits: list[int]) -> str:
-        """What the rank count leaves of these, the axes that are neither `auto` nor this one staying."""
+        """What the rank count leaves of these: the axes that are neither `auto` nor this one stay, or have to change."""
         assert self.ranks is not None
-        others = [a for a in self.declared.values() if a.name != last and not a.auto and (a.size or 1) > 1]
-        fixed = math.prod(a.size or 1 for a in others)
-        good = [d for d in fits if d > 1 and self.ranks % (fixed * d) == 0]
-        if not good:
+        others = [a for a in self.declared.values() if a.name != last]
+        fixed = [a for a in others if not a.auto and (a.size or 1) > 1]
+        taken = math.prod(a.size or 1 for a in fixed)
+        rest = any(a.auto for a in others)  # takes what is left
+        good = [d for d in fits if d > 1 and self.ranks % (taken * d) == 0 and (rest or taken * d == self.ranks)]
+        if good:
+            given = " and ".join(f"{a.name} = {a.size}" for a in fixed)
+            choices = " or ".join(f"`{last} = {d}`" for d in good[-3:])
+            return f"; with {self.ranks} ranks{f' and {given}' if given else ''} that leaves {choices}"
+        whole = [d for d in fits if d > 1 and self.ranks % d == 0]
+        if not whole or rest or not fixed:
             return ""
-        given = " and ".join(f"{a.name} = {a.size}" for a in others)
-        choices = " or ".join(f"`{last} = {d}`" for d in good[-3:])
-        return f"; with {self.ranks} ranks{f' and {given}' if given else ''} that leaves {choices}"
+        left = self.ranks // whole[-1]
+        other = f"`{fixed[0].name} = {left}`" if len(fixed) == 1 else f"{left} ranks for the other axes"
+        return f"; `{last} = {whole[-1]}` with {other} makes {self.ranks} ranks"
