@@ -1,4 +1,4 @@
-"""A training loop by hand: a net, an optimizer, a loss. What net it is, or how it is spread over ranks, is not known."""
+"""A training loop by hand: a net, an optimizer, a loss. What net it is, or how it is spread over ranks, is not told."""
 
 from __future__ import annotations
 
