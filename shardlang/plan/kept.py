@@ -7,6 +7,7 @@ What each operator's backward reads is in its declaration; here it is found whic
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 
 import shardlang.ops.families  # noqa: F401  (fills the registry)
@@ -37,6 +38,8 @@ class Kept:
         self._order: dict[Form, tuple[int, ...]] = {}
         # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by operator.
         self._kept: dict[tuple[int, int], dict[object, int]] = {}
+        # Operator (id) -> the parameters themselves that its backward reads.
+        self.saved: dict[int, list[int]] = {}
         self._hosted = 0
         for step in plan.steps:
             self._lay(step)
@@ -183,6 +186,8 @@ class Kept:
     def _copy(self, stage: int, group: int, value: int, reader: int) -> None:
         """Of a leaf: of a parameter that is used in a lower precision each use keeps its copy, unless ZeRO drops it."""
         param, type = self.plan.params.get(value), self.plan.graph.values[value].type
+        if param is not None and reader >= 0:
+            self.saved.setdefault(reader, []).append(value)
         low = type.floating and BYTES[type.dtype] < BYTES["f32"]
         if param is not None and low and reader >= 0 and param.zero < 3:
             self._kept.setdefault((stage, group), {})["copy", value, reader] = self._bytes((value, -1))
@@ -194,6 +199,16 @@ class Kept:
 
     def _bytes(self, form: Form) -> int:
         return form_bytes(self.plan, form)
+
+
+_latest: list[tuple[weakref.ref[Plan], Kept]] = []
+
+
+def kept(plan: Plan) -> Kept:
+    """What a plan keeps; of the latest plan that was asked for it is remembered, as every stage asks."""
+    if not _latest or _latest[0][0]() is not plan:
+        _latest[:] = [(weakref.ref(plan), Kept(plan))]
+    return _latest[0][1]
 
 
 def form_bytes(plan: Plan, form: Form) -> int:

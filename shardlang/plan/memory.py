@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.kept import Kept
+from shardlang.plan.kept import kept
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
@@ -89,8 +89,8 @@ def hosted_activations(plan: Plan) -> int:
     """What operators on the host keep for backward, and the fields that they read."""
     if not plan.places:
         return 0
-    kept = Kept(plan)
-    return kept.hosted() + sum(kept.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
+    found = kept(plan)
+    return found.hosted() + sum(found.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
 
 
 def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
@@ -111,9 +111,14 @@ def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
 def local_bytes(plan: Plan, param: ParamPlan) -> int:
     """Bytes of a stored parameter on one rank, before ZeRO."""
     type = plan.graph.values[param.value].type
-    # What is used in a lower precision is kept in f32.
-    each = BYTES["f32"] if type.floating and BYTES[type.dtype] < BYTES["f32"] else BYTES[type.dtype]
-    return math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes)) * each
+    count = math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes))
+    return count * BYTES[stored_type(plan, param)]
+
+
+def stored_type(plan: Plan, param: ParamPlan) -> str:
+    """The element type of a parameter itself: what is used in a lower precision is kept in f32."""
+    type = plan.graph.values[param.value].type
+    return "f32" if type.floating and BYTES[type.dtype] < BYTES["f32"] else type.dtype
 
 
 def zero_degree(plan: Plan, param: ParamPlan) -> int:
@@ -139,14 +144,14 @@ def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
     """The most that is kept for backward at one time: of each microbatch that is under way its part, by the order of
     the schedule; of layers that are computed again only what goes in and out, and one of them whole. Data once.
     """
-    kept = Kept(plan)
+    found = kept(plan)
     mine = range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
-    data = sum(kept.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
+    data = sum(found.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
     if plan.pipeline is None:
-        return data + kept.of(0) + kept.again(0)
-    each = {s: kept.of(s) for s in mine}
+        return data + found.of(0) + found.again(0)
+    each = {s: found.of(s) for s in mine}
     lines = [[a for a in line if a.stage in each] for line in plan.pipeline.actions]
-    return data + max(peak(line, each) for line in lines) + max(kept.again(s) for s in mine)
+    return data + max(peak(line, each) for line in lines) + max(found.again(s) for s in mine)
 
 
 def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:

@@ -146,14 +146,14 @@ def _reductions(plan: Plan) -> list[Report]:
     for param in plan.params.values():
         axes = plan.meshes[param.stored.mesh].ranked(param.reduce_axes)
         if axes and plan.graph.values[param.value].gradient:
-            kind = "reduce_scatter" if param.zero >= 2 else "all_gather_rows" if param.sparse else "all_reduce"
+            kind = "reduce_scatter" if param.zero else "all_gather_rows" if param.sparse else "all_reduce"
             found.setdefault((param.stored.mesh, axes, kind), []).append(param)
     return [
         {
             "parameters": [plan.graph.values[p.value].path for p in params],
             "axes": list(axes),
             "kind": kind,
-            "bytes": sum(reduction_bytes(plan, p)[1] for p in params),
+            "bytes": sum(reduction_bytes(plan, p) for p in params),
         }
         for (_, axes, kind), params in found.items()
     ]

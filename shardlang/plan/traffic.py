@@ -10,7 +10,8 @@ from collections.abc import Collection
 
 from shardlang.ops.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.assignment import local_size
-from shardlang.plan.memory import local_bytes, row_bytes, stages_by_coordinate, used
+from shardlang.plan.gathered import Gathered, gathered, part_bytes
+from shardlang.plan.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type, used
 from shardlang.plan.phases import phases
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
 from shardlang.types.dim import BYTES
@@ -33,9 +34,11 @@ def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, 
         if stages is None or plan.pipeline is None or plan.pipeline.op_stage[op.op] in stages:
             forward += sum(x[2] for x in op.inside)
             backward += sum(x[3] for x in op.inside)
+    times_of = gathered(plan)
     for param in plan.params.values():
-        more = reduction_bytes(plan, param) if used(plan, param.value, stages) else (0, 0)
-        forward, backward = forward + more[0], backward + more[1]
+        if used(plan, param.value, stages):
+            more = gather_bytes(plan, param, times_of)
+            forward, backward = forward + more[0], backward + more[1] + reduction_bytes(plan, param)
     handed = transfer_bytes(plan, stages)
     return forward + handed[0], backward + handed[1]
 
@@ -113,21 +116,39 @@ def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
     return each * plan.microbatches, each * plan.microbatches if value.gradient else 0
 
 
-def reduction_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int]:
-    """Forward (ZeRO's gathering of parameters) and backward bytes of one parameter's gradient reduction: once a step,
-    under ZeRO 2 and 3 with each microbatch."""
+def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:
+    """Bytes that each rank sends in a step so that others have a parameter whole, forward and backward: under ZeRO 1
+    and 2 once, after the update; under 3 in each microbatch, wherever it is used.
+    """
+    if not param.zero:
+        return 0, 0
+    others = plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1
+    if param.zero < 3:
+        return others * part_bytes(plan, param, stored_type(plan, param)), 0
+    each = others * part_bytes(plan, param) * plan.microbatches
+    return times.forward[param.value] * each, times.backward[param.value] * each
+
+
+def reduction_bytes(plan: Plan, param: ParamPlan) -> int:
+    """Of one parameter's gradient reduction: once a step, under ZeRO 2 and 3 with each microbatch."""
     mesh = plan.meshes[param.stored.mesh]
-    local = local_bytes(plan, param)
-    zero, times = mesh.degree(param.zero_axes), plan.microbatches
-    part = -(-(zero - 1) * local // zero)
-    gather = part * (times if param.zero == 3 else 1) if param.zero else 0
-    reduced = mesh.ranked(param.reduce_axes)
+    local, reduced = local_bytes(plan, param), mesh.ranked(param.reduce_axes)
     if not plan.graph.values[param.value].gradient or not reduced:
-        return gather, 0
-    if param.zero >= 2:
-        rest = mesh.degree(tuple(a for a in reduced if a not in param.zero_axes))
-        return gather, (part + -(-2 * (rest - 1) * (local // zero) // rest)) * times
-    ranks = mesh.degree(reduced)
+        return 0
     if param.sparse:  # each member's rows to all others
-        return gather, (ranks - 1) * row_bytes(plan, param) // ranks
-    return gather, -(-2 * (ranks - 1) * local // ranks)
+        ranks = mesh.degree(reduced)
+        return (ranks - 1) * row_bytes(plan, param) // ranks
+    if not param.zero:
+        return _sum_bytes(mesh.degree(reduced), local)
+    part, shards = part_bytes(plan, param, stored_type(plan, param)), mesh.degree(param.zero_axes)
+    shared = [a for a in param.zero_axes if a in reduced]
+    if shared and len(shared) < len(param.zero_axes):  # summed before it is cut
+        each = _sum_bytes(mesh.degree(reduced), part * shards)
+    else:
+        rest = mesh.degree(tuple(a for a in reduced if a not in shared))
+        each = ((shards - 1) * part if shared else 0) + _sum_bytes(rest, part)
+    return each * (plan.microbatches if param.zero >= 2 else 1)
+
+
+def _sum_bytes(ranks: int, size: int) -> int:
+    return -(-2 * (ranks - 1) * size // ranks)

@@ -8,6 +8,7 @@ PLANS = ("interpret/test_plans.py", "plan/test_planner.py")
 GENERATED = ("interpret/test_plans.py", "interpret/test_generated.py")
 MOVES = ("plan/test_moves.py",)
 STRATEGY = ("plan/test_strategy.py", "end_to_end/test_mistakes.py")
+EXCHANGE = ("plan/test_exchange.py",)
 FACTORINGS = ("plan/test_factorings.py",)
 
 FAULTS = (
@@ -28,6 +29,21 @@ FAULTS = (
           "factor.size % (mesh.degree(mine) * size)", "factor.size % 1", ("plan/test_propagate.py", *GENERATED)),
     Fault("whole factors are cut", "dims that an operator needs whole", "plan/candidates.py",
           "factor.split is Split.WHOLE or factor.size", "factor.size", ("plan/test_propagate.py", *GENERATED)),
+    # rows of a table that are exchanged
+    Fault("an exchange leaves a pending sum", "results of lookups that exchange rows", "plan/assignment.py",
+          "pending.difference_update(shared_axes(rule, assignment.factors))", "pending.difference_update(())",
+          EXCHANGE),
+    Fault("an exchange takes its table whole", "the table under an exchange of rows", "plan/assignment.py",
+          "replicated.difference_update(shared_axes(rule, assignment.factors))", "replicated.difference_update(())",
+          EXCHANGE),
+    Fault("an exchange costs nothing", "when rows are exchanged", "plan/candidates.py",
+          "[*statistics_bytes(kind, assignment, mesh), *exchange_bytes(kind, assignment, mesh)]",
+          "[*statistics_bytes(kind, assignment, mesh)]", EXCHANGE),
+    Fault("rows are exchanged over some of their axes", "rows that no rank of an exchange has", "plan/claims.py",
+          "asks and {a for axes in table.axes for a in axes} <= {a for axes in ids.axes for a in axes}", "asks",
+          EXCHANGE),
+    Fault("ZeRO takes tables of which rows alone change", "what lazy_adam does to a table", "plan/tables.py",
+          "(params[value].zero == 0 or value in alone)", "params[value].zero == 0", ("plan/test_tables.py",)),
     # moves
     Fault("gathers take the major axes off", "order of blocks after a gather", "plan/moves.py",
           "dim, present[:keep], present[keep:])", "dim, present[len(present) - keep:], present[:len(present) - keep])",
@@ -103,6 +119,8 @@ FAULTS = (
           ("plan/test_meshes.py",)),
     Fault("optimizer state is not sharded", "memory under ZeRO", "plan/memory.py",
           "(part if param.zero >= 1 else whole)", "whole", ("plan/test_memory.py",)),
+    Fault("what backward reads is gathered once", "bytes under ZeRO 3", "plan/traffic.py",
+          "times.backward[param.value] * each", "0", ("plan/test_memory.py",)),
     Fault("a view is memory of its own", "activations that several operators read", "plan/kept.py",
           "self._at(planned, 0) if shared else (value, -1)", "(value, -1)", ("plan/test_activations.py",)),
     Fault("what is computed again is kept", "activations under `recompute`", "plan/kept.py",

@@ -1,0 +1,61 @@
+"""Real ranks send in a step what the plan says, to the byte: sums of gradients and, under ZeRO, parameters gathered in
+forward and again in backward, by several layouts of a GPT-2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardlang.plan.traffic import sent_bytes
+from tests.emit.sources import planned
+from tests.end_to_end.wired import wired
+
+pytestmark = pytest.mark.slow
+RANKS = 4
+# Of 60 tokens no rank has as many rows as another under 4 * 2; the table is the head too, and so used twice.
+TEXT = """\
+use std.gpt2: GPT2
+
+dim batch = 8, seq = 16
+
+strategy s {
+  RULES
+}
+
+train {
+  model = GPT2(vocab = 60, d = 64, heads = 4, layers = 2, max_len = 16, dropout = 0.1)
+  data = random(tokens: i64[batch, seq] < 60, label: i64[batch, seq] < 60, batches = 2)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = adamw(lr = 1e-3)
+  precision = PRECISION
+  steps = 3
+}
+"""
+DATA = "mesh dp = 4\n  split batch over dp\n  "
+TENSOR = "mesh dp = 2, tp = 2\n  split batch over dp\n  split heads, ffn, vocab over tp\n  split seq over tp?\n  "
+CASES = {
+    "no zero": (DATA, "f32"),
+    "zero 1": (DATA + "zero 1 over dp", "f32"),
+    "zero 2, microbatches": (DATA + "zero 2 over dp\n  microbatches 2", "f32"),
+    "zero 3": (DATA + "zero 3 over dp", "f32"),
+    "zero 3, microbatches": (DATA + "zero 3 over dp\n  microbatches 2", "f32"),
+    "zero 3, small buckets": (DATA + "zero 3 over dp\n  bucket gradients 10kB", "f32"),
+    "zero 3, recompute": (DATA + "zero 3 over dp\n  at blocks[*]: recompute", "f32"),
+    "zero 3, bf16": (DATA + "zero 3 over dp", "bf16"),
+    "zero 1 beside tensor parallelism": (TENSOR + "zero 1 over (dp, tp)", "f32"),
+    "zero 3 beside tensor parallelism": (TENSOR + "zero 3 over dp", "f32"),
+    "zero 3 beside context parallelism": (
+        "mesh dp = 2, cp = 2\n  split batch over dp\n  split seq over cp\n  zero 3 over dp", "f32"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bytes_of_a_step(case: str, tmp_path: Path) -> None:
+    rules, precision = CASES[case]
+    text = TEXT.replace("RULES", rules).replace("PRECISION", precision)
+    forward, backward = sent_bytes(planned(text, RANKS, "s"))
+    assert wired(text, RANKS, tmp_path / "run", "s") == [{"forward": forward, "backward": backward}] * RANKS

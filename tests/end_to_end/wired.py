@@ -1,0 +1,92 @@
+"""What the ranks of a run send in a step: bytes of the collectives, by the counts that plans use.
+
+`wired(text, ranks, folder)` trains a program on real ranks, in a process of its own as kept.py does, and counts in the
+third step what each collective is given: of n members an all-gather sends n - 1 times a part, a reduce-scatter as
+much, a sum twice (n - 1) / n of the whole, whichever way gloo does it. What is in float64 (figures, norms) is left out.
+As a script: `wired.py MAIN_FILE RANKS`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.emit.sources import emitted_files
+from tests.end_to_end.curves import ROOT
+
+STEP = 3  # before it, ZeRO 3 learns what is used in which order
+
+
+def wired(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[dict[str, int]]:
+    """Per rank the bytes sent in forward (with the parameters' gathering after the step before) and in backward."""
+    folder.mkdir(parents=True)
+    for name, content in emitted_files(text, ranks, strategy).items():
+        (folder / name).write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.end_to_end.wired", str(folder / "main.py"), str(ranks)], cwd=ROOT,
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((folder / f"sent-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def _sent(kind: str, x: Any, members: int) -> int:
+    import torch
+
+    if x.dtype == torch.float64:
+        return 0
+    size = x.numel() * x.element_size()
+    if kind == "begin_all_gather":
+        return (members - 1) * size
+    once = (members - 1) * size // members
+    return once if kind == "begin_reduce_scatter" else 2 * once
+
+
+def _watch(folder: Path) -> None:
+    """Every collective made from now on is counted."""
+    import torch.distributed as dist
+
+    from shardlang.runtime import wire
+    from shardlang.runtime.model import Model
+
+    counts, now = {"forward": 0, "backward": 0}, {"phase": "forward"}
+
+    def counted(kind: str, begin: Any) -> Any:
+        def started(x: Any, group: Any, *rest: Any, **more: Any) -> Any:
+            counts[now["phase"]] += _sent(kind, x, group.size)
+            return begin(x, group, *rest, **more)
+
+        return started
+
+    for kind in ("begin_all_gather", "begin_reduce_scatter", "begin_reduce"):
+        setattr(wire, kind, counted(kind, getattr(wire, kind)))
+    backward, update = Model.backward, Model.update
+
+    def measured(model: Any, loss: Any, last: bool = True) -> None:
+        now["phase"] = "backward"
+        backward(model, loss, last)
+        now["phase"] = "forward"
+
+    def stepped(model: Any, step: int, total: int) -> None:
+        update(model, step, total)
+        if step == STEP:
+            (folder / f"sent-{dist.get_rank()}.json").write_text(json.dumps(counts))
+        elif step == STEP - 1:
+            counts.update(forward=0, backward=0)
+
+    Model.backward = measured  # type: ignore[method-assign]
+    Model.update = stepped  # type: ignore[method-assign]
+
+
+def main(main_file: Path, ranks: int) -> int:
+    from shardlang.runtime.launch import launch
+
+    _watch(main_file.parent)
+    return launch(main_file, ranks, device="cpu", base=main_file.parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
