@@ -47,6 +47,7 @@ class _Reading:
     eval: DataSource | None = None
     loss: int | None = None
     root: Instance | None = None
+    again: set[int] = field(default_factory=set)  # settings that are there already, which say nothing
 
 
 def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
@@ -106,16 +107,17 @@ def _note(setting: ast.Setting, reading: _Reading) -> None:
     if name == "optimizer":
         if not setting.at and any(not s.at for s in reading.optimizers):
             first = next(s for s in reading.optimizers if not s.at)
-            _twice(setting, first, reading.frame)
+            _twice(setting, first, reading)
         reading.optimizers.append(setting)
     elif name in RESERVED:
         if name in reading.given:
-            _twice(setting, reading.given[name], reading.frame)
-        reading.given[name] = setting
+            _twice(setting, reading.given[name], reading)
+        reading.given.setdefault(name, setting)
 
 
-def _twice(setting: ast.Setting, first: ast.Setting, frame: Frame) -> None:
-    frame.context.sink.report(
+def _twice(setting: ast.Setting, first: ast.Setting, reading: _Reading) -> None:
+    reading.again.add(id(setting))
+    reading.frame.context.sink.report(
         "SH201",
         f"`{setting.name.text}` is set twice",
         setting.span,
@@ -169,6 +171,8 @@ def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
 
 def _statement(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
     frame, name = reading.frame, setting.name.text
+    if id(setting) in reading.again:
+        return
     if setting.keyword == "metric":
         _metric(setting, reading)
     elif name == "data":
@@ -257,6 +261,9 @@ def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
 
 def _value(setting: ast.Setting, reading: _Reading) -> None:
     frame, name = reading.frame, setting.name.text
+    if name in frame.places:
+        frame.bind(name, UNKNOWN, setting.name.span)  # reports it; what it says may be large, and is said already
+        return
     value = _evaluate(setting, reading, name)
     frame.context.candidates[id(setting)] = ("value", name, setting.name.span)
     reading.values[id(setting)] = (name, tuple(RESERVED))

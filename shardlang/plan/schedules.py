@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from shardlang.plan.mesh_sizes import divisors
 from shardlang.plan.plan import Action
 
 Actions = tuple[tuple[Action, ...], ...]
@@ -219,6 +220,7 @@ def _rounds_text(stages: int, coordinates: int) -> str:
 
 
 ANY = 1 << 30
+_NEARBY = 1000  # how far from the number given others are offered
 SCHEDULES: dict[str, Schedule] = {
     "gpipe": Schedule(gpipe, (1, 1)),
     "1f1b": Schedule(one_f_one_b, (1, 1), fits=_enough, needs=_enough_text),
@@ -231,6 +233,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 def fitting(schedule: Schedule, stages: int, coordinates: int, near: int, share: int = 0) -> list[int]:
     """The four numbers of microbatches nearest to `near` that would do, and that divide `share`, ascending."""
-    most = max(2 * max(near, stages), share)
-    good = [m for m in range(1, most + 1) if schedule.fits(stages, coordinates, m) and share % m == 0]
+    nearby = range(max(1, near - _NEARBY), near + stages + _NEARBY)
+    choices = {*nearby, *(divisors(share) if share else ())}
+    good = [m for m in choices if schedule.fits(stages, coordinates, m) and share % m == 0]
     return sorted(sorted(good, key=lambda m: (abs(m - near), m))[:4])

@@ -20,6 +20,43 @@ def _identities(n: int) -> str:
     return extremes.model(f"    y = f{n - 1}(x) * w\n", more="fn f0(x: [batch, d]) {\n  return x\n}\n" + more)
 
 
+STAGES = """
+use std.nn: Linear
+dim batch = 9223372036854775807, pixels = 16, classes = 8
+model Net(d: dim = 32) {
+  layer up = Linear(pixels, d)
+  layer hidden[2] = Linear(d, d)
+  layer down = Linear(d, classes)
+  forward(image: [batch, pixels]) -> [batch, classes] { return image |> up |> hidden |> down }
+}
+strategy s {
+  mesh pp = 4
+  stages over pp balanced
+  microbatches 2
+  schedule "1f1b"
+}
+train {
+  model = Net()
+  data = random(image: [batch, pixels], label: i64[batch] < 8, batches = 4, seed = 1)
+  loss = cross_entropy(model(image), label)
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
+
+
+def _again_and_again(times: int) -> str:
+    """A program that binds one name to one large call many times."""
+    call = "  data = tokens(\"*.bin\", batch = batch, seq = seq)\n  logits = model(tokens)\n"
+    return (
+        "use std.llama: Llama\ndim batch = 8, seq = 64\ntrain {\n"
+        "  model = Llama(vocab = 128, d = 64, heads = 4, kv_heads = 2, ffn = 128, layers = 32)\n"
+        + call * times
+        + "  loss = cross_entropy(logits, label)\n  optimizer = sgd(lr = 0.1)\n  steps = 1\n}\n"
+    )
+
+
+
 # A folder of a name that no encoding has.
 OUT = ("compile", "main.shard", "--ranks", "1", "-o", "\udcff")
 LONG = "n" * 5_000
@@ -78,4 +115,6 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         Case("found", b"dim a = 2\n", argv=("check", "mem"), files={"mem": Link("/proc/self/mem")}),
         None,
     ),
+    "microbatches of a batch without number": (_case(STAGES, 8), None),
+    "a large model called by one name again and again": (_case(_again_and_again(40)), None),
 }  # fmt: skip
