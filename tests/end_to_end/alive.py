@@ -102,6 +102,34 @@ def _watch(folder: Path) -> None:
 
     Model.forward_context = followed  # type: ignore[method-assign, assignment]
     Model.backward = measured  # type: ignore[method-assign]
+    _watch_stages(folder)
+
+
+def _watch_stages(folder: Path) -> None:
+    """With stages everything from the begin of the second step to its first backward is followed, receives too."""
+    import torch.distributed as dist
+
+    from shardlang.runtime.pipeline import Pipeline
+    from shardlang.runtime.random import State
+
+    step, backward = Pipeline.step, Pipeline._backward
+    open_: list[Any] = []
+
+    def stepped(pipeline: Any, batch: Any) -> Any:
+        if State.step == 2:
+            open_.append(following())
+            open_[0].__enter__()
+        return step(pipeline, batch)
+
+    def measured(pipeline: Any, *rest: Any) -> None:
+        if open_:
+            mode = open_.pop()
+            mode.__exit__(None, None, None)
+            (folder / f"alive-{dist.get_rank()}.json").write_text(json.dumps(mode.left()))
+        backward(pipeline, *rest)
+
+    Pipeline.step = stepped  # type: ignore[method-assign]
+    Pipeline._backward = measured  # type: ignore[method-assign]
 
 
 def main(main_file: Path, ranks: int) -> int:

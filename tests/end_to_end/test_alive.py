@@ -113,3 +113,16 @@ def test_in_f32(case: str, tmp_path: Path) -> None:
 def test_in_bf16(case: str, tmp_path: Path) -> None:
     said, there = kept(*LOW[case], "bf16", tmp_path)
     assert there == said
+
+
+@pytest.mark.parametrize("again", ["", AGAIN])
+def test_stages(again: str, tmp_path: Path) -> None:
+    """Under gpipe all microbatches are kept before the first backward; besides, a rank waits for the gradients of what
+    it has sent, and holds the step's loss once.
+    """
+    lines = "\n  stages over pp {\n    0: embed, blocks[0]\n    1: blocks[1], norm\n  }"
+    rules = f'mesh pp = 2{lines}\n  microbatches 2\n  schedule "gpipe"{again}'
+    program = GPT2.replace("RULES", rules).replace("PRECISION", "f32")
+    said, sent, loss = Kept(planned(program, 2, "s")), 4 * 16 * 64 * 4, 4
+    found = [sum(size for _, size in rank) for rank in alive(program, 2, tmp_path / "run", "s")]
+    assert found == [2 * said.of(0) + 2 * sent, 2 * said.of(1) + loss]
