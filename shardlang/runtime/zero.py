@@ -41,7 +41,8 @@ def width(shape: Sequence[int], group: Group) -> int:
 
 def padded(piece: Tensor, length: int) -> Tensor:
     """A piece's elements with zeros behind, up to `length`."""
-    return torch.nn.functional.pad(piece.reshape(-1), (0, length - piece.numel()))
+    flat = piece.reshape(-1)  # `pad` would copy it where there is nothing to add
+    return flat if len(flat) == length else torch.nn.functional.pad(flat, (0, length - len(flat)))
 
 
 def slots(group: Group) -> tuple[int, ...]:
@@ -112,11 +113,13 @@ class ShardBucket:
 
     def _pack(self, tensors: list[Tensor | None]) -> Tensor:
         first = self.parameters[0].piece
-        flat = torch.zeros((self.group.size, sum(self.widths)), dtype=first.dtype, device=first.device)
+        flat = torch.empty((self.group.size, sum(self.widths)), dtype=first.dtype, device=first.device)
         column = 0
         for tensor, wide in zip(tensors, self.widths, strict=True):
             if tensor is not None:
                 self._place(flat, column, wide, tensor)
+            else:
+                flat[:, column : column + wide] = 0.0
             column += wide
         return flat
 
@@ -126,6 +129,7 @@ class ShardBucket:
         for row, at in enumerate(slots(self.group)):
             part = values[row * wide : (row + 1) * wide]
             flat[at, column : column + len(part)] = part
+            flat[at, column + len(part) : column + wide] = 0.0
 
     def launch(self) -> None:
         self._collect()
