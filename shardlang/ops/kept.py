@@ -22,7 +22,7 @@ class Local:
     """An operator on one rank. operands, results: local shapes; types: the whole ones.
 
     gradient: per operand, whether one flows to it. order: the dims of the first operand as they lie in memory, major
-    first. cut: per factor, whether several ranks share it.
+    first. cut: per factor, whether several ranks share it. exchanged: whether rows go from rank to rank.
     """
 
     operands: tuple[Shape, ...]
@@ -34,6 +34,7 @@ class Local:
     attrs: Mapping[str, Any]
     rule: FactorRule
     cut: tuple[bool, ...]
+    exchanged: bool = False
 
     def shares(self, dims: tuple[int, ...]) -> bool:
         """Whether several ranks share some of the first operand's dims."""

@@ -60,6 +60,8 @@ def _places(local: Local, index: int) -> int:
 
 def _kept_embedding(local: Local) -> Keeps:
     rows = local.rule.operands[1][0]
+    if local.exchanged:  # the ids that this rank is asked for, and where each of its own is among those it asks for
+        return Keeps(more=2 * elements(local.operands[0]) * BYTES["i64"])
     return Keeps(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Keeps((0,))
 
 

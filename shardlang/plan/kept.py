@@ -15,6 +15,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.internal import TRANSFER
 from shardlang.ops.kept import Local
+from shardlang.ops.rule import shared_axes
 from shardlang.plan.owners import Owners
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
 from shardlang.types.dim import BYTES, TensorType
@@ -112,6 +113,7 @@ class Kept:
             tuple(types), results, tuple(graph.values[use.value].gradient for use in uses),
             self._order.get(first, tuple(range(len(types[0].dims))) if types else ()),
             op.attrs, op.rule, tuple(mesh.degree(mesh.ranked(axes)) > 1 for axes in planned.factor_axes),
+            bool(shared_axes(op.rule, planned.factor_axes)),
         )  # fmt: skip
 
     def _shape(self, type: TensorType, layout: Layout) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
+from shardlang.ops.rule import shared_axes
 from shardlang.plan.kept import kept
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.types.dim import BYTES
@@ -75,13 +76,17 @@ def row_bytes(plan: Plan, param: ParamPlan) -> int:
 
 
 def looked_up(plan: Plan, param: ParamPlan) -> int:
-    """How many rows of a table a rank looks up in a step, in all microbatches together."""
+    """How many rows of a table a rank looks up in a step, in all microbatches together; where rows are exchanged, how
+    many it may be asked for.
+    """
     found = 0
     for op in plan.ops:
         ids, *tables = op.operands
         if any(use.value == param.value for use in tables):
             type = plan.graph.values[ids.value].type
-            found += math.prod(local_shape(type, ids.layout, plan.meshes[ids.layout.mesh], plan.sizes))
+            mesh, rule = plan.meshes[ids.layout.mesh], plan.graph.ops[op.op].rule
+            asking = mesh.degree(shared_axes(rule, op.factor_axes))
+            found += math.prod(local_shape(type, ids.layout, mesh, plan.sizes)) * asking
     return found * plan.microbatches
 
 

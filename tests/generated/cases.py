@@ -11,6 +11,7 @@ from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.interpret.compare import verify_plan
+from shardlang.ops.rule import shared_axes
 from shardlang.plan.plan import Plan
 from shardlang.plan.verify import verify
 from shardlang.source import Source
@@ -108,6 +109,7 @@ def reached(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
 def _of_plan(plan: Plan) -> set[str]:
     """What can only be seen once it is planned."""
     found = {f"move {c.move.kind.value}" for c in plan.conversions}
+    found |= {"rows exchanged" for op in plan.ops if shared_axes(plan.graph.ops[op.op].rule, op.factor_axes)}
     if len(plan.meshes) > 1:
         found.add("several meshes")
     return found | {f"ranks {plan.ranks}"}

@@ -59,6 +59,7 @@ class _Writer:
         self.dims = {_plain(n): d for n, d in self.dims.items() if d in present and n in alone}
         self.together: dict[Dim, set[Dim]] = {}
         self.twice: set[Dim] = set()
+        self.lookups: set[tuple[Dim, Dim]] = set()  # of ids and of rows
         for op in graph.ops:
             self._meet(op)
         named = {v: path for path, values in graph.addresses.items() if len(values) == 1 for v in values}
@@ -67,11 +68,21 @@ class _Writer:
     def _meet(self, op: Op) -> None:
         values = [self.graph.values[v] for v in (*op.operands, *op.results)]
         there = {d for v in values for t in v.type.dims for d in t}
+        asked, rows = self._exchanged(op)
+        self.lookups.update((one, other) for one in asked for other in rows)
         for d in there:
-            self.together.setdefault(d, set()).update(there - {d})
+            apart = rows if d in asked else asked if d in rows else set()
+            self.together.setdefault(d, set()).update(there - {d} - apart)
         for value in values:
             parts = [d for t in value.type.dims for d in t]
             self.twice.update(d for d in parts if parts.count(d) > 1)
+
+    def _exchanged(self, op: Op) -> tuple[set[Dim], set[Dim]]:
+        """The dims of a lookup's ids and of its table's rows: one axis may split one of each."""
+        if op.operator != "embedding":
+            return set(), set()
+        ids, table = (self.graph.values[v].type.dims for v in op.operands)
+        return {d for term in ids for d in term}, set(table[0])
 
     def run(self) -> None:
         rng = self.rng
@@ -167,8 +178,9 @@ class _Writer:
         names = [rng.choice([*(["batch"] * 2 if "batch" in fitting else []), *fitting])]
         first = free[names[0]]
         more = [n for n in fitting if free[n] is not first and free[n] not in self.together.get(first, ())]
-        if more and rng.random() < 0.5:
-            names.append(rng.choice(more))
+        looked_up = [n for n in more if (first, free[n]) in self.lookups or (free[n], first) in self.lookups]
+        if more and rng.random() < (0.9 if looked_up else 0.5):
+            names.append(rng.choice(looked_up or more))
             self.features.add("several dims over an axis")
         taken.update(free[n] for n in names)
         self._say(f"split {', '.join(names)} over {over}", axes, "split")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 RULES = ("ops/test_factor_rules.py",)
+EXCHANGES = ("runtime/test_row_exchange.py",)
+ROWS = "runtime/row_exchange.py"
 STATES = ("ops/test_random_and_states.py",)
 LOSSES, NORMS, LOOKUPS, STATISTICS = (
     f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics")
@@ -37,6 +39,16 @@ FAULTS = (
           "1.0 / (1.0 - p)", "1.0", STATES),
     Fault("dropout2d drops by local channel", "masks of images that are cut", LOOKUPS,
           "(offsets or [0] * x.dim())[:2])", "[0, 0])", STATES),
+    Fault("rows are looked up from the table's first", "rows that a rank is asked for", ROWS,
+          "asked.ids - starts[group.index]", "asked.ids - starts[0]", EXCHANGES),
+    Fault("rows stay in torch's order", "exchanges over axes that are not in rank order", ROWS,
+          "return rows if asked.order is None else torch.empty_like(rows).index_copy_(0, asked.order, rows)",
+          "return rows", EXCHANGES),
+    Fault("gradients of rows are sent in order of ids", "the backward of such exchanges", ROWS,
+          "sent = gradient if asked.order is None else gradient[asked.order]", "sent = gradient", EXCHANGES),
+    Fault("an exchange forgets sizes by hand", "tables cut in other sizes than torch.chunk's", ROWS,
+          "parts = chunk_sizes(rows, group.size) if sizes is None else sizes", "parts = chunk_sizes(rows, group.size)",
+          EXCHANGES),
     Fault("ties are counted locally", "gradient of amax over a split dim", STATISTICS,
           "summed(ties.sum(dims, keepdim=True).to(x.dtype), group)", "ties.sum(dims, keepdim=True).to(x.dtype)", RULES),
     Fault("argmax counts from 0 on every rank", "argmax over a split dim", STATISTICS,

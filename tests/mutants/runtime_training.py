@@ -24,6 +24,8 @@ FAULTS = (
           "len(self.buckets[number].members) for number in chosen", "1 for number in chosen", TORCH),
     Fault("gradients pile up over steps", "each step adds the last ones", "runtime/model.py",
           "leaf.grad = None", "leaf.grad = leaf.grad", TORCH),
+    Fault("rows of a table are joined twice", "a table's rows in order, each once", "runtime/sparse.py",
+          "is_coalesced=self.group.size == 1", "is_coalesced=True", ("runtime/test_tables.py",)),
     # ZeRO
     Fault("a ZeRO shard is offset by one", "the rows that a rank updates", "runtime/zero.py",
           "whole.narrow(0, group.start(len(whole)), group.chunk(len(whole)))",

@@ -90,3 +90,10 @@ def test_what_is_still_a_mistake(rules: str) -> None:
     found, sink = planned(rules)
     assert found is None
     assert {d.code for d in sink.found} == {"SH310"}
+
+
+def test_a_rank_may_be_asked_for_what_all_look_up() -> None:
+    plan, _ = planned(RULES)
+    assert plan is not None
+    table = min(400 // 4, 4 * 8 * 4) * (8 * 4 + 8)  # an id and a row of 8 for each
+    assert report(plan)["per_rank"]["gradients_bytes"] == table + 8 * 4
