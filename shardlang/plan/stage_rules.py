@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardlang.check.instantiate import LAYERS_LIMIT
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.mesh_sizes import SizedAxis, divisors, either, evaluate
 from shardlang.source import Span
@@ -54,6 +55,12 @@ def read_stages(
             sink.report(
                 "SH420", f"`virtual` is {'no number' if value is None else value}", rule.virtual.span,
                 "a whole number from 1 is needed", help="`virtual = 2` gives each coordinate two stages",
+            )  # fmt: skip
+            return None
+        if virtual > LAYERS_LIMIT:
+            sink.report(
+                "SH420", f"`virtual` is {virtual}, and no program has as many layers", rule.virtual.span,
+                f"at most {LAYERS_LIMIT}", help="`virtual = 2` gives each coordinate two stages",
             )  # fmt: skip
             return None
     coordinates = axes[rule.axis.text].size

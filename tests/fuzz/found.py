@@ -116,5 +116,13 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         None,
     ),
     "microbatches of a batch without number": (_case(STAGES, 8), None),
+    "more stages than there are numbers for": (
+        _case(STAGES.replace("balanced", f"balanced, virtual = {2**32}"), 8),
+        (f"SH420: `virtual` is {2**32}, and no program has as many layers",),
+    ),
+    "as many without a schedule": (
+        _case(STAGES.replace("balanced", f"balanced, virtual = {2**31}").replace('  schedule "1f1b"\n', ""), 8),
+        (f"SH420: `virtual` is {2**31}, and no program has as many layers",),
+    ),
     "a large model called by one name again and again": (_case(_again_and_again(40)), None),
 }  # fmt: skip
