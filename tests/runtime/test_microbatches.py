@@ -22,7 +22,7 @@ class Figures(Log):
         super().__init__(None, None)
         self.steps, self.evaluations = [], []
 
-    def step(self, step, epoch, figures, seconds):
+    def step(self, step, epoch, figures, seconds, hosted=None):
         self.steps.append(figures)
 
     def evaluation(self, epoch, step, figures):

@@ -24,7 +24,7 @@ class Figures(Log):
         super().__init__(None, None)
         self.seen = []
 
-    def step(self, step, epoch, figures, seconds):
+    def step(self, step, epoch, figures, seconds, hosted=None):
         self.seen.append(figures)
 
     def evaluation(self, epoch, step, figures):
