@@ -56,7 +56,7 @@ MISTAKES = [
     ("quickstart", 8, "mesh mp = auto; at h: [batch@mp, output]", "SH317", "`h` is [batch, hidden]", "[batch, hidden]"),
     ("quickstart", 8, "mesh mp = auto; at a: [batch, hidden] +mp", "SH317", "the operator sums nothing", "leave"),
     ("mlp", 8, "mesh mp = auto; split classes over mp", "SH304", "`classes` does not divide", "1, 2, 5 or 10"),
-    ("mlp", 8, "mesh pp = 2, mp = auto; split classes over mp", "SH304", "axis `mp`", "`mp = 2` with `pp = 4` makes 8 ranks"),
+    ("mlp", 8, "mesh pp = 2, mp = auto; split classes over mp", "SH304", "axis `mp`", "with `pp = 4` makes 8 ranks"),
     ("quickstart", None, "mesh a = auto, b = auto", "SH319", "axis `b` is `auto`, and so is `a`", "b = 2"),
     ("quickstart", None, "mesh a = auto; zero 4 over a", "SH321", "no zero 4", "3 parameters"),
     ("quickstart", None, "mesh a = auto; microbatches 0", "SH411", "number of microbatches is 0", "2 * pp"),
