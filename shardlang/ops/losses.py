@@ -189,7 +189,8 @@ def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
     if len(local.operands) > 2:
         return (2,), 0
     types = zip(local.operands, local.operand_types, strict=True)
-    counted = bool(local.attrs.get("label_smoothing")) or any(shape != type.shape for shape, type in types)
+    smooth = bool(local.attrs.get("label_smoothing")) and not local.shares((local.attrs["dim"],))
+    counted = smooth or any(shape != type.shape for shape, type in types)
     return (), BYTES["i64"] if counted and local.attrs["ignore_index"] is not None else 0
 
 
@@ -202,7 +203,7 @@ def _kept_nll(local: Local) -> Keeps:
     _, places = _labelled(local)
     divisor, number = _divisor(local)
     if local.shares((local.attrs["dim"],)):
-        return Keeps(divisor, more=places + number)
+        return Keeps((0, *divisor), more=places + number)
     return Keeps((0, 1, *divisor), more=_weight(local) + number)
 
 

@@ -1,9 +1,12 @@
 """What every operator's declaration says that its backward reads, against what is still there after a forward, to the
-byte: the emitted text on one rank, on every example that has a meaning in oracles.py.
+byte: the emitted text on one rank, on every example that has a meaning in oracles.py; and the text for dims that ranks
+share, over an axis of one rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from test_factor_rules import case_of
 from shardlang import runtime as rt
 from shardlang.ops import kept
 from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.rule import Split
 from tests.end_to_end.alive import following
 
 TRAINED = [o for o in ORACLES if REGISTRY[o.operator].differentiable]
@@ -31,15 +35,16 @@ def seeded() -> None:
 
 
 def local_of(case: Case) -> kept.Local:
-    """One rank that has the whole."""
+    """One rank that has the whole, whether it shares some factors or not."""
     inference, rule = case.call.inference, case.rule
     assert inference is not None
-    shapes = Local(case, {})
+    shapes = Local(case, dict.fromkeys(case.sizes, 0))
     types = tuple(t for t in case.call.types if t is not None)
     return kept.Local(
         tuple(shapes.shape(dims) for dims in rule.operands), tuple(shapes.shape(dims) for dims in rule.results),
         types, inference.results, tuple(x.requires_grad for x in case.inputs),
-        tuple(range(len(types[0].dims))) if types else (), inference.attrs, rule, (False,) * len(rule.factors),
+        tuple(range(len(types[0].dims))) if types else (), inference.attrs, rule,
+        tuple(bool(case.axes.get(f)) for f in range(len(rule.factors))),
     )  # fmt: skip
 
 
@@ -47,10 +52,11 @@ def measured(case: Case) -> int:
     """Bytes that are there while only the result is held; operands are made within, so that they count if kept."""
     leaves = [x.detach().clone().requires_grad_(x.requires_grad) for x in case.inputs]
     expression = text(case)
-    evaluate(expression, leaves)  # tables that are made once are there then
+    mesh = rt.Mesh(a=1)
+    evaluate(expression, leaves, mesh)  # tables that are made once are there then
     with following() as mode:
         inputs: list[Any] = [x * 1.0 if x.is_floating_point() else x.clone() for x in leaves]
-        result = evaluate(expression, inputs)
+        result = evaluate(expression, inputs, mesh)
         del inputs
     found = sum(size for _, size in mode.left())
     assert result is not None
@@ -70,6 +76,22 @@ def said(case: Case) -> int:
         else kept.size(local.results[0], local.result_types[0].dtype)
     )
     return sum(memories.values()) + keeps.more
+
+
+def shared(oracle: Oracle) -> Iterator[Case]:
+    """The operator with each of its factors shared."""
+    case = case_of(oracle.example)
+    for f, factor in enumerate(case.rule.factors):
+        if factor.split is not Split.WHOLE:
+            yield replace(case, sizes={"a": 1}, axes={f: ("a",)})
+
+
+@pytest.mark.parametrize("oracle", TRAINED, ids=named)
+def test_what_backward_reads_of_shared_dims(oracle: Oracle) -> None:
+    for case in shared(oracle):
+        if ("rt." in text(case)) == ("rt." in text(case_of(oracle.example))):
+            continue  # torch's own, as above
+        assert said(case) == measured(case), text(case)
 
 
 @pytest.mark.parametrize("oracle", TRAINED, ids=named)
