@@ -6,10 +6,12 @@ Also index tensors of a part of a dim, and dropout.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import Function
 
 from shardlang.runtime import random
 from shardlang.runtime.mesh import world
@@ -52,14 +54,28 @@ def arange(size: int, start: int = 0) -> Tensor:
     return torch.arange(start, start + size, device=world.device)
 
 
+class _Masked(Function):
+    """x times `scale` where `kept` is true, else 0. For backward a byte of each element is kept, not a number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(kept)
+        ctx.scale = scale
+        return x * kept.to(x.dtype).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (kept,) = ctx.saved_tensors
+        return gradient * kept.to(gradient.dtype).mul_(ctx.scale), None, None
+
+
 def _masked(
     x: Tensor, p: float, key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int]
 ) -> Tensor:
     if p == 0:
         return x
     kept = random.uniform(key, shape, whole, offsets, x.device) >= p
-    # Selected and not multiplied: for backward a byte of mask is kept for each element, not a number.
-    return (x * (1.0 / (1.0 - p))).where(kept.view(*shape, *[1] * (x.dim() - len(shape))), 0.0)
+    return _Masked.apply(x, kept.view(*shape, *[1] * (x.dim() - len(shape))), 1.0 / (1.0 - p))
 
 
 def dropout(
