@@ -101,6 +101,8 @@ class Files:
         """The name to show and the path to read; None for what cannot be a library."""
         if is_file and importing.startswith(_STD):
             return path, folder("stdlib") / path
+        if "\0" in path:
+            return path, None  # no file can have this name
         if is_file:
             name = os.path.normpath(os.path.join(os.path.dirname(importing), path))
             return name, Path(name)

@@ -59,8 +59,8 @@ class ShardLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
     tokens: ClassVar[dict[str, list[object]]] = {
         "root": [
             (r"\s+", Text),
-            (r"##[^\n]*", Comment.Special),
-            (r"#[^\n]*", Comment.Single),
+            (r"##[^\n\r]*", Comment.Special),
+            (r"#[^\n\r]*", Comment.Single),
             (r'"(?:[^"\\\n]|\\[^\n])*"', String.Double),
             (r"[A-Za-z_]\w*(?=[ \t]*=(?!=))", Name.Attribute),
             (words(DECLARATIONS, prefix=r"\b", suffix=r"\b"), Keyword.Declaration),

@@ -116,6 +116,11 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         None,
     ),
     "microbatches of a batch without number": (_case(STAGES, 8), None),
+    "a line end within a comment": (_case("dim a = 2\n##b\rc\ndim d = 2\n"), None),
+    "an import of a name that no file has": (
+        _case('use "a\0b.shard": X\ndim a = 2\n'),
+        ("SH203: there is no file `a\0b.shard`",),
+    ),
     "more stages than there are numbers for": (
         _case(STAGES.replace("balanced", f"balanced, virtual = {2**32}"), 8),
         (f"SH420: `virtual` is {2**32}, and no program has as many layers",),
