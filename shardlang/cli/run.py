@@ -37,6 +37,10 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @click.option(
     "--simulate", is_flag=True, help="Simulate the ranks in this process: slow, on the CPU, for any number of them."
 )
+@click.option(
+    "--host-storage", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Keep what is placed on the host in files there, mapped into memory: it may then be larger than memory.",
+)  # fmt: skip
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
 @click.option(
@@ -46,19 +50,23 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    resume: bool, simulate: bool, metrics: Path | None, save_weights: Path | None, log_dir: Path,
+    resume: bool, simulate: bool, host_storage: Path | None, metrics: Path | None, save_weights: Path | None,
+    log_dir: Path,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
     Paths in the program are relative to its file.
     """
-    if simulate and device == "cuda":
-        raise click.UsageError("simulated ranks compute on the CPU; --device cuda is for real ones")
-    if resume and simulate:
-        raise click.UsageError("--simulate does not go on from checkpoints: leave out --resume")
+    for given, why in (
+        (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
+        (resume, "--simulate does not go on from checkpoints: leave out --resume"),
+        (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
+    ):
+        if simulate and given:
+            raise click.UsageError(why)
     for path in (metrics, save_weights):
         _writable(path)
-    base = Path(os.path.realpath(file)).parent if file != "-" else Path.cwd()
+    base = _folder_of(file)
     if simulate:
         from shardlang.cli import simulated
 
@@ -74,16 +82,19 @@ def command(
     gc.freeze()
     gc.enable()
 
-    main = log_dir / "main.py"
-    ctx.exit(
-        launch(
-            main, ranks, device=device, base=base, log_dir=log_dir, metrics=metrics, save_weights=save_weights,
-            resume=resume,
-        )
+    code = launch(
+        log_dir / "main.py", ranks, device=device, base=base, log_dir=log_dir, metrics=metrics, save_weights=save_weights,
+        resume=resume, host_storage=host_storage,
     )  # fmt: skip
+    ctx.exit(code)
 
 
 def _writable(path: Path | None) -> None:
     """A file that could not be written at the end is refused before the start."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
+
+
+def _folder_of(file: str) -> Path:
+    """What paths in the program are relative to."""
+    return Path(os.path.realpath(file)).parent if file != "-" else Path.cwd()

@@ -1,18 +1,19 @@
 """Checkpoints: all that a run needs to go on, written in parts by the ranks and read back under any layout.
 
-A checkpoint is a folder `step-N`: a safetensors file per rank with the blocks that no other rank writes, and
+A checkpoint is a folder `step-N`: safetensors files of each rank with the blocks that no other rank writes, and
 `index.json`, which says where in each whole tensor each block lies. Its folder bears another name until it is complete.
 Nothing is pickled. (torch.distributed.checkpoint pickles its metadata, so it is not used.)
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 
 INDEX, FORMAT = "index.json", 1
-_FILE = re.compile(r"rank-\d{5,}\.safetensors")
+_FILE = re.compile(r"rank-\d{5,}(-\d+)?\.safetensors")
+# A file is copied in memory before it is written; what is kept in mapped files may be larger than memory.
+_FILE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Checkpoints:
             shutil.rmtree(draft, ignore_errors=True)
             _made(draft)
         _together()
-        blocks = _write_file(draft / f"rank-{world.rank:05d}.safetensors", pieces)
+        blocks = _write_files(draft, f"rank-{world.rank:05d}", pieces)
         listed = _collected(blocks)
         if world.rank == 0:
             index = {"format": FORMAT, "step": step, **facts, "blocks": [b for part in listed for b in part]}
@@ -107,20 +110,53 @@ def _collected(blocks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [json.loads(bytes(part[: int(size)].cpu().numpy())) for part, size in zip(parts, sizes, strict=True)]
 
 
-def _write_file(path: Path, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+def _write_files(folder: Path, name: str, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
     """Writes the pieces that this rank writes, and says where they lie."""
+    blocks = []
+    for number, some in enumerate(_by_file(pieces)):
+        path = folder / f"{name}{f'-{number}' if number else ''}.safetensors"
+        _write_file(path, some)
+        blocks += [
+            {"name": p.name, "shape": p.shape, "offsets": p.offsets, "lengths": list(p.local.shape), "file": path.name}
+            for p in some
+        ]
+    return blocks
+
+
+def _by_file(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """What is to be written, cut so that a file has at most _FILE_BYTES (or one row): no name is twice in one."""
+    some: list[Piece] = []
+    size = 0
+    due = (piece for piece in pieces if piece.writes and piece.local.numel())
+    for piece in itertools.chain.from_iterable(_rows(piece) for piece in due):
+        if some and size + piece.local.nbytes > _FILE_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(piece)
+        size += piece.local.nbytes
+    if some:
+        yield some
+
+
+def _rows(piece: Piece) -> Iterator[Piece]:
+    """A piece by as many rows as fit a file."""
+    if piece.local.nbytes <= _FILE_BYTES or not piece.shape:
+        yield piece
+        return
+    step = max(1, _FILE_BYTES // piece.local[0].nbytes)
+    for first in range(0, piece.local.shape[0], step):
+        offsets = (piece.offsets[0] + first, *piece.offsets[1:])
+        yield replace(piece, offsets=offsets, local=piece.local[first : first + step])
+
+
+def _write_file(path: Path, pieces: Sequence[Piece]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    mine = [piece for piece in pieces if piece.writes and piece.local.numel()]
     try:
-        save_file({piece.name: piece.local.detach().cpu().contiguous() for piece in mine}, path)
+        save_file({piece.name: piece.local.detach().cpu().contiguous() for piece in pieces}, path)
     except (OSError, SafetensorError) as error:
         raise RunError("SH508", f"a checkpoint cannot be written: {error}", file=path) from None
-    return [
-        {"name": p.name, "shape": p.shape, "offsets": p.offsets, "lengths": list(p.local.shape), "file": path.name}
-        for p in mine
-    ]
 
 
 class Saved:

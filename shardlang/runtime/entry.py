@@ -28,6 +28,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
+    parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     parser.add_argument(
@@ -41,7 +42,7 @@ def main(program: Program) -> None:
     options = _arguments()
     main_file = Path(sys.argv[0]).resolve()
     program.base = options.base or main_file.parent
-    program.resume = options.resume
+    program.resume, program.host_storage = options.resume, options.host_storage
     if "RANK" in os.environ:
         sys.exit(_one_rank(program, main_file, options))
     try:

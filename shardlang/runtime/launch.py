@@ -85,6 +85,7 @@ def launch(
     metrics: Path | None = None,
     save_weights: Path | None = None,
     resume: bool = False,
+    host_storage: Path | None = None,
 ) -> int:
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
 
@@ -95,7 +96,7 @@ def launch(
     try:
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
-        program.resume = resume
+        program.resume, program.host_storage = resume, host_storage
         return launch_program(
             program,
             main_file,

@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Iterator
 import torch
 from torch import Tensor
 
-from shardlang.runtime import optimizers, parameters
+from shardlang.runtime import mapped, optimizers, parameters
 from shardlang.runtime.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.gathers import Gathers, Stored, freed_between
 from shardlang.runtime.mesh import Group, Mesh, world
-from shardlang.runtime.program import DTYPES, Optimizer, Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.program import DTYPES, Block, Optimizer, Parameter, Program, State, dtype_of, elements
 from shardlang.runtime.sparse import RowBucket
 from shardlang.runtime.timings import timed
 from shardlang.runtime.weights import Weights
@@ -29,6 +29,7 @@ class Model:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        mapped.start(program)
         self.weights = given_weights(program)
         self.stored: dict[str, Stored] = {}
         self.gathers = Gathers(program.bucket_bytes)
@@ -85,9 +86,15 @@ class Model:
 
     def _begin(self, tensor: Parameter | State) -> Tensor:
         """This rank's block of a value as it begins: initialised, or from given weights."""
-        if self.weights is None:
-            return parameters.make(self.program, tensor)
-        return self.weights.read(self.program, tensor, dtype_of(self.program, tensor))
+        weights, dtype = self.weights, dtype_of(self.program, tensor)
+
+        def part(block: Block) -> Tensor:
+            if weights is None:
+                return parameters.make(self.program, tensor, block)
+            return weights.read(tensor, block, dtype)
+
+        block = self.program.block(tensor)
+        return mapped.made(block, dtype, part) if mapped.wanted(tensor.place) else part(block)
 
     def zero_group(self, tensor: Parameter) -> Group | None:
         group = self._mesh(tensor)[tuple(tensor.zero_axes)]

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.runtime import wire
+from shardlang.runtime import mapped, wire
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Group, world
 from shardlang.runtime.optimizers_rows import Adagrad, Ftrl, LazyAdam
@@ -35,7 +35,7 @@ class State:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
-        self.flat = [torch.zeros_like(t) for t in _padded([t.detach() for t in tensors])]
+        self.flat = [mapped.like(t, 0.0) for t in _padded([t.detach() for t in tensors])]
 
     def views(self) -> list[Tensor]:
         """In the tensors' own shapes."""

@@ -10,8 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
+
+from shardlang.runtime import mapped
 
 
 class RowOptimizer(ABC):
@@ -21,7 +22,7 @@ class RowOptimizer(ABC):
 
     def __init__(self, tensors: Sequence[Tensor], lr: float, starts: Sequence[float]) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.values = [[torch.full_like(t, start) for start in starts] for t in self.tensors]
+        self.values = [[mapped.like(t, start) for start in starts] for t in self.tensors]
         self.steps = 0
 
     @abstractmethod

@@ -102,7 +102,6 @@ def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Blo
     return random.uniform(key, block.shape, whole, block.offsets, device).mul_(high - low).add_(low).to(dtype)
 
 
-def make(program: Program, tensor: Parameter | State) -> Tensor:
-    """This rank's block as it begins, without ZeRO."""
-    dtype = dtype_of(program, tensor)
-    return initial(tensor.init, tensor.path, tuple(tensor.shape), program.block(tensor), dtype, tensor.place)
+def make(program: Program, tensor: Parameter | State, block: Block) -> Tensor:
+    """A block of it as it begins, without ZeRO."""
+    return initial(tensor.init, tensor.path, tuple(tensor.shape), block, dtype_of(program, tensor), tensor.place)

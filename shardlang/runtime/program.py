@@ -136,7 +136,8 @@ class Optimizer:
 
 @dataclass
 class Program:
-    """All of a run but where it runs. `base`, the folder that paths are relative to, and `resume` are set at launch.
+    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume` and `host_storage`
+    are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from its fields to numbers
     whose sums over the microbatches, by way of `prepared`, `forward` takes by name. conclude: from the sums of what
@@ -178,6 +179,7 @@ class Program:
     precision: str = "f32"
     base: Path = Path(".")
     resume: bool = False
+    host_storage: Path | None = None
 
     @property
     def microbatches(self) -> int:

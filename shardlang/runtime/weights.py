@@ -22,7 +22,7 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.names import Names, Place
-from shardlang.runtime.program import Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of, elements
 
 _NAMES = {
     torch.float64: "F64",
@@ -143,12 +143,12 @@ class Weights:
                     file=self.path,
                 )  # fmt: skip
 
-    def read(self, program: Program, tensor: Parameter | State, dtype: torch.dtype) -> Tensor:
-        """This rank's block of a tensor, where the program has it."""
+    def read(self, tensor: Parameter | State, where: Block, dtype: torch.dtype) -> Tensor:
+        """A block of a tensor, where the program has it."""
         place, device = self.places[tensor.path], device_of(tensor.place)
         if not tensor.shape:
             return self.files[place.name].get_tensor(place.name).to(device=device, dtype=dtype)
-        block = place.block(program.block(tensor).slices(), tensor.shape)
+        block = place.block(where.slices(), tensor.shape)
         found = self.files[place.name].get_slice(place.name)[block].to(device=device, dtype=dtype)
         return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from building import Builder
-
 from shardlang.graph.graph import Graph, Init, Kind
 from shardlang.ops.rule import Split
+from tests.interpret.building import Builder
 
 SIZES = (2, 4, 4, 6, 8, 8, 12, 3)
 SMOOTH = ("gelu", "silu", "tanh", "sigmoid", "sin", "cos")

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from building import digits, planned, quickstart
 from torch import Tensor
 
 from shardlang.interpret import exchanges
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.plan import Move, MoveKind, Plan
 from shardlang.types.layout import Layout
+from tests.interpret.building import digits, planned, quickstart
 
 QUICKSTART = "strategy s {\n  at h: shard ((2, 4), (4, 1))\n}\n"
 DIGITS = "strategy s {\n  mesh dp = 2, mp = 2\n  split batch over dp\n  split hidden over mp\n}\n"

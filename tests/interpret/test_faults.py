@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from building import Builder, planned
 
 from shardlang.graph.graph import Graph
 from shardlang.interpret.compare import verify_plan
 from shardlang.interpret.ties import following, undecided
 from shardlang.plan.plan import Plan
+from tests.interpret.building import Builder, planned
 
 
 def agrees(graph: Graph, rules: str, ranks: int) -> Plan:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import random
 
-from building import planned
-from generated import model, strategy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.plan.verify import verify
+from tests.interpret.building import planned
+from tests.interpret.generated import model, strategy
 
 COUNT = int(os.environ.get("GENERATED", "60"))
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from oracles import ORACLES, Oracle
-from simulate import Case, Local, evaluate, text
-from test_factor_rules import case_of
 
 from shardlang import runtime as rt
 from shardlang.ops import kept
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
 from tests.end_to_end.alive import following
+from tests.ops.oracles import ORACLES, Oracle
+from tests.ops.simulate import Case, Local, evaluate, text
+from tests.ops.test_factor_rules import case_of
 
 TRAINED = [o for o in ORACLES if REGISTRY[o.operator].differentiable]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from simulate import Case, gradients, whole
-from test_factor_rules import EXAMPLES, Example, case_of, named
 
 from shardlang import runtime as rt
 from shardlang.interpret.call import Call, Run, computed, element_type
 from shardlang.interpret.draws import key_of
 from shardlang.interpret.operators import OPERATORS
 from shardlang.ops.declaration import REGISTRY
+from tests.ops.simulate import Case, gradients, whole
+from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named
 
 
 def call_of(case: Case) -> Call:

@@ -10,10 +10,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from oracles import ORACLES, Oracle
-from simulate import Case, gradients, whole
-from test_factor_rules import case_of
-from test_operators import call_of
 
 import shardlang.ops.families  # noqa: F401
 from shardlang import runtime as rt
@@ -21,6 +17,10 @@ from shardlang.interpret.call import computed
 from shardlang.interpret.operators import OPERATORS
 from shardlang.interpret.operators_statistics import moved_statistics
 from shardlang.ops.declaration import REGISTRY
+from tests.interpret.test_operators import call_of
+from tests.ops.oracles import ORACLES, Oracle
+from tests.ops.simulate import Case, gradients, whole
+from tests.ops.test_factor_rules import case_of
 
 STEP = 1e-6
 
@@ -93,7 +93,7 @@ def test_every_operator_has_an_oracle_of_several_shapes() -> None:
 
 @pytest.mark.parametrize("momentum", [0.1, 0.75])
 def test_running_statistics_move_towards_the_batchs(momentum: float) -> None:
-    from calls import call
+    from tests.ops.calls import call
 
     made = call("batch_norm", "b=8 c=6 s=2", "c", "c", momentum=momentum)
     case = Case(made, tuple(torch.rand(s, dtype=torch.float64) + 0.1 for s in ((8, 6, 2), (6,), (6,))))
@@ -103,7 +103,7 @@ def test_running_statistics_move_towards_the_batchs(momentum: float) -> None:
     wanted = (1 - momentum) * mean + momentum * batch.mean(1), (1 - momentum) * variance + momentum * unbiased
     for mine, theirs in zip(moved_statistics(call_of(case), *case.inputs), wanted, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-12)
-    from simulate import evaluate, text
+    from tests.ops.simulate import evaluate, text
 
     values = [t.clone() for t in case.inputs]
     evaluate(text(case), values)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from group import Ranks
-from simulate import Case, Local, _pending_parts, joined, labelled, splits
-from test_factor_rules import EXAMPLES, Example, case_of, named
-from test_operators import call_of
 from torch import Tensor
 
 from shardlang.interpret.call import computed
@@ -16,6 +12,10 @@ from shardlang.interpret.parts import Split, on_ranks
 from shardlang.interpret.places import places_of
 from shardlang.ops.rule import Split as Mark
 from shardlang.types.mesh import Axis, Mesh
+from tests.interpret.test_operators import call_of
+from tests.ops.group import Ranks
+from tests.ops.simulate import Case, Local, _pending_parts, joined, labelled, splits
+from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named
 
 
 def gradients(results: list[Tensor], inputs: list[Tensor], seeds: list[Tensor]) -> list[Tensor | None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from building import Builder, chain, digits, planned, quickstart
 
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.plan import Plan
+from tests.interpret.building import Builder, chain, digits, planned, quickstart
 
 POSITIONAL = "strategy s {\n  at h: shard ((2, 4), (4, 1))\n}\n"
 CHAIN = "strategy s {\n  at y: shard ((4, 1), (1, 1))\n  at z: shard ((1, 1), (1, 4))\n}\n"

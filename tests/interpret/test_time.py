@@ -6,8 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-from building import Builder, digits, planned, quickstart
-from generated import model, strategy
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
@@ -17,6 +15,8 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.report import report
 from shardlang.plan.verify import verify
 from shardlang.source import Source
+from tests.interpret.building import Builder, digits, planned, quickstart
+from tests.interpret.generated import model, strategy
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from oracles_images import average, convolved, greatest, windows
-from test_factor_rules import Example, below, positive, truth
+
+from tests.ops.oracles_images import average, convolved, greatest, windows
+from tests.ops.test_factor_rules import Example, below, positive, truth
 
 Array = np.ndarray
 Fill = Callable[[tuple[int, ...]], torch.Tensor]

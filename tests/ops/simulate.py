@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from calls import Call
-from group import MeshView, Ranks
 from torch import Tensor
 
 from shardlang import runtime as rt
@@ -24,6 +22,8 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.ops.site import OpSite
 from shardlang.types.layout import chunk_sizes
+from tests.ops.calls import Call
+from tests.ops.group import MeshView, Ranks
 
 torch.set_num_threads(1)
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from calls import call
-from simulate import Case, check, labelled, splits, whole
 from torch import Tensor
+
+from tests.ops.calls import call
+from tests.ops.simulate import Case, check, labelled, splits, whole
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from calls import call
+
+from tests.ops.calls import call
 
 MISTAKES: list[tuple[Any, str, str, str]] = [
     (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from calls import Call, call
-from simulate import Case, text
 
 from shardlang.ops.texts import atom
+from tests.ops.calls import Call, call
+from tests.ops.simulate import Case, text
 
 WHOLE = [
     (call("matmul", "b=4 i=8", "i o=6"), "x0 @ x1"),

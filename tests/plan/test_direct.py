@@ -7,10 +7,8 @@ import random
 import time
 
 import pytest
-import simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_routes import mesh_of
 
 from shardlang.plan.direct import direct
 from shardlang.plan.moves import Space, limits, steps, to_state
@@ -18,6 +16,8 @@ from shardlang.plan.routes import EXACT_AXES, distance, route
 from shardlang.plan.together import together
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
+from tests.plan import simulated
+from tests.plan.test_routes import mesh_of
 
 CASES = [
     ((2, 2), (8, 8), frozenset()), ((2, 3), (36, 12), frozenset()), ((2, 2, 2), (16, 8), frozenset()),

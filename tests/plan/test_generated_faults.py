@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from test_uneven import planned
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.compare import verify_plan
 from shardlang.source import Source
+from tests.plan.test_uneven import planned
 
 IN_PARTS = """
 dim batch = 12, seq = 3, width = 4

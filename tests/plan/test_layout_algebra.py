@@ -8,7 +8,6 @@ import itertools
 
 import numpy as np
 import pytest
-import simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from shardlang.plan.plan import MoveKind
 from shardlang.plan.routes import Route, route
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
+from tests.plan import simulated
 
 
 def factorings(n: int) -> list[tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from shardlang.plan.moves import moves
 from shardlang.plan.plan import MoveKind
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
+from tests.plan import simulated
 
 MESHES = [
     (Mesh((Axis("a", 2), Axis("b", 2))), (4, 8)),

@@ -8,13 +8,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from test_stages import planned
 
 from shardlang.cli.plan_table import drawn, shortened
 from shardlang.cli.rank_view import of_rank
 from shardlang.plan.memory import activations, memory
 from shardlang.plan.report import report
 from shardlang.plan.traffic import sent_bytes, transfer_bytes
+from tests.plan.test_stages import planned
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "specs" / "plan.schema.json").read_text())
 RULES = """

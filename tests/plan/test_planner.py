@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
-
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import MoveKind, Plan
 from shardlang.plan.planner import plan
 from shardlang.plan.verify import verify
 from shardlang.types.layout import layout_text
+from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 
 
 def planned(graph: Graph, rules: str, ranks: int) -> Plan:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from graphs import mlp, program, quickstart
-from test_planner import planned
-
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.memory import memory
 from shardlang.plan.planner import plan
 from shardlang.plan.report import report
+from tests.plan.graphs import mlp, program, quickstart
+from tests.plan.test_planner import planned
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 

@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-import simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from shardlang.plan.plan import MoveKind
 from shardlang.plan.routes import Route, Router, distance, engine, route
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
+from tests.plan import simulated
 
 
 def mesh_of(*sizes: int, name: str = "mesh") -> Mesh:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from test_uneven import planned
 
 from shardlang.interpret.compare import verify_plan
+from tests.plan.test_uneven import planned
 
 TEXT = """
 dim batch = 12, input = 6, width = 4

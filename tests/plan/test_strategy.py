@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.strategy import resolve
+from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 
 GRAPHS = {"quickstart": quickstart(), "chain": chain(), "mlp": mlp()}
 

@@ -6,7 +6,6 @@ import itertools
 import random
 
 import pytest
-import simulated
 
 from shardlang.plan.moves import moves
 from shardlang.plan.plan import MoveKind
@@ -14,6 +13,7 @@ from shardlang.plan.routes import distance
 from shardlang.plan.tree import Target, Tree, tree
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
+from tests.plan import simulated
 
 AB = Mesh((Axis("a", 2), Axis("b", 2)))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from shardlang.runtime import checkpoints as kept
 from shardlang.runtime.checkpoints import Checkpoints, Piece, Saved
@@ -33,7 +35,7 @@ def pieces(rows: list[int], columns: list[int]) -> list[Piece]:
 def write(folder: Path, cut: list[Piece]) -> None:
     """A checkpoint as several ranks write it: each piece in a file of its own."""
     folder.mkdir(parents=True)
-    blocks = [b for i, p in enumerate(cut) for b in kept._write_file(folder / f"rank-{i:05d}.safetensors", [p])]
+    blocks = [b for i, p in enumerate(cut) for b in kept._write_files(folder, f"rank-{i:05d}", [p])]
     (folder / kept.INDEX).write_text(json.dumps({"format": 1, "step": 3, "blocks": blocks}))
 
 
@@ -53,6 +55,27 @@ def test_blocks_of_one_layout_are_read_under_another(
         expected, empty = piece.local.clone(), torch.full_like(piece.local, -1.0)
         Saved(folder).read([Piece("w", (10, 6), piece.offsets, empty, False)])
         assert torch.equal(empty, expected)
+
+
+@settings(deadline=None)
+@given(limit=st.integers(1, 600))
+def test_files_have_a_greatest_size(tmp_path_factory, limit: int) -> None:
+    folder = tmp_path_factory.mktemp("kept")
+    given = [
+        Piece("w", (10, 6), (0, 0), WHOLE.clone(), True),
+        Piece("count", (), (), torch.tensor(7.0), True),
+        Piece("v", (10, 6), (0, 0), WHOLE + 1, True),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "_FILE_BYTES", limit)
+        Checkpoints(folder, every=1, keep=0).write(1, given, {})
+    files = [load_file(file) for file in (folder / "step-1").glob("*.safetensors")]
+    row = WHOLE[0].nbytes
+    assert all(sum(x.nbytes for x in file.values()) <= max(limit, row) for file in files)
+    assert len(files) >= (2 * WHOLE.nbytes + 4) / max(limit, row)
+    read = [replace(piece, local=torch.full_like(piece.local, -1.0)) for piece in given]
+    Saved(folder / "step-1").read(read)
+    assert all(torch.equal(found.local, due.local) for found, due in zip(read, given, strict=True))
 
 
 def test_what_a_checkpoint_lacks_is_named(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import itertools
 
 import numpy as np
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime.mesh import world
+from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)
 GROUPS = [("a",), ("b",), ("a", "b"), ("b", "a")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import wire
@@ -12,6 +11,7 @@ from shardlang.runtime.gathers import Alive, Gathers, Order, Stored
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.train import Run, datasets
+from tests.runtime.forked import on_ranks
 
 LAYERS, WIDTH, BATCH = 6, 64, 8
 # Parameters of a layer, and of all: a weight and a bias.

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.interpret import draws
 from shardlang.runtime import random
 from shardlang.runtime.mesh import world
 from shardlang.runtime.parameters import make
+from shardlang.runtime.program import Block
 from shardlang.runtime.weights import save
+from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)
 SHAPE = (6, 8)
@@ -65,7 +66,8 @@ def test_a_rank_begins_with_its_block_of_the_whole(init, cut) -> None:
         world.rank = rank
         made = _program(rt.Parameter("net.w", SHAPE, init=init, cut=cut))
         block = made.block(made.parameters[0])
-        torch.testing.assert_close(make(made, made.parameters[0]), wanted[block.slices()], atol=1e-6, rtol=1e-6)
+        drawn = make(made, made.parameters[0], block)
+        torch.testing.assert_close(drawn, wanted[block.slices()], atol=1e-6, rtol=1e-6)
     assert [MESH["b", "a"].ranks, block.shape] == [(0, 2, 1, 3), block.shape]
 
 
@@ -73,7 +75,7 @@ def test_layers_begin_as_torchs_do() -> None:
     """The bound of torch.nn.Linear and Conv2d is 1 / sqrt(fan_in)."""
     random.start(5)
     whole = (400, 25)
-    drawn = make(_program(), rt.Parameter("w", whole, init=("kaiming_uniform", 25.0)))
+    drawn = make(_program(), rt.Parameter("w", whole, init=("kaiming_uniform", 25.0)), Block((0,) * len(whole), whole))
     theirs = torch.nn.Linear(25, 400).weight
     assert drawn.abs().max() <= 0.2
     assert drawn.std().item() == pytest.approx(theirs.std().item(), rel=0.05)

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from forked import on_ranks
+
+from tests.runtime.forked import on_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plan"))
-
-import simulated
 
 from shardlang import runtime as rt
 from shardlang.emit.moves import moved_axes, permute_sources
@@ -26,6 +25,7 @@ from shardlang.plan.routes import route
 from shardlang.runtime.mesh import world
 from shardlang.types.layout import Layout, chunk_sizes
 from shardlang.types.mesh import Axis, Mesh
+from tests.plan import simulated
 
 FACTORINGS = ((6,), (2, 3), (3, 2))
 SHAPES = [((12, 6), frozenset()), ((7, 12), frozenset((0,))), ((13, 4), frozenset((0, 1)))]

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from shardlang import runtime as rt
 from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Block
 from shardlang.runtime.weights import Weights
 
 RULES = [
@@ -44,18 +45,12 @@ def theirs() -> dict[str, torch.Tensor]:
     }
 
 
-class Whole:
-    """Stands for a program of which this rank has everything."""
-
-    def __init__(self, rows: slice) -> None:
-        self.rows = rows
-
-    def block(self, tensor: rt.Parameter) -> Whole:
-        self.shape = tensor.shape
-        return self
-
-    def slices(self) -> tuple[slice, ...]:
-        return (self.rows, *[slice(None)] * (len(self.shape) - 1))
+def block(tensor: rt.Parameter, rows: slice = slice(None)) -> Block:
+    """Some rows of a tensor."""
+    if not tensor.shape:
+        return Block((), ())
+    first, last, _ = rows.indices(tensor.shape[0])
+    return Block((first, *[0] * (len(tensor.shape) - 1)), (last - first, *tensor.shape[1:]))
 
 
 def test_blocks_are_read_from_their_places(tmp_path: Path) -> None:
@@ -63,7 +58,7 @@ def test_blocks_are_read_from_their_places(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "w.safetensors")
     weights = Weights(tmp_path / "w.safetensors", OURS, NAMES)
     for rows in (slice(None), slice(1, 3), slice(2, 4)):
-        q, v, bias, scale = (weights.read(Whole(rows), tensor, torch.float64) for tensor in OURS)  # type: ignore[arg-type]
+        q, v, bias, scale = (weights.read(tensor, block(tensor, rows), torch.float64) for tensor in OURS)
         qkv = tensors["model.h.0.qkv"].T.double()
         torch.testing.assert_close(q, qkv[:4][rows])
         torch.testing.assert_close(v, qkv[8:][rows])
@@ -102,7 +97,7 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
     save_file(first, tmp_path / "w-1-of-2.safetensors")
     save_file(tensors, tmp_path / "w-2-of-2.safetensors")
     weights = Weights(tmp_path / "w-*.safetensors", OURS, NAMES)
-    q = weights.read(Whole(slice(None)), OURS[0], torch.float64)  # type: ignore[arg-type]
+    q = weights.read(OURS[0], block(OURS[0]), torch.float64)
     torch.testing.assert_close(q, first["model.h.0.qkv"].T.double()[:4])
     save_file({"scale": first["scale"]}, tmp_path / "w-3-of-2.safetensors")
     with pytest.raises(RunError, match="two of the files hold `scale`"):

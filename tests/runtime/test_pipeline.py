@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import on_ranks
 from safetensors.torch import load_file
-from staged import SHAPES, program
 
 from shardlang import runtime as rt
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.train import Run, datasets
+from tests.runtime.forked import on_ranks
+from tests.runtime.staged import SHAPES, program
 
 
 class Figures(Log):

@@ -6,7 +6,6 @@ import weakref
 
 import pytest
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import collectives, random
@@ -14,6 +13,7 @@ from shardlang.runtime.gathers import Gathers, Stored, freed_between
 from shardlang.runtime.mesh import world
 from shardlang.runtime.recompute import Recomputing
 from shardlang.runtime.zero import shard
+from tests.runtime.forked import on_ranks
 
 
 def layer(x, weight, seen=None):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.interpret import draws
@@ -16,6 +15,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.totals import Totals
 from shardlang.runtime.train import Run, datasets
+from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)
 

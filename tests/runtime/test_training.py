@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import random
@@ -17,6 +16,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.model import Model
 from shardlang.runtime.train import Run, datasets
+from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(dp=4)
 SHAPES = {"up.weight": (6, 10), "up.bias": (10,), "down[1].weight": (10, 3), "scale": (), "unused": (5,)}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from forked import on_ranks
 
 from shardlang import runtime as rt
 from shardlang.runtime import wire
 from shardlang.runtime.mesh import world
+from tests.runtime.forked import on_ranks
 
 # Elements on 4 ranks: below and above each limit of wire.py, and none that divides.
 SIZES = (1, 1_001, 30_001, 100_003, 524_287, 524_289)
