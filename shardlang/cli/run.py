@@ -83,8 +83,8 @@ def command(
     gc.enable()
 
     code = launch(
-        log_dir / "main.py", ranks, device=device, base=base, log_dir=log_dir, metrics=metrics, save_weights=save_weights,
-        resume=resume, host_storage=host_storage,
+        log_dir / "main.py", ranks, device=device, base=base, log_dir=log_dir, metrics=metrics,
+        save_weights=save_weights, resume=resume, host_storage=host_storage,
     )  # fmt: skip
     ctx.exit(code)
 

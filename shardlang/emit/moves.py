@@ -73,9 +73,11 @@ def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: 
 
 
 def moved_axes(source: Layout, target: Layout, mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a permutation's group, in mesh order: those of each dim and of each state that the target changes."""
+    """The axes of a permutation's group, in mesh order: those of each dim and of each state that the target changes, but
+    for that of the microbatches, along which nothing moves.
+    """
     changed = {axis for before, after in _pairs(source, target) if before != after for axis in (*before, *after)}
-    return tuple(axis.name for axis in mesh.axes if axis.name in changed)
+    return mesh.ranked(tuple(axis.name for axis in mesh.axes if axis.name in changed))
 
 
 def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh: Mesh) -> tuple[int, ...]:

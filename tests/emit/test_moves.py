@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.moves import move_text
+from shardlang.emit.moves import move_text, moved_axes, permute_sources
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Conversion, Move, MoveKind, Plan
@@ -110,3 +110,11 @@ def test_sizes_and_starts_of_parts() -> None:
         'hidden_start_2 = (0, 3, 6, 9, 12, 15)[mesh["b", "a"].index]',
     ]
     assert [sizes.uneven((Dim("d", size),), ("b",), 0) for size in (16, 15)] == [(6, 6, 4), None]
+
+
+def test_nothing_moves_between_microbatches() -> None:
+    """A permutation's group is of ranks alone, where dims are cut into microbatches first."""
+    timed = Mesh((Axis("a", 2), Axis("b", 2), Axis("microbatch", 4, time=True)))
+    before, after = split(("microbatch", "a"), ("b",)), split(("microbatch", "b"), ("a",))
+    assert moved_axes(before, after, timed) == ("a", "b")
+    assert permute_sources(before, after, ("a", "b"), timed) == (0, 2, 1, 3)
