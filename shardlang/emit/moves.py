@@ -73,8 +73,8 @@ def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: 
 
 
 def moved_axes(source: Layout, target: Layout, mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a permutation's group, in mesh order: those of each dim and of each state that the target changes, but
-    for that of the microbatches, along which nothing moves.
+    """The axes of a permutation's group, in mesh order: those of each dim and of each state that the target changes,
+    but for that of the microbatches, along which nothing moves.
     """
     changed = {axis for before, after in _pairs(source, target) if before != after for axis in (*before, *after)}
     return mesh.ranked(tuple(axis.name for axis in mesh.axes if axis.name in changed))

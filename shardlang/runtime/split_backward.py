@@ -52,7 +52,9 @@ class Halves:
         if self.groups is not None:
             from torch.distributed.pipelining._backward import stage_backward_weight
 
-            stage_backward_weight(iter(weights), self.groups)
+            # A parameter that is used twice on the way has its gradient by way of all between, others' parts included.
+            several = any(len(group["intermediates"]) > 1 for group in self.groups)
+            stage_backward_weight(iter(weights), self.groups, retain_graph=several)
         self.groups, self.through, self.beside = None, [], []
 
 

@@ -40,7 +40,10 @@ class World:
         self.process.stdin.write(f"{main_file}\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
-        return json.loads(line)["failed"] if line else f"the world of {self.ranks} ranks has ended"
+        failed = json.loads(line)["failed"] if line else f"the world of {self.ranks} ranks has ended"
+        if failed:
+            self.close()
+        return failed
 
     def close(self) -> None:
         if self.process is not None and self.process.stdin is not None:

@@ -1,0 +1,54 @@
+"""Backward in two parts against torch's in one: inputs first, then parameters, each as often as the graph uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from shardlang.runtime.split_backward import Halves
+
+Net = Callable[[Tensor, Mapping[str, Tensor]], list[Tensor]]
+
+
+def layer(x: Tensor, w: Tensor) -> Tensor:
+    return w * torch.tanh(x) + w
+
+
+NETS: dict[str, Net] = {
+    "linear": lambda x, p: [torch.tanh(x @ p["a"]) @ p["b"]],
+    "called again after another": lambda x, p: [layer(torch.tanh(layer(x, p["w"]) @ p["a"]), p["w"])],
+    "called again around two": lambda x, p: [layer(torch.tanh(layer(x, p["w"]) @ p["a"]) @ p["b"], p["w"]) @ p["b"]],
+    "beside the input": lambda x, p: [x @ p["a"], torch.tanh(p["w"] @ p["b"]) @ p["b"]],
+    "both": lambda x, p: [layer(layer(x, p["w"]) @ p["a"], p["w"]), p["w"] * p["w"]],
+}
+
+
+def leaves() -> tuple[Tensor, dict[str, Tensor]]:
+    torch.manual_seed(3)
+    made = {name: torch.randn(*shape, dtype=torch.float64) for name, shape in SHAPES.items()}
+    return made.pop("x").requires_grad_(), {name: t.requires_grad_() for name, t in made.items()}
+
+
+SHAPES = {"x": (3, 4), "a": (4, 4), "b": (4, 4), "w": (3, 4)}
+
+
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
+def test_halves_add_up(net: Net) -> None:
+    x, parameters = leaves()
+    outputs = net(x, parameters)
+    gradients = [torch.randn_like(output) for output in outputs]
+    torch.autograd.backward(outputs, gradients)
+
+    mine, own = leaves()
+    weights = list(own.values())
+    halves = Halves(list(zip(net(mine, own), gradients, strict=True)), [mine])
+    halves.inputs(weights)
+    assert mine.grad is not None and x.grad is not None
+    torch.testing.assert_close(mine.grad, x.grad)
+    assert all(weight.grad is None for weight in weights)
+    halves.weights(weights)
+    for name, weight in own.items():
+        torch.testing.assert_close(weight.grad, parameters[name].grad)
