@@ -150,7 +150,7 @@ class _Body:
         """Writes the model down; its name."""
         rng, shared, inner = self.caller.rng, self.caller.shared, self.inner
         name = shared.fresh("Block")
-        returns = f" -> {typed(result.dims)}" if rng.random() < 0.5 else ""
+        returns = f" -> {typed(result.dims)}" if rng.random() < 0.5 and result.named else ""
         head = f"forward(x: {typed(self.given.dims)})"
         lines = [*inner.members, f"{head}{returns} {{", *(f"  {line}" for line in inner.lines),
                  f"  return {result.name}", "}"]  # fmt: skip
