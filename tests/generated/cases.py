@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import traceback
 from dataclasses import dataclass, field, replace
 
@@ -91,12 +92,19 @@ def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
     forward, backward = reached(plan.graph)
     features = outcome.features | _of_plan(plan)
     outcome = replace(outcome, forward=forward, backward=backward, features=features)
-    holes = verify(plan, frozenset(plan.graph.dims))
+    holes = verify(plan, _cut_unevenly(plan, outcome.text))
     if holes:
         return replace(outcome, kind=WRONG, detail="\n".join(map(str, holes)))
     report = verify_plan(plan, steps=steps)
     return replace(outcome, kind=AGREED if report.ok else WRONG, detail=str(report.difference or ""),
                    largest=report.largest, ties=len(report.ties))  # fmt: skip
+
+
+def _cut_unevenly(plan: Plan, text: str) -> frozenset[str]:
+    """The names of dims that may be: all, also those of numbers, where a rule of the program is uneven, else none."""
+    if re.search(r"\b(uneven|sizes)\b", text) is None:
+        return frozenset()
+    return frozenset(dim.name for value in plan.graph.values for term in value.type.dims for dim in term)
 
 
 def reached(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
