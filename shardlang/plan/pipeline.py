@@ -29,6 +29,9 @@ from shardlang.types.mesh import Axis, Mesh
 if TYPE_CHECKING:
     from shardlang.plan.rules import Rules
 
+# Forward and backward passes of all stages in a step, which are listed before a run: ten times what large runs have.
+MOST_PASSES = 500_000
+
 
 @dataclass(frozen=True)
 class Order:
@@ -96,7 +99,7 @@ def stage(
     found = staged(graph, rule, sink) if rule is not None else None
     if rule is None or rule.count is None:
         return graph, None
-    made = order(rule, rules.schedule, microbatches, files, sink, _share(graph, rules, sized))
+    made = order(rule, rules.schedule, microbatches, files, sink, _share(graph, rules, sized), found is not None)
     if found is None or made is None or rule.count == 1:
         return graph, None
     return found[0], Staging(rule, found[1], made)
@@ -139,10 +142,10 @@ def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, 
 
 def order(
     rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink,
-    share: int = 0,
+    share: int = 0, make: bool = True,
 ) -> Order | None:  # fmt: skip
     """What every coordinate does; None after reporting. The number of stages is known. share: examples of a batch on
-    one rank, which microbatches must divide; 0 where they are not known.
+    one rank, which microbatches must divide; 0 where they are not known. make: else it is only looked at for mistakes.
     """
     count, size = rule.count or 1, rule.coordinates or 1
     name = schedule.name.value if schedule is not None else _default(rule, microbatches)
@@ -170,6 +173,17 @@ def order(
             "SH443", f"schedule `{name}` needs {known.needs(count, size)}, and there {_are(microbatches)}", span,
             f"{count} stages over {size} coordinates{in_rounds}", help=offers,
         )  # fmt: skip
+        return None
+    passes = 2 * count * microbatches
+    if passes > MOST_PASSES:
+        sink.report(
+            "SH443",
+            f"{count:,} stages with {microbatches:,} microbatches make {passes:,} passes, and a schedule has at most "
+            f"{MOST_PASSES:,}", schedule.name.span if schedule is not None else rule.span, "",
+            help=f"give at most {max(1, MOST_PASSES // (2 * count)):,} microbatches, or fewer stages",
+        )  # fmt: skip
+        return None
+    if not make:
         return None
     return Order(name, known.place(count, size), known.make(count, size, microbatches))
 

@@ -37,8 +37,7 @@ def start(program: Program) -> None:
     if program.host_storage is not None and not any(p.place == "host" for p in program.parameters):
         raise RunError(
             "SH509", "there is host storage, and no parameter is placed on the host", file=program.host_storage,
-            help="add `at TABLE: place on host` to the strategy (on one rank none is used unless it is named), or leave out "
-            "--host-storage",
+            help="add `at TABLE: place on host` to the strategy (on one rank name it), or leave out --host-storage",
         )  # fmt: skip
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.plan import schedules
 from shardlang.source import Source
 from tests.end_to_end.curves import ROOT
 
@@ -83,6 +85,23 @@ def test_a_batch_that_no_number_fits() -> None:
         "make the batch a multiple of 4",
         'or keep 2 under the schedule "gpipe", "interleaved_1f1b" or "zero_bubble"',
     )
+
+
+def test_a_schedule_longer_than_any_run_needs() -> None:
+    """It is not written out first: that took half a minute for 16 million passes."""
+    it = only((("microbatches 4", "microbatches 1000000"),), batch="1000000")
+    assert (it.code, it.message) == (
+        "SH443", "2 stages with 1,000,000 microbatches make 4,000,000 passes, and a schedule has at most 500,000",
+    )  # fmt: skip
+    assert it.help == ("give at most 125,000 microbatches, or fewer stages",)
+
+
+def test_a_schedule_of_stages_that_are_wrong_is_not_written_out() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(schedules.SCHEDULES, "1f1b", replace(schedules.SCHEDULES["1f1b"], make=lambda *_: 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            found(())
+        assert [it.code for it in found((("pp = 2", "pp = 4"),))] == ["SH423"]
 
 
 def test_empty_stages() -> None:
