@@ -22,7 +22,7 @@ from shardlang.plan.schedules import SCHEDULES, Schedule, divided, fitting, loop
 from shardlang.plan.stage_rules import StageRule, read_stages
 from shardlang.plan.stages import assign, divide, of_data_alone
 from shardlang.plan.transfers import with_transfers
-from shardlang.source import Source
+from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh
 
@@ -174,18 +174,25 @@ def order(
             f"{count} stages over {size} coordinates{in_rounds}", help=offers,
         )  # fmt: skip
         return None
-    passes = 2 * count * microbatches
-    if passes > MOST_PASSES:
-        sink.report(
-            "SH443",
-            f"{count:,} stages with {microbatches:,} microbatches make {passes:,} passes, and a schedule has at most "
-            f"{MOST_PASSES:,}", schedule.name.span if schedule is not None else rule.span, "",
-            help=f"give at most {max(1, MOST_PASSES // (2 * count)):,} microbatches, or fewer stages",
-        )  # fmt: skip
+    if not _listable(count, microbatches, schedule.name.span if schedule is not None else rule.span, sink):
         return None
     if not make:
         return None
     return Order(name, known.place(count, size), known.make(count, size, microbatches))
+
+
+def _listable(count: int, microbatches: int, span: Span, sink: Sink) -> bool:
+    """Whether all passes of a step may be listed, forward and backward of each stage with each microbatch."""
+    passes = 2 * count * microbatches
+    if passes <= MOST_PASSES:
+        return True
+    sink.report(
+        "SH443",
+        f"{count:,} stages with {microbatches:,} microbatches make {passes:,} passes, and a schedule has at most "
+        f"{MOST_PASSES:,}", span, "",
+        help=f"give at most {max(1, MOST_PASSES // (2 * count)):,} microbatches, or fewer stages",
+    )  # fmt: skip
+    return False
 
 
 def is_file(name: str) -> bool:
