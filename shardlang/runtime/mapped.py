@@ -69,12 +69,21 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return found
 
 
-def like(tensor: Tensor, value: float) -> Tensor:
-    """As many elements of one value, in a file where `tensor` is in one."""
-    if tensor.untyped_storage().data_ptr() not in _Storage.mapped:
+def _is_mapped(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() in _Storage.mapped
+
+
+def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
+    """As many elements of one value, in a file where `beside` (`tensor` itself, if not given) is in one."""
+    if not _is_mapped(tensor if beside is None else beside):
         return torch.full_like(tensor, value)
     found = empty(tensor.shape, tensor.dtype)
     return found.fill_(value) if value else found
+
+
+def clone(part: Tensor) -> Tensor:
+    """A part of a tensor apart from it, in a file where that is in one."""
+    return empty(part.shape, part.dtype).copy_(part) if _is_mapped(part) else part.clone()
 
 
 def made(block: Block, dtype: torch.dtype, part: Callable[[Block], Tensor]) -> Tensor:

@@ -110,7 +110,7 @@ class Model:
         group = self.zero_group(tensor)
         if group is None or tensor.zero < 3:
             return value.requires_grad_()
-        piece, use = shard(value, group).clone(), DTYPES[tensor.use] if tensor.use else None
+        piece, use = mapped.clone(shard(value, group)), DTYPES[tensor.use] if tensor.use else None
         self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use)
         return piece
 

@@ -35,7 +35,8 @@ class State:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
-        self.flat = [mapped.like(t, 0.0) for t in _padded([t.detach() for t in tensors])]
+        padded = _padded([t.detach() for t in tensors])
+        self.flat = [mapped.like(flat, 0.0, t) for flat, t in zip(padded, tensors, strict=True)]
 
     def views(self) -> list[Tensor]:
         """In the tensors' own shapes."""

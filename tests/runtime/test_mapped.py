@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from shardlang.runtime import mapped
+from shardlang.runtime.optimizers import State
+from shardlang.runtime.program import Block
 from tests.end_to_end.curves import ROOT
 
 PROGRAM = """
@@ -117,3 +121,17 @@ def test_storage_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     done = run(tmp_path, "logs", optimizer, "--host-storage", str(tmp_path), strategy="device")
     assert done.returncode == 3
     assert "error[SH509]: there is host storage, and no parameter is placed on the host" in done.stderr
+
+
+def test_parts_and_state_are_where_their_table_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped._Storage, "folder", tmp_path)
+    monkeypatch.setattr(mapped._Storage, "mapped", set())
+    table = mapped.made(Block((0, 0), (7, 3)), torch.float32, lambda some: torch.full(some.shape, 2.0))
+    assert table.tolist() == [[2.0] * 3] * 7
+    rows = mapped.clone(table[2:4])
+    rows += 1
+    assert table.tolist() == [[2.0] * 3] * 7
+    held = State([table, rows, torch.ones(3)])  # none of a size that kernels take as it is
+    assert [mapped._is_mapped(t) for t in (table, table[1:], rows, *held.flat)] == [True] * 5 + [False]
+    assert [v.shape for v in held.views()] == [(7, 3), (2, 3), (3,)]
+    assert list(tmp_path.iterdir()) == []
