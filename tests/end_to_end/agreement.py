@@ -32,8 +32,11 @@ MANY: dict[str, dict[str, str]] = {
     "digits": {"batch": "512", "hidden": "512"},
     "mnist_ddp": {"batch": "512"},
     "transformer": {**SMALL, "batch": "512", "model.heads": "512", "model.d": "1024", "model.ffn": "1024"},
+    "wide_deep": {"batch": "512", "model.vocab": "2048"},
 }
-FEW: dict[str, dict[str, str]] = {"transformer": SMALL, "llama": SMALL}
+FEW: dict[str, dict[str, str]] = {
+    "transformer": SMALL, "llama": SMALL, "wide_deep": {"model.vocab": "2000"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
