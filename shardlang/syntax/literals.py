@@ -45,9 +45,16 @@ def string(span: Span, sink: Sink) -> ast.String:
     text = span.text[1:-1]
     if "\\" not in text:
         return ast.String(text, span)
-    for found in _ESCAPE.finditer(text):
-        if found.group(1) not in _ESCAPES:
-            start = span.start + 1 + found.start()
-            help = f'write `\\\\{found.group(1)}` for a backslash; the escapes are `\\n`, `\\t`, `\\"` and `\\\\`'
-            sink.report("SH117", f"`{found.group()}` is not an escape", Span(span.source, start, start + 2), help=help)
+    wrong = [found for found in _ESCAPE.finditer(text) if found.group(1) not in _ESCAPES]
+    if wrong:
+        first, start = wrong[0], span.start + 1 + wrong[0].start()
+        more = f", nor {_others(len(wrong) - 1)} of this string" if len(wrong) > 1 else ""
+        sink.report(
+            "SH117", f"`{first.group()}` is not an escape{more}", Span(span.source, start, start + 2),
+            help=f'write `\\\\{first.group(1)}` for a backslash; the escapes are `\\n`, `\\t`, `\\"` and `\\\\`',
+        )  # fmt: skip
     return ast.String(_ESCAPE.sub(lambda found: _ESCAPES.get(found.group(1), found.group()), text), span)
+
+
+def _others(count: int) -> str:
+    return "another one" if count == 1 else f"{count:,} others"

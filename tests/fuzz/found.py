@@ -121,6 +121,14 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         _case('use "a\0b.shard": X\ndim a = 2\n'),
         ("SH203: there is no file `a\0b.shard`",),
     ),
+    "a string of unknown escapes": (
+        _case('use "' + "\\q" * 10_000 + '": X\n'),
+        ("SH117: `\\q` is not an escape, nor 9,999 others of this string",),
+    ),
+    "a schedule with millions of passes": (
+        _case(STAGES.replace("microbatches 2", f"microbatches {2**20}"), 8),
+        ("SH443: 4 stages with 1,048,576 microbatches make 8,388,608 passes, and a schedule has at most 500,000",),
+    ),
     "more stages than there are numbers for": (
         _case(STAGES.replace("balanced", f"balanced, virtual = {2**32}"), 8),
         (f"SH420: `virtual` is {2**32}, and no program has as many layers",),
