@@ -50,10 +50,28 @@ class _Writer:
     def __init__(self, tight: Tight) -> None:
         self.tight = tight
         self.lines: list[str] = []
-        self.line = ""
+        self.line = ""  # sets what follows from it
         self.open: list[_Open] = []
         self.previous = ""
         self.previous_start = -1
+
+    # --- the line that is being written, in parts: it may be as long as the file ---
+
+    @property
+    def line(self) -> str:
+        return "".join(self.parts)
+
+    @line.setter
+    def line(self, text: str) -> None:
+        self.parts, self.width = [text], len(text)
+        content = text.lstrip()
+        self.base, self.begun, self.comment = len(text) - len(content), bool(content), content.startswith("#")
+
+    def _add(self, text: str) -> None:
+        if not self.begun:
+            self.base, self.begun = self.width, True
+        self.parts.append(text)
+        self.width += len(text)
 
     # --- between tokens -------------------------------------------------------
 
@@ -114,16 +132,15 @@ class _Writer:
     # --- tokens ---------------------------------------------------------------
 
     def token(self, kind: str, start: int, text: str) -> None:
-        if self.line.strip() and not self.line.lstrip().startswith("#") and self._spaced(kind, start):
-            self.line += " "
+        if self.begun and not self.comment and self._spaced(kind, start):
+            self._add(" ")
         if kind in ("RBRACE", *_CLOSING) and self.open:
             self.open.pop()
-        base = len(self.line) - len(self.line.lstrip())
-        self.line += text
+        self._add(text)
         if kind == "LBRACE":
             self.open.append(_Open(True, 0, self.open[-1].base + INDENT if self.open else 0))
         elif kind in _OPENING:
-            self.open.append(_Open(False, len(self.line), base))
+            self.open.append(_Open(False, self.width, self.base))
         self.previous, self.previous_start = kind, start
 
     def _spaced(self, kind: str, start: int) -> bool:
