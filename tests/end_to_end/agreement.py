@@ -27,15 +27,20 @@ REAL, SIMULATED = (1, 2, 3, 4, 5, 6, 7, 8), (16, 32, 64, 128, 256, 512)
 SMALL = {
     "batch": "8", "src": "8", "tgt": "8", "model.layers": "2", "model.d": "32", "model.ffn": "64", "model.vocab": "64",
 }  # fmt: skip
+LLAMA = {
+    "batch": "128", "seq": "16", "model.layers": "8", "model.d": "64", "model.ffn": "128", "model.vocab": "256",
+    "model.heads": "16", "model.kv_heads": "8",
+}  # fmt: skip
 # Sizes that divide on many ranks, or that one process can hold; what is compared does not depend on them.
 MANY: dict[str, dict[str, str]] = {
     "digits": {"batch": "512", "hidden": "512"},
     "mnist_ddp": {"batch": "512"},
     "transformer": {**SMALL, "batch": "512", "model.heads": "512", "model.d": "1024", "model.ffn": "1024"},
     "wide_deep": {"batch": "512", "model.vocab": "2048"},
+    "llama": LLAMA,
 }
 FEW: dict[str, dict[str, str]] = {
-    "transformer": SMALL, "llama": SMALL, "wide_deep": {"model.vocab": "2000"},
+    "transformer": SMALL, "llama": {**LLAMA, "batch": "8", "model.layers": "2"}, "wide_deep": {"model.vocab": "2000"},
 }  # fmt: skip
 
 
