@@ -26,6 +26,7 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import launch_program, read_program
 from shardlang.runtime.model import given_weights
 from shardlang.runtime.observe import Record, Trial
+from shardlang.runtime.program import Block
 
 TYPES = {"f64": torch.float64, "f32": torch.float32}
 # Of the greatest magnitude of a value. In float32 a sum of a thousand numbers is off by 1e-5 of its parts, and a
@@ -170,9 +171,9 @@ class Judge:
         given = given_weights(program)
         if given is None:
             return initial.initial(graph, self.seed, self.dtype)
-        tensors = {t.path: replace(t, cut=(), sizes=None, mesh=None) for t in (*program.parameters, *program.states)}
+        tensors = {t.path: t for t in (*program.parameters, *program.states)}
         whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
-        return {v: given.read(program, tensor, self.dtype) for v, tensor in whole}
+        return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), self.dtype) for v, t in whole}
 
     def _over(self) -> bool:
         sides = [side for side in (self.simulated, self.emitted) if side is not None]
