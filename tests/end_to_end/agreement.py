@@ -28,30 +28,38 @@ SMALL = {
     "batch": "8", "src": "8", "tgt": "8", "model.layers": "2", "model.d": "32", "model.ffn": "64", "model.vocab": "64",
 }  # fmt: skip
 LLAMA = {
-    "batch": "128", "seq": "16", "model.layers": "8", "model.d": "64", "model.ffn": "128", "model.vocab": "256",
+    "batch": "8", "seq": "16", "model.layers": "2", "model.d": "64", "model.ffn": "128", "model.vocab": "256",
     "model.heads": "16", "model.kv_heads": "8",
 }  # fmt: skip
-# Sizes that divide on many ranks, or that one process can hold; what is compared does not depend on them.
-MANY: dict[str, dict[str, str]] = {
-    "digits": {"batch": "512", "hidden": "512"},
-    "mnist_ddp": {"batch": "512"},
-    "transformer": {**SMALL, "batch": "512", "model.heads": "512", "model.d": "1024", "model.ffn": "1024"},
-    "wide_deep": {"batch": "512", "model.vocab": "2048"},
-    "llama": LLAMA,
-}
-FEW: dict[str, dict[str, str]] = {
-    "transformer": SMALL, "llama": {**LLAMA, "batch": "8", "model.layers": "2"}, "wide_deep": {"model.vocab": "2000"},
-}  # fmt: skip
+# For real ranks: sizes that run in seconds. What is compared does not depend on them.
+FEW: dict[str, dict[str, str]] = {"transformer": SMALL, "llama": LLAMA, "wide_deep": {"model.vocab": "2000"}}
+
+
+def sizes(program: str, ranks: int, real: bool) -> tuple[Mapping[str, str], ...]:
+    """Sizes to try, the first that a strategy can be planned with is taken.
+
+    Simulated ranks are all in one process: many of them want sizes that divide, and small copies.
+    """
+    many = str(ranks)
+    wide = {"model.heads": many, "model.d": str(max(32, ranks)), "model.ffn": str(max(64, ranks))}
+    simulated: dict[str, tuple[Mapping[str, str], ...]] = {
+        "digits": ({"batch": "512", "hidden": "512"},),
+        "mnist_ddp": ({"batch": many},),
+        "transformer": ({**SMALL, "batch": many}, {**SMALL, **wide, "model.vocab": str(max(64, ranks))}),
+        "wide_deep": ({"batch": many, "model.vocab": "2048", "model.width": "2" if ranks > 64 else "80"},),
+        "llama": ({**LLAMA, "batch": many}, {**LLAMA, "batch": str(ranks // 4), "model.layers": "8"}),
+    }
+    return (FEW.get(program, {}),) if real else simulated.get(program, ({},))
 
 
 @dataclass(frozen=True)
 class Line:
-    """One program on one number of ranks, under all strategies that allow it."""
+    """One program under one strategy on one number of ranks."""
 
     program: str
     ranks: int
     sizes: Mapping[str, str]
-    strategies: tuple[str, ...]
+    strategy: str
 
 
 def fitting(file: Path, ranks: int, sizes: Mapping[str, str]) -> tuple[str, ...]:
@@ -68,24 +76,26 @@ def lines(folder: Path, only: Sequence[str], real: Sequence[int], simulated: Seq
         if only and file.stem not in only:
             continue
         for ranks in (*real, *simulated):
-            sizes = (FEW if ranks in real else MANY).get(file.stem, {})
-            found = fitting(file, ranks, sizes)
-            if found:
-                yield Line(file.stem, ranks, sizes, found)
+            taken: set[str] = set()
+            for tried in sizes(file.stem, ranks, ranks in real):
+                found = tuple(name for name in fitting(file, ranks, tried) if name not in taken)
+                taken.update(found)
+                for name in found:
+                    yield Line(file.stem, ranks, tried, name)
 
 
 def verified(folder: Path, line: Line, real: bool, steps: int) -> dict[str, Any]:
     """What `shardc verify --json` prints."""
     sets = [word for path, value in line.sizes.items() for word in ("--set", f"{path}={value}")]
-    options = ["--ranks", str(line.ranks), "--all-strategies", "--steps", str(steps), "--json", *sets]
+    options = ["--ranks", str(line.ranks), "--strategy", line.strategy, "--steps", str(steps), "--json", *sets]
     options.append("--real" if real else "--simulated-only")
     script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", script, "verify", str(folder / f"{line.program}.shard"), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if not done.stdout:
-        return {"checks": [{"strategy": s, "ok": False, "error": done.stderr} for s in line.strategies]}
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        return {"ok": False, "error": done.stderr}
+    checks = json.loads(done.stdout)["checks"]
+    return next(check for check in checks if check["strategy"] == line.strategy)
 
 
 def row(line: Line, check: Mapping[str, Any], real: bool, seconds: float) -> str:
@@ -95,7 +105,7 @@ def row(line: Line, check: Mapping[str, Any], real: bool, seconds: float) -> str
     verdict = "agrees" if check.get("ok") else f"DIFFERS {check.get('difference') or check.get('error')}"
     kind = "real" if real else "simulated"
     return (
-        f"{line.program:18} {check['strategy']:18} {line.ranks:4} {kind:9} {counts[0]:>14} {counts[1]:>14} "
+        f"{line.program:18} {line.strategy:18} {line.ranks:4} {kind:9} {counts[0]:>14} {counts[1]:>14} "
         f"{worst:8.1e} {check.get('data', '-'):6} {seconds:6.1f} s  {verdict}"
     )
 
@@ -116,14 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = total = 0
     for line in lines(given.folder, [n for n in given.only.split(",") if n], real, simulated):
         begun, on_real = time.monotonic(), line.ranks in real
-        found = verified(given.folder, line, on_real, given.steps)
-        seconds = time.monotonic() - begun
-        for check in found["checks"]:
-            if check["strategy"] not in line.strategies:
-                continue
-            total += 1
-            wrong += not check.get("ok")
-            print(row(line, check, on_real, seconds), flush=True)
+        check = verified(given.folder, line, on_real, given.steps)
+        total += 1
+        wrong += not check.get("ok")
+        print(row(line, check, on_real, time.monotonic() - begun), flush=True)
     print(f"{total - wrong} of {total} agree")
     return 1 if wrong or not total else 0
 
