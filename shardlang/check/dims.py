@@ -41,6 +41,8 @@ class Unifier:
     def resolve(self, term: Term) -> Term:
         """The term with unified literals replaced, in the same model's dims."""
         become = self.become
+        if not become:
+            return term
         for dim in term:
             if dim in become:
                 return tuple(d for part in term for d in self._settled(part))
@@ -65,8 +67,11 @@ class Unifier:
         A literal that has become nothing here gets a literal of the caller's own: what the caller unifies that with is
         in the caller's dims, and must not show up inside.
         """
+        term = self.resolve(term)
+        if len(term) == 1 and (only := self.outer.get(term[0])) is not None:
+            return self.resolve(only)
         found: list[Dim] = []
-        for dim in self.resolve(term):
+        for dim in term:
             outside = self.outer.get(dim)
             if outside is None:
                 outside = (dim,)

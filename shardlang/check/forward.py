@@ -62,7 +62,7 @@ def call_function(
 def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
     """Whether a function calls itself, or functions each other too deep; reported."""
     stack, name, sink = frame.context.stack, function.node.name.text, frame.context.sink
-    if any(f.node is function.node for f in stack):
+    if function in stack:
         help = "a function has no way to stop: write the steps out"
         sink.report("SH206", f"function `{name}` calls itself", span, "this call", help=help)
         return True

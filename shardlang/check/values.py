@@ -49,13 +49,13 @@ class Tensor:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelDecl:
     node: ast.Model
     file: FileScope
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FunctionDecl:
     node: ast.Function
     file: FileScope

@@ -66,6 +66,8 @@ def check_plain(written: ast.TensorType, frame: Frame) -> None:
 
 def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
     """Whether a written type holds a dim twice, which is reported."""
+    if len({dim for term in terms for dim in term}) == sum(map(len, terms)):
+        return False
     seen: dict[Dim, Span] = {}
     for term, node in zip(terms, _spans(written, len(terms)), strict=True):
         for dim in term:

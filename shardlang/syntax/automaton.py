@@ -43,10 +43,12 @@ class Automaton:
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
         self.reductions = [(p, builder.actions.get(p.action)) for p in tables.productions]
+        # Of each production that hands its only symbol on, and no more: the target. They are most of all reductions.
+        self.handed_on = [p.target if p.action == "" and p.size == 1 else None for p in tables.productions]
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:
         """The value of the start rule."""
-        actions, states = self.tables.actions, self.states
+        actions, gotos, states, handed_on = self.tables.actions, self.tables.gotos, self.states, self.handed_on
         keywords = set(self.tables.keywords.values()).difference(RESERVED)
         token: Token | None = next(tokens)
         while token is not None:
@@ -59,7 +61,10 @@ class Automaton:
             if step is None:
                 token = recover(self, token, False)
             elif step < 0:
-                if not self.reduce(-1 - step):
+                target = handed_on[-1 - step]
+                if target is not None:
+                    states[-1] = gotos[states[-2]][target]
+                elif not self.reduce(-1 - step):
                     token = recover(self, token, True)
                 elif states[-1] == self.end_state:
                     return self.values[-1]
@@ -96,13 +101,9 @@ class Automaton:
         """Replace the symbols of a rule by its value. False, and nothing done, if the nodes would nest too deep."""
         production, action = self.reductions[number]
         size = production.size
-        states = self.states
-        if production.action == "" and size == 1:
-            states[-1] = self.tables.gotos[states[-2]][production.target]
-            return True
-        values, starts, ends, depths = self.values, self.starts, self.ends, self.depths
+        states, values, starts, ends, depths = self.states, self.values, self.starts, self.ends, self.depths
         first = len(values) - size
-        depth = max(depths[first:], default=0)
+        depth = depths[-1] if size == 1 else max(depths[first:], default=0)
         if action is not None:
             depth += 1
             if depth > DEEPEST:

@@ -137,5 +137,9 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
         _case(STAGES.replace("balanced", f"balanced, virtual = {2**31}").replace('  schedule "1f1b"\n', ""), 8),
         (f"SH420: `virtual` is {2**31}, and no program has as many layers",),
     ),
+    "a pattern of many parts": (
+        _case(f"strategy s {{\n  at {'*a' * 20_000}: recompute\n}}\n"),
+        None,
+    ),
     "a large model called by one name again and again": (_case(_again_and_again(40)), None),
 }  # fmt: skip

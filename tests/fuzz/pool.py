@@ -137,6 +137,7 @@ def _measured(case: Case, index: int) -> Outcome:
         laps.append(time.process_time())
 
     signal.signal(signal.SIGPROF, _stop)
+    gc.disable()  # as the command line does
     try:
         lap()
         faults = tried(case, lap)
@@ -148,6 +149,8 @@ def _measured(case: Case, index: int) -> Outcome:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     laps.append(time.process_time())
+    gc.enable()
+    gc.collect()
     return Outcome(index, faults, max(b - a for a, b in itertools.pairwise(laps)), peak())
 
 
