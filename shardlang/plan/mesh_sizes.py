@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
@@ -138,10 +139,11 @@ def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | Non
     return f"{' or '.join(found)} would fit; or {run}" if found and auto is None else "; or ".join([*found, run])
 
 
-def divisors(number: int) -> list[int]:
+@lru_cache(maxsize=1_000)
+def divisors(number: int) -> tuple[int, ...]:
     """Divisors, ascending: all of a number below 10^10, of a larger one those up to 10^5 and their counterparts."""
     small = [d for d in range(1, min(math.isqrt(number), 100_000) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
+    return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def either(options: Sequence[object]) -> str:

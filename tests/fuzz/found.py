@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.fuzz import extremes
 from tests.fuzz.case import Case, Link
+from tests.fuzz.mutate import ROOT
 
 STRATEGY = "strategy s {\n  mesh a = auto\n  split batch over a uneven\n}\n"
 
@@ -136,6 +137,10 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
     "as many without a schedule": (
         _case(STAGES.replace("balanced", f"balanced, virtual = {2**31}").replace('  schedule "1f1b"\n', ""), 8),
         (f"SH420: `virtual` is {2**31}, and no program has as many layers",),
+    ),
+    "a dim of nearly 2^63 that no layer can divide": (
+        _case((ROOT / "examples/llama.shard").read_text().replace("seq = 8192", f"seq = {2**63 - 1}"), 4),
+        None,
     ),
     "a pattern of many parts": (
         _case(f"strategy s {{\n  at {'*a' * 20_000}: recompute\n}}\n"),
