@@ -37,6 +37,11 @@ def total(xs: Tensors) -> Tensors:
     return [result.clone() for _ in xs]
 
 
+def summed(xs: Tensors) -> Tensors:
+    """The sum, one tensor for all members: for what no one writes into, and nothing is differentiated through."""
+    return [torch.stack(xs).sum(0)] * len(xs)
+
+
 def kept_first(xs: Tensors) -> Tensors:
     """Zeros but on the first member; chosen, not multiplied, so that 0 * NaN does not arise."""
     return [x.clone() if i == 0 else torch.zeros_like(x) for i, x in enumerate(xs)]

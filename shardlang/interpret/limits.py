@@ -6,20 +6,37 @@ from pathlib import Path
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.kept import made_bytes
-from shardlang.plan.memory import memory
-from shardlang.plan.plan import Plan
+from shardlang.plan.memory import held_bytes, local_bytes, memory
+from shardlang.plan.plan import ParamPlan, Plan
 
-# What a simulated rank holds, in copies: a parameter as stored, as read, and after the step; a gradient before and
-# after its reduction; a value, the gradient at it, and one more while both are compared or made.
-_PARAMETERS, _GRADIENTS, _ACTIVATIONS = 3, 2, 3
+# A value, the gradient at it, and one more while both are compared or made: nothing is given up before backward ends.
+_ACTIVATIONS = 3
+# What one device, with which they are compared, has of a parameter: it before and after, its gradient, and state.
+_DEVICE = 5
+# What glibc takes for what is asked for, where tensors of all sizes come and go (1.25 to 1.6 were measured), and a
+# process without ranks.
+_ALLOCATED, _PROCESS = 1.6, 400_000_000
 
 
 def needed(plan: Plan) -> int:
     """Bytes that one step of all ranks takes, about."""
-    each = memory(plan)
-    held = _PARAMETERS * each.parameters + _GRADIENTS * each.gradients + each.optimizer
-    # Nothing is given up before the end, whether backward reads it or not.
-    return plan.ranks * (held + _ACTIVATIONS * max(made_bytes(plan), each.activations))
+    held = sum(_held(plan, param) for param in plan.params.values())
+    values = plan.ranks * _ACTIVATIONS * max(made_bytes(plan), memory(plan).activations)
+    return int(_ALLOCATED * (held + values)) + _PROCESS
+
+
+def _held(plan: Plan, param: ParamPlan) -> int:
+    """Of a parameter on all ranks: what is stored before and after the step, or the gradient before its reduction in
+    place of the one after; the optimizer's state; the reduced gradient, which ranks of one sum share. Of a table the
+    gradient is made whole here, and under ZeRO too what operators read. One device beside them has as much, once.
+    """
+    itself, gradient, optimizer = held_bytes(plan, param)
+    whole = _DEVICE * plan.graph.values[param.value].type.bytes
+    if not gradient:
+        return whole + plan.ranks * itself
+    read = local_bytes(plan, param)
+    reduced = read // plan.meshes[param.stored.mesh].degree(param.reduce_axes)
+    return whole + plan.ranks * (max(2 * itself, itself + read * (2 if param.zero else 1)) + optimizer + reduced)
 
 
 def available() -> int:

@@ -51,16 +51,16 @@ class Storage:
         return whole
 
     def gather(self, pieces: Sequence[Tensor]) -> list[Tensor]:
-        """What operators start from: the blocks, put together from their rows."""
+        """What operators start from: the blocks, put together from their rows; without ZeRO, what is stored itself."""
         if not self.plan.zero:
-            return [x.clone() for x in pieces]
+            return list(pieces)
         groups = self.places.groups(self.plan.zero_axes)
         return exchanges.exchange(pieces, groups, lambda xs: exchanges.gathered(0, xs), exchanges.nothing)
 
     def reduce(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of what each rank stores: summed over the axes on which it is pending, its rows kept."""
         groups = self.places.groups(self.plan.reduce_axes)
-        sums = exchanges.exchange(gradients, groups, exchanges.total, exchanges.nothing)
+        sums = exchanges.exchange(gradients, groups, exchanges.summed, exchanges.nothing)
         if not self.plan.zero:
             return sums
         return [self._rows(rank, x) for rank, x in enumerate(sums)]

@@ -224,7 +224,9 @@ class Judge:
         if self.simulated.end:
             return kept
         rows = self.together.looked_up(mine.parts_of)
-        kept = {**kept, **mine.states, **self.together.stored(kept, mine.stored, rows)}
+        stored, states = mine.stored, mine.states
+        del mine  # of many ranks the values and gradients take more memory than what is stored
+        kept = {**kept, **states, **self.together.stored(kept, stored, rows)}
         self.simulated.note(comparison.all_stored(kept, after))
         return kept
 

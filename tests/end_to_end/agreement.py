@@ -93,7 +93,7 @@ def verified(folder: Path, line: Line, real: bool, steps: int) -> dict[str, Any]
     command = [sys.executable, "-c", script, "verify", str(folder / f"{line.program}.shard"), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if not done.stdout:
-        return {"ok": False, "error": done.stderr}
+        return {"ok": False, "error": done.stderr or f"the process ended with {done.returncode}"}
     checks = json.loads(done.stdout)["checks"]
     return next(check for check in checks if check["strategy"] == line.strategy)
 
