@@ -31,12 +31,13 @@ def _held(plan: Plan, param: ParamPlan) -> int:
     gradient is made whole here, and under ZeRO too what operators read. One device beside them has as much, once.
     """
     itself, gradient, optimizer = held_bytes(plan, param)
+    mesh = plan.meshes[param.stored.mesh]
     whole = _DEVICE * plan.graph.values[param.value].type.bytes
     if not gradient:
-        return whole + plan.ranks * itself
+        return whole + mesh.size * itself
     read = local_bytes(plan, param)
-    reduced = read // plan.meshes[param.stored.mesh].degree(param.reduce_axes)
-    return whole + plan.ranks * (max(2 * itself, itself + read * (2 if param.zero else 1)) + optimizer + reduced)
+    reduced = read // mesh.degree(param.reduce_axes)
+    return whole + mesh.size * (max(2 * itself, itself + read * (2 if param.zero else 1)) + optimizer + reduced)
 
 
 def available() -> int:
