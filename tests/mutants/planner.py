@@ -24,7 +24,7 @@ FAULTS = (
           "(replicated if index in rule.through[which] else pending)", GENERATED),
     Fault("minor factors are cut at will", "blocks of product dims", "plan/assignment.py",
           "used_up = used_up and degree == rule.factors[f].size", "used_up = True",
-          ("plan/test_propagate.py", *GENERATED)),
+          ("plan/test_assignment.py",)),
     Fault("propagated cuts need not divide", "sizes of what propagation chooses", "plan/candidates.py",
           "factor.size % (mesh.degree(mine) * size)", "factor.size % 1", ("plan/test_propagate.py", *GENERATED)),
     Fault("whole factors are cut", "dims that an operator needs whole", "plan/candidates.py",
