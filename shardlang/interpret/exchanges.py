@@ -33,13 +33,12 @@ def nothing(xs: Tensors) -> Tensors:
 
 def total(xs: Tensors) -> Tensors:
     """Every member gets the sum."""
-    result = torch.stack(xs).sum(0).to(xs[0].dtype)  # of bools the sum is a whole number
-    return [result.clone() for _ in xs]
+    return [x.clone() for x in summed(xs)]
 
 
 def summed(xs: Tensors) -> Tensors:
     """The sum, one tensor for all members: for what no one writes into, and nothing is differentiated through."""
-    return [torch.stack(xs).sum(0)] * len(xs)
+    return [torch.stack(xs).sum(0).to(xs[0].dtype)] * len(xs)  # of bools the sum is a whole number
 
 
 def kept_first(xs: Tensors) -> Tensors:

@@ -42,8 +42,9 @@ def ours(program: str, strategies: Sequence[str], steps: int, precision: str, se
         return {run: each.curve() for run, each in figures(text, runs, Path(folder), DATA).items()}
 
 
+@cache
 def images() -> tuple[Tensor, Tensor]:
-    """The first images of MNIST as [n, 1, 28, 28], and their labels."""
+    """The images of MNIST as [n, 1, 28, 28], and their labels."""
     with gzip.open(DATA / "data" / "mnist" / "train-images-idx3-ubyte.gz") as file:
         pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
     with gzip.open(DATA / "data" / "mnist" / "train-labels-idx1-ubyte.gz") as file:
@@ -51,6 +52,7 @@ def images() -> tuple[Tensor, Tensor]:
     return torch.tensor(pixels / 255.0 - 0.1307).div(0.3081), torch.tensor(labels).long()
 
 
+@cache
 def digits_table() -> tuple[Tensor, Tensor]:
     """The digits that the package ships, as [n, 64] from 0 to 1, and their labels."""
     with gzip.open(DATA / "data" / "digits.csv.gz", "rt") as file:

@@ -26,7 +26,9 @@ sys.exit(code)
 
 @pytest.mark.parametrize("strategy", ["data_parallel", "tensor_parallel", "both", "sharded"])
 def test_what_is_said_is_taken(strategy: str) -> None:
-    """Never more, by which a run would be killed; and not so much less that runs are refused that would fit."""
+    """No more than a tenth beyond it, by which a run might be killed; and no less than half, lest runs be refused that
+    would fit. What an allocator takes varies by that much from program to program.
+    """
     sets = [word for path, value in SIZES.items() for word in ("--set", f"{path}={value}")]
     command = ["verify", str(EXAMPLE), "--ranks", str(RANKS), "--strategy", strategy, "--simulated-only", *sets]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *command], cwd=ROOT, capture_output=True, text=True)
