@@ -12,12 +12,15 @@ import gc
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
+
+QUIET = 5  # so many equal looks in a row
 
 
 def alive(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[list[tuple[str, int]]]:
@@ -64,10 +67,19 @@ def following() -> Any:
                 self.made[storage._cdata] = name, StorageWeakRef(storage)
 
         def left(self) -> list[tuple[str, int]]:
-            """What is still there, by what made it."""
+            """What is still there, by what made it, once it no longer changes: a thread of gloo lets go of a
+            collective's tensors only after it has woken whoever waits for them.
+            """
+            gc.collect()
+            seen = [self._there()]
+            while len(seen) < QUIET or any(each != seen[-1] for each in seen[-QUIET:]):
+                time.sleep(0.05)
+                seen.append(self._there())
+            return seen[-1]
+
+        def _there(self) -> list[tuple[str, int]]:
             import torch
 
-            gc.collect()
             found = []
             for name, reference in self.made.values():
                 storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
