@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shardlang.runtime import wire
 from shardlang.runtime.mesh import Group, Mesh, TiedGroup
+from shardlang.runtime.shared_memory import share
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,20 @@ class SumBucket:
     sum: wire.Ready | None = None
     each: bool = False
 
+    def __post_init__(self) -> None:
+        # Stages come to their tied parameters in orders of their own, where no rank may wait for another.
+        tied = isinstance(self.group, TiedGroup)
+        self.memory = None if tied else share(self.group, sum(m.numel() for m in self.members), self.members[0])
+
     def launch(self) -> None:
         for member in self.members:
             if member.grad is None:
                 member.grad = torch.zeros_like(member)
         gradients = [member.grad for member in self.members if member.grad is not None]
+        if self.memory is not None:
+            torch.cat([g.reshape(-1) for g in gradients], out=self.memory.own)
+            self.sum = self.memory.begin_sum()
+            return
         alone = len(gradients) == 1 and gradients[0].is_contiguous()
         flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
         self.sum = wire.begin_reduce(flat, self.group, own=True)

@@ -51,6 +51,7 @@ def _watch(folder: Path) -> None:
 
     from shardlang.runtime import wire
     from shardlang.runtime.model import Model
+    from shardlang.runtime.shared_memory import Memory
 
     counts, now = {"forward": 0, "backward": 0}, {"phase": "forward"}
 
@@ -63,6 +64,9 @@ def _watch(folder: Path) -> None:
 
     for kind in ("begin_all_gather", "begin_reduce_scatter", "begin_reduce"):
         setattr(wire, kind, counted(kind, getattr(wire, kind)))
+    begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
+    right = Memory.begin_sum
+    Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
     backward, update = Model.backward, Model.update
 
     def measured(model: Any, loss: Any, last: bool = True) -> None:

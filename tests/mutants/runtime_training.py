@@ -9,6 +9,7 @@ TORCH, LEVELS, AXES, CLIP = (
     for name in ("agrees_with_torch", "levels", "levels_over_two_axes", "clipped_and_saved")
 )
 USES = ("runtime/test_gathers.py",)
+SHARED = ("runtime/test_shared_memory.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
@@ -22,6 +23,14 @@ FAULTS = (
           "member.grad = view.view(member.shape)", "member.grad = view.view(member.shape) / self.group.size", TORCH),
     Fault("a bucket starts at its first gradient", "gradients that come later are lost", "runtime/buckets.py",
           "len(self.buckets[number].members) for number in chosen", "1 for number in chosen", TORCH),
+    Fault("a shared sum is its last member's vector", "large sums on one machine", "runtime/shared_memory.py",
+          "total.add_(other)", "total.copy_(other)", SHARED),
+    Fault("a chunk of a shared sum stays with its owner", "the same sum on all ranks", "runtime/shared_memory.py",
+          "other.copy_(total)", "other.copy_(other)", SHARED),
+    Fault("memory is shared with who has none", "ranks that cannot share", "runtime/shared_memory.py",
+          "if agreed and all_mapped else None", "if all_mapped else None", SHARED),
+    Fault("any file is taken for a rank's memory", "processes of other machines", "runtime/shared_memory.py",
+          'if os.readlink(path) == f"/memfd:{_name(token)} (deleted)":', "if file >= 0:", SHARED),
     Fault("gradients pile up over steps", "each step adds the last ones", "runtime/model.py",
           "leaf.grad = None", "leaf.grad = leaf.grad", TORCH),
     Fault("rows of a table are joined twice", "a table's rows in order, each once", "runtime/sparse.py",

@@ -1,0 +1,111 @@
+"""Sums in memory that ranks share: the same bits on all, step after step; where it is not to be had, by sockets."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from shardlang import runtime as rt
+from shardlang.runtime import shared_memory, wire
+from shardlang.runtime.buckets import SumBucket
+from shardlang.runtime.mesh import world
+from tests.runtime.forked import on_ranks
+
+COUNTS = (131_072, 131_073, 400_003)  # just worth it; none of the others divides
+
+
+def parts(count: int, dtype: torch.dtype, step: int) -> list[torch.Tensor]:
+    """What each rank gives to a sum."""
+    seeds = [torch.Generator().manual_seed(100 * step + rank) for rank in range(world.size)]
+    return [torch.rand(count, dtype=dtype, generator=seed) for seed in seeds]
+
+
+def sums() -> None:
+    group = rt.Mesh(dp=world.size).dp
+    for dtype in (torch.float32, torch.float64):
+        memories = [shared_memory.share(group, count, torch.empty(0, dtype=dtype)) for count in COUNTS]
+        for step in range(3):
+            given = [parts(count, dtype, step) for count in COUNTS]
+            started = []
+            for memory, each in zip(memories, given, strict=True):
+                assert memory is not None
+                memory.own.copy_(each[world.rank])
+                started.append(memory.begin_sum())
+            for begun, each in zip(started, given, strict=True):
+                total, expected = begun.wait(), torch.zeros_like(each[0])
+                for part in each:
+                    expected += part
+                assert torch.equal(total, expected)
+                total.fill_(7.0)  # as clipping does: it is this rank's from now on
+
+
+def buckets() -> None:
+    """Buckets over both axes of a mesh, in which ranks are not in the order of the axes."""
+    mesh = rt.Mesh(a=2, b=world.size // 2)
+    members = [torch.zeros(300, 500, requires_grad=True), torch.zeros(3, requires_grad=True)]
+    bucket = SumBucket(mesh["b", "a"], members)
+    assert bucket.memory is not None
+    for step in range(2):
+        for member in members[: 2 - step]:  # in the second step one has got none
+            member.grad = torch.full(member.shape, float(world.rank + step))
+        bucket.launch()
+        bucket.advance()
+        bucket.finish()
+        total = float(sum(range(world.size)) + step * world.size)
+        assert torch.equal(members[0].grad, torch.full((300, 500), total))
+        assert torch.equal(members[1].grad, torch.full((3,), 0.0 if step else total))
+        for member in members:
+            member.grad = None
+
+
+def not_worth_it() -> None:
+    group = rt.Mesh(dp=world.size).dp
+    assert shared_memory.share(group, COUNTS[0] - 1, torch.empty(0)) is None
+    assert shared_memory.share(group, 2 * COUNTS[0], torch.empty(0, dtype=torch.bfloat16)) is None
+
+
+def refused() -> None:
+    """One rank cannot make a file, cannot find another's, or finds one of another name: none of them shares."""
+    group = rt.Mesh(dp=world.size).dp
+    right, found = shared_memory._made, shared_memory._mapped
+    for made, mapped in (
+        (lambda token, size: -1, found),
+        (right, lambda *_: None),
+        (lambda token, size: right(token + 1, size), found),
+    ):
+        if world.rank == 1:
+            shared_memory._made, shared_memory._mapped = made, mapped  # type: ignore[assignment]
+        bucket = SumBucket(group, [torch.zeros(COUNTS[0], requires_grad=True)])
+        shared_memory._made, shared_memory._mapped = right, found  # type: ignore[assignment]
+        assert bucket.memory is None
+        bucket.launch()
+        assert isinstance(bucket.sum, wire.Ready)
+        bucket.finish()
+
+
+def closed() -> None:
+    """No file stays open, and what nobody uses any more is given back."""
+    group = rt.Mesh(dp=world.size).dp
+    before = os.listdir("/proc/self/fd")
+    memory = shared_memory.share(group, COUNTS[0], torch.empty(0))
+    assert memory is not None
+    memory.own.fill_(1.0)
+    memory.begin_sum().wait()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert "shardlang-" in Path("/proc/self/maps").read_text()
+    del memory
+    gc.collect()
+    assert "shardlang-" not in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.parametrize("what", ["sums", "buckets", "not_worth_it", "refused", "closed"])
+def test_on_four_ranks(what: str) -> None:
+    on_ranks(__file__, what, 4)
+
+
+def test_on_two_ranks() -> None:
+    on_ranks(__file__, "sums", 2)
