@@ -83,6 +83,7 @@ class SumBucket:
         gradients = [member.grad for member in self.members if member.grad is not None]
         if self.memory is not None:
             torch.cat([g.reshape(-1) for g in gradients], out=self.memory.own)
+            self._view(self.memory.own)  # so that what backward has made is freed now
             self.sum = self.memory.begin_sum()
             return
         alone = len(gradients) == 1 and gradients[0].is_contiguous()
@@ -95,10 +96,14 @@ class SumBucket:
 
     def finish(self) -> None:
         assert self.sum is not None
-        views = self.sum.wait().split([member.numel() for member in self.members])
+        self._view(self.sum.wait())
+        self.sum = None
+
+    def _view(self, flat: Tensor) -> None:
+        """Makes every member's gradient its part of the flat tensor."""
+        views = flat.split([member.numel() for member in self.members])
         for member, view in zip(self.members, views, strict=True):
             member.grad = view.view(member.shape)
-        self.sum = None
 
 
 class Reducer:
