@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from shardlang.records import dataclass
 from shardlang.resources import folder
 from shardlang.source import Source
 

@@ -6,7 +6,9 @@ Turns offsets into lines and columns; reads nothing and prints nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

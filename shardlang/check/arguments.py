@@ -6,7 +6,7 @@ Evaluates expressions through the frame; inferring types is left to `operators`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +16,7 @@ from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.check.written import named_term, operand_dims, written_terms
 from shardlang.diagnostics.nearest import nearest
 from shardlang.ops.declaration import Operator, Param
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Term

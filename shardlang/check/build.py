@@ -6,12 +6,13 @@ Frozen graph values are made from the drafts by `finish`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardlang.graph.graph import Init, Kind
 from shardlang.ops.declaration import Operator
 from shardlang.ops.rule import FactorRule
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import TensorType
 

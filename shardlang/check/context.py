@@ -6,13 +6,14 @@ Also the frame an expression is evaluated in. Looks names up; evaluating and rep
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from shardlang.check.build import Builder
 from shardlang.check.dims import Unifier
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Term

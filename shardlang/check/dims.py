@@ -6,8 +6,9 @@ canonical terms (the dims of the whole program). Reports nothing; callers say wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term, term_size
 
 

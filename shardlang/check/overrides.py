@@ -6,10 +6,11 @@ Turns texts into expressions by place; evaluating them is left to where the plac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
+from shardlang.records import dataclass
 from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression

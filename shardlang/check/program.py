@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardlang.graph.graph import Graph
+from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
 

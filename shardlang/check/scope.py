@@ -7,13 +7,14 @@ left to `instantiate`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.statics import size
 from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import nearest
+from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
+from shardlang.records import dataclass
 from shardlang.syntax import ast
 
 Specificity = tuple[int, int, int]

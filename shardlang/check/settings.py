@@ -6,7 +6,6 @@ Values, data and optimizers are read elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from shardlang.check.arguments import number, unknown_argument
@@ -17,6 +16,7 @@ from shardlang.check.program import NameMap
 from shardlang.check.statics import whole
 from shardlang.check.values import UNKNOWN, describe
 from shardlang.diagnostics.nearest import nearest
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 

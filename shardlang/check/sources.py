@@ -6,7 +6,6 @@ Reading the data is the runtime's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +16,7 @@ from shardlang.check.statics import plain, show, whole
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.check.written import written_type
 from shardlang.diagnostics.nearest import nearest
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim, TensorType, Term

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardlang.check.context import Frame
@@ -23,6 +23,7 @@ from shardlang.check.sources import read_source
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim

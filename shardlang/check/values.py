@@ -6,10 +6,11 @@ Plain values only; evaluating is left to `expressions`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, Term, term_size

@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from shardlang.cli import options, output
 from shardlang.cli.compile import write_files
 from shardlang.cli.progress import Live
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.records import dataclass
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program

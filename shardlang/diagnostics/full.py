@@ -6,10 +6,10 @@ Text only, with or without colour; where it goes is left to cli/.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Label, Severity
 from shardlang.diagnostics.display import laid_out, safe, width
+from shardlang.records import dataclass
 from shardlang.source import Source
 
 _COLOURS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}

@@ -7,7 +7,7 @@ a count per batch; all that depends on one is computed from the totals, and all 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.names import Form
@@ -15,6 +15,7 @@ from shardlang.emit.needs import final_form, form, layout_of
 from shardlang.emit.statements import operator
 from shardlang.ops.rule import Split
 from shardlang.plan.plan import Plan
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from shardlang.emit.sites import Sites
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Plan, PlannedOp
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from shardlang.records import dataclass
 
 WIDTH = 120
 _OPEN, _CLOSE = "([{", ")]}"

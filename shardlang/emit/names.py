@@ -9,12 +9,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.emit.paths import readable_paths
 from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 # What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 
 from shardlang.graph.graph import Op
+from shardlang.records import dataclass
 from shardlang.source import Source
 
 _COMMENT = re.compile(r'\s*#[^"]*$')

@@ -7,13 +7,14 @@ it. Which steps are of a group is in plan/owners.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.emit.given import made_forms, read_forms
 from shardlang.emit.names import Form
 from shardlang.graph.graph import Kind
 from shardlang.plan.owners import Owners
 from shardlang.plan.plan import Plan, Step
+from shardlang.records import dataclass
 
 
 @dataclass

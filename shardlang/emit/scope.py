@@ -8,7 +8,6 @@ the next.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
@@ -18,6 +17,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.internal import TRANSFER
 from shardlang.plan.phases import Phases, phases, summed_in_time
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

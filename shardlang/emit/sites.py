@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shardlang.emit.names import Form
 from shardlang.emit.sizes import Sizes
 from shardlang.graph.graph import Op
 from shardlang.ops.site import OpSite
 from shardlang.plan.given import of_factors
 from shardlang.plan.plan import Plan, PlannedOp
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True)

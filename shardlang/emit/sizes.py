@@ -9,12 +9,13 @@ import itertools
 import keyword
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.emit.lines import literal
 from shardlang.emit.names import RESERVED, Taken, identifier
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Plan
+from shardlang.records import dataclass
 from shardlang.types.dim import TensorType, Term, term_size
 from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
 from shardlang.types.mesh import Mesh

@@ -6,7 +6,7 @@ Each line's comment is its value's local type and layout. What is computed, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
@@ -20,6 +20,7 @@ from shardlang.graph.graph import Op
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout, layout_text
 
 

@@ -7,9 +7,9 @@ text parses to the same tree. Line breaks in brackets and before `|>` are the us
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from shardlang.format.tight import Tight, tight_places
+from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.syntax.tables import END, tables
 from shardlang.syntax.tokens import NEWLINE, Tokens

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 

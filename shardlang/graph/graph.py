@@ -8,11 +8,12 @@ they were given), while each operator's factor rule still knows dims apart as it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from shardlang.ops.rule import FactorRule
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType
 

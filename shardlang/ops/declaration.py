@@ -7,13 +7,14 @@ wrong on `site.sink` and returns None.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.kept import Keeps, Lies, Local, everything, own
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.site import OpSite
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from shardlang.ops.rule import FactorRule
+from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
 
 Shape = tuple[int, ...]

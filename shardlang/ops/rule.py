@@ -8,8 +8,10 @@ A dim with no factor (a literal 1, or a dim that is made whole) is the empty tup
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
+
+from shardlang.records import dataclass
 
 DimFactors = tuple[int, ...]
 

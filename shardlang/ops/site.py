@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shardlang.ops.rule import FactorRule
+from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from shardlang.plan.plan import Action
+from shardlang.records import dataclass
 
 Lines = Sequence[Sequence[Action]]
 _ACTION = re.compile(r"(\d{1,6})(F|B|I|W)(\d{1,6})")

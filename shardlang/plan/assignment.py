@@ -8,9 +8,9 @@ sum passes through it. Which assignment an operator gets is decided elsewhere.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from shardlang.ops.rule import DimFactors, FactorRule, Split, shared_axes
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

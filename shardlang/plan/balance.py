@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -19,6 +18,7 @@ from shardlang.ops.internal import SENT
 from shardlang.plan.mesh_sizes import either
 from shardlang.plan.stage_rules import StageRule
 from shardlang.plan.stages import Named, ancestors, enclosing
+from shardlang.records import dataclass
 
 _ELEMENT = re.compile(r"\[\d+\]$")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import FactorRule, Split, shared_axes
 from shardlang.plan.assignment import Assignment, LayoutTable, assign, legal_products, local_size
 from shardlang.plan.problem import OpClass
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations, pairwise
 
 from shardlang.check.selectors import Specificity
@@ -21,6 +21,7 @@ from shardlang.plan.factors import Run, dim_runs, lonely_minor, spread
 from shardlang.plan.mesh_sizes import divisors, either
 from shardlang.plan.problem import LEAF
 from shardlang.plan.rules import SplitRule
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, term_text
 

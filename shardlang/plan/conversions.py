@@ -7,7 +7,7 @@ Storage of leaves comes from storage.py; the order of steps is planner.py's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Kind
@@ -17,6 +17,7 @@ from shardlang.plan.plan import Conversion, OperandUse
 from shardlang.plan.problem import Problem, Tensor
 from shardlang.plan.storage import Stored, align, bare, choose
 from shardlang.plan.tree import Edge, Target, tree
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 

@@ -7,7 +7,8 @@ which operators are undecided, and the costs, are the planner's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ decided here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.graph.graph import Graph
 from shardlang.plan.microbatches import Times
 from shardlang.plan.plan import Pipeline
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Given, Layout
 from shardlang.types.mesh import Mesh

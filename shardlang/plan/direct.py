@@ -5,10 +5,11 @@ cuts, then sums and copies. Legal between any two layouts that are, and never mo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.plan.moves import Space, State, Step
 from shardlang.plan.plan import MoveKind
+from shardlang.records import dataclass
 
 Axes = tuple[int, ...]
 _CUT = {"I": MoveKind.I_TO_S, "R": MoveKind.R_TO_S, "P": MoveKind.P_TO_S}

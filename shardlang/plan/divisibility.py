@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.mesh_sizes import SizedAxis, divisors, either
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim
 from shardlang.types.layout import Given

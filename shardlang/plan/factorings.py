@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, permutations, product
 
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 

@@ -6,10 +6,10 @@ A rule knows dims as its own model does; the graph's types hold the dims that st
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from shardlang.graph.graph import Graph
 from shardlang.ops.rule import DimFactors, FactorRule
+from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term
 
 

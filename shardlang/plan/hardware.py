@@ -6,13 +6,13 @@ The first `cluster` of the file counts, else the first `device` that it declares
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
 from shardlang.plan.memory import held_bytes, memory
 from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 

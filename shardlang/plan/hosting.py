@@ -9,12 +9,13 @@ reads it; a state is where it is written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.internal import TO_DEVICE, TO_HOST, TRANSFER, transfer_rule
 from shardlang.plan.rewriting import Rewriting
+from shardlang.records import dataclass
 
 HOST, DEVICE = "host", "device"
 _COPY = {HOST: TO_HOST, DEVICE: TO_DEVICE}

@@ -7,12 +7,13 @@ known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.plan.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.candidates import alternatives, own_cost
 from shardlang.plan.problem import LEAF, OpClass, Problem, Tensor
 from shardlang.plan.propagate import REPEATED, Distances
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 SWEEPS = 2

@@ -6,7 +6,7 @@ Turns assignments into assignments; cut.py solves, this module says what the cut
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import Assignment, LayoutTable, assign, local_size
@@ -14,6 +14,7 @@ from shardlang.plan.candidates import all_reduce_bytes
 from shardlang.plan.cut import Choice, decide
 from shardlang.plan.problem import LEAF, Problem, Tensor
 from shardlang.plan.tree import Target, tree
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.kept import kept
 from shardlang.plan.plan import Action, ParamPlan, Plan
+from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
 

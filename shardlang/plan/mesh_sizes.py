@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 

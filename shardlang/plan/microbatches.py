@@ -8,7 +8,7 @@ end, everything else is repeated (R: its gradients add up). Layouts over ranks a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -18,6 +18,7 @@ from shardlang.ops.factors import symbol
 from shardlang.ops.rule import DimFactors, Split
 from shardlang.plan.factors import dim_runs
 from shardlang.plan.mesh_sizes import divisors, either
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh

@@ -7,11 +7,11 @@ leaves the smaller form to be kept.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 from shardlang.graph.graph import Kind
 from shardlang.plan.plan import Conversion, Plan, Step
+from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
 
 

@@ -6,10 +6,9 @@ read by metrics alone, then it is known last. Everything else runs with every mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shardlang.graph.graph import Kind
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
+from shardlang.records import dataclass
 
 Form = tuple[int, int]  # (value, conversion), -1 for the value as produced
 

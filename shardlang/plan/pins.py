@@ -4,8 +4,6 @@ a leaf lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op, Value
 from shardlang.ops.rule import FactorRule, Split
@@ -13,6 +11,7 @@ from shardlang.plan.demand import Demand
 from shardlang.plan.divisibility import Axes
 from shardlang.plan.factors import lonely_minor, runs, spread
 from shardlang.plan.rules import Rules
+from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Term, term_text
 from shardlang.types.layout import Layout

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -22,6 +21,7 @@ from shardlang.plan.schedules import SCHEDULES, Schedule, divided, fitting, loop
 from shardlang.plan.stage_rules import StageRule, read_stages
 from shardlang.plan.stages import assign, divide, of_data_alone
 from shardlang.plan.transfers import with_transfers
+from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh

@@ -8,11 +8,12 @@ Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from shardlang.check.program import Program
 from shardlang.graph.graph import Graph
+from shardlang.records import dataclass
 from shardlang.types.layout import Given, Layout
 from shardlang.types.mesh import Mesh
 

@@ -8,7 +8,7 @@ computation, on the fastest-varying axis. Matrices become meshes in factorings.p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
@@ -17,6 +17,7 @@ from shardlang.plan.divisibility import Axes
 from shardlang.plan.factors import lonely_minor
 from shardlang.plan.mesh_sizes import divisors, either
 from shardlang.plan.rules import Rules
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, term_text

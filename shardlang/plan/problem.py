@@ -8,7 +8,7 @@ planning a deep model cost what planning one of its layers does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shardlang.graph.graph import Graph, Kind
 from shardlang.ops.internal import SENT
@@ -16,6 +16,7 @@ from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.given import in_products
 from shardlang.plan.microbatches import InTime, Times, in_time
+from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.mesh import Mesh
 

@@ -9,12 +9,13 @@ outputs. Labels I and R of unsplit operators are labels.py's; conversions are wr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.plan.assignment import Assignment, LayoutTable
 from shardlang.plan.candidates import BYTE, Candidates, alternatives, candidates, initial
 from shardlang.plan.problem import LEAF, OpClass, Problem, Tensor
 from shardlang.plan.routes import Router, router
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 # More than any plan costs: where no chain of conversions leads.

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from shardlang.graph.graph import Kind, Op
@@ -24,6 +23,7 @@ from shardlang.plan.traffic import (
     sends,
     sent_bytes,
 )
+from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
 

@@ -7,11 +7,12 @@ said by those who ask.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.ops.rule import FactorRule, factor_rule
+from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 
 

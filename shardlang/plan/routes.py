@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -20,6 +19,7 @@ from shardlang.plan.factorings import bridges
 from shardlang.plan.moves import Space, State, Step, limits, members, parts_to_bytes, steps
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.together import together
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
@@ -17,6 +17,7 @@ from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.demand import ZeroRule
 from shardlang.plan.mesh_sizes import evaluate
 from shardlang.plan.microbatches import MicrobatchRule
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim

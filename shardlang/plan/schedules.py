@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.plan.mesh_sizes import divisors
 from shardlang.plan.plan import Action
+from shardlang.records import dataclass
 
 Actions = tuple[tuple[Action, ...], ...]
 

@@ -7,11 +7,11 @@ stage is stages.py's; what a schedule does is schedules.py's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from shardlang.check.instantiate import LAYERS_LIMIT
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.mesh_sizes import SizedAxis, divisors, either, evaluate
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 

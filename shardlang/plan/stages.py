@@ -7,7 +7,7 @@ that has no such input, where it is first used. How values then get from stage t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardlang.check.selectors import matcher, select
 from shardlang.diagnostics.diagnostic import Sink
@@ -15,6 +15,7 @@ from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
 from shardlang.plan.mesh_sizes import either
 from shardlang.plan.stage_rules import Entry, StageRule
+from shardlang.records import dataclass
 from shardlang.source import Span
 
 

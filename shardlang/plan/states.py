@@ -6,12 +6,13 @@ Completes demands: writers of one state cut it alike, by a pin of the state or b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.demand import Demand
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout
 

@@ -6,7 +6,6 @@ Turns the layouts that uses need into stored layouts and axes of gradient reduct
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shardlang.graph.graph import Kind
 from shardlang.plan.assignment import local_size
@@ -14,6 +13,7 @@ from shardlang.plan.candidates import all_reduce_bytes
 from shardlang.plan.factorings import translate
 from shardlang.plan.problem import Tensor
 from shardlang.plan.tree import Target, tree
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

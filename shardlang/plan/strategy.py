@@ -7,7 +7,7 @@ What does not depend on ranks is checked without them too. Choosing the layouts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
@@ -29,6 +29,7 @@ from shardlang.plan.recompute import recomputed
 from shardlang.plan.rewriting import with_counts
 from shardlang.plan.rules import Rules
 from shardlang.plan.states import States
+from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim

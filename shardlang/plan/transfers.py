@@ -7,11 +7,12 @@ nothing of stages. Data is loaded where it is used, and what is computed from da
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.internal import TRANSFER, transfer_rule
 from shardlang.plan.rewriting import Rewriting
+from shardlang.records import dataclass
 
 
 def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tuple[Graph, tuple[int, ...]]:

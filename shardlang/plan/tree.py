@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
 from shardlang.plan import timed
 from shardlang.plan.moves import State
 from shardlang.plan.plan import Move
 from shardlang.plan.routes import EXACT_AXES, Router, Search, engine, problem, router
+from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 

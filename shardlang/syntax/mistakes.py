@@ -7,7 +7,8 @@ example and expect its entry. What the brackets and braces tell is left to recov
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from shardlang.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from shardlang.records import dataclass
 
 PLACE = Path(__file__).with_name("tables.json")
 STARTS = ("start", "expression_only")

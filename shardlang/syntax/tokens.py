@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.tables import END, Tables

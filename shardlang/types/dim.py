@@ -7,8 +7,8 @@ dims, major first (`heads * head_dim`); a literal `1` is the empty term.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from shardlang.records import dataclass
 from shardlang.source import Span
 
 FLOATS = ("f64", "f32", "f16", "bf16")

@@ -6,9 +6,9 @@ Pure values; the moves between layouts are in plan/.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text
 from shardlang.types.mesh import Mesh
 
