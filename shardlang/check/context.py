@@ -32,6 +32,7 @@ class Context:
 
     `candidates`: declarations that something has to use: identity -> (what, name, place). `instantiated`: models that
     are in use. `stack`: the functions being called; `models`: the models being instantiated; both for recursion.
+    `too_deep`: how deep a function may not be called, as was reported.
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
     reported as unknown. `uncalled`: models of layers that nothing has
     called. `overrides`: dims of the root model that are set from outside. `load`: finds files that settings name.
@@ -46,6 +47,7 @@ class Context:
     used: set[int] = field(default_factory=set)
     candidates: dict[int, tuple[str, str, Span]] = field(default_factory=dict)
     stack: list[FunctionDecl] = field(default_factory=list)
+    too_deep: dict[FunctionDecl, int] = field(default_factory=dict)
     models: list[ModelDecl] = field(default_factory=list)
     instantiated: set[int] = field(default_factory=set)
     memo: dict[object, Any] = field(default_factory=dict)

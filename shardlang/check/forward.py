@@ -17,7 +17,7 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 
 Given = tuple[Any, Span]
-CALLS_LIMIT = 20_000
+CALLS_LIMIT = 15_000
 
 
 def call_layer(
@@ -66,8 +66,12 @@ def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
         help = "a function has no way to stop: write the steps out"
         sink.report("SH206", f"function `{name}` calls itself", span, "this call", help=help)
         return True
+    if len(stack) >= frame.context.too_deep.get(function, DEPTH + 1):
+        return True
     if len(stack) >= DEPTH:
         sink.report("SH217", f"functions call each other more than {DEPTH} deep", span, "and deeper from here")
+        # From where they are now all of these come here again, which tells nothing more.
+        frame.context.too_deep.update({called: depth for depth, called in enumerate([*stack, function])})
         return True
     return _too_many_calls(span, frame)
 

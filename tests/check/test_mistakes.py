@@ -140,6 +140,16 @@ def test_nesting_and_counts_end() -> None:
     assert found == ["SH217: the program has more than 20,000 layers"]
 
 
+def test_functions_too_deep_are_told_once() -> None:
+    doubled = "".join(f"fn f{i + 1}(x: [..., n]) {{\n  return f{i}(f{i}(x))\n}}\n" for i in range(80))
+    first = "fn f0(x: [..., n]) {\n  return relu(x)\n}\n"
+    found = checked(net("return f80(x) * w") + first + doubled).messages
+    assert found == [
+        "SH217: functions call each other more than 64 deep",
+        "SH217: the program calls layers and functions more than 15,000 times",
+    ]
+
+
 def test_functions_and_models_do_not_recur() -> None:
     functions = "fn f(x: [..., n]) -> [..., n] {\n  return g(x)\n}\nfn g(x: [..., n]) -> [..., n] {\n  return f(x)\n}\n"
     assert checked(net("return f(x) * w") + functions).messages == ["SH206: function `f` calls itself"]
