@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime import wire
-from shardlang.runtime.mesh import Group
+from shardlang.runtime.mesh import Group, world
 
 # From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or less; of 1 MB and more
 # they take two to four times the processor time.
@@ -66,12 +66,12 @@ class SharedSum(wire.Ready):
 
 
 def share(group: Group, count: int, like: Tensor) -> Memory | None:
-    """Vectors of `count` elements, of dtype and device as `like`; all members of the group call it at once. None where
+    """Vectors of `count` elements, of a dtype as `like`; all members of the group call it at once. None where
     sockets do as well, on CUDA, of elements that each sum would round, and where the ranks are not on one machine or it
     does not let them share.
     """
     dtype, size = like.dtype, count * like.dtype.itemsize
-    if group.size == 1 or not like.is_cpu or dtype.itemsize < 4 or size < _WORTH:
+    if group.size == 1 or world.device.type != "cpu" or dtype.itemsize < 4 or size < _WORTH:
         return None
     # On another machine that process may have another file under that number: the name tells.
     token = int.from_bytes(os.urandom(7))
