@@ -10,7 +10,9 @@ import math
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tests.end_to_end.curves import ROOT, Figures, RunOf, figures
 
@@ -106,3 +108,59 @@ def test_images_with_dropout(tmp_path: Path) -> None:
         for mine, theirs in zip(figure.evaluations, found[ALONE].evaluations, strict=True):
             assert mine["eval.loss"] == pytest.approx(theirs["eval.loss"], rel=1e-5)
             assert math.isfinite(mine["eval.accuracy"])
+
+
+LARGE = """\
+use std.nn: Linear
+
+dim batch = 16, d = 384, hidden = 512
+
+model Net {
+  layer up = Linear(d, hidden)
+  layer down = Linear(hidden, d)
+  forward(x: [batch, d]) -> [batch, d] {
+    return up(x) |> relu |> down
+  }
+}
+
+strategy data_parallel {
+  mesh dp = auto
+  split batch over dp
+}
+
+strategy microbatches {
+  mesh dp = 2, mp = 2
+  split batch over dp
+  split hidden over mp
+  microbatches 2
+  bucket gradients 1MB
+}
+
+strategy out_of_order {
+  mesh a = 2, b = 2
+  split batch over (b, a)
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], batches = 4)
+  loss = mean((model(x) - y) * (model(x) - y))
+  optimizer = adamw(lr = 1e-2)
+  clip = 0.5
+  precision = f64
+  steps = 8
+}
+"""
+
+
+def test_large_buckets(tmp_path: Path) -> None:
+    """Gradients of more than half a MB a bucket, which the ranks of a machine sum in memory that they share."""
+    counts = (("data_parallel", 2), ("data_parallel", 4), ("microbatches", 4), ("out_of_order", 4))
+    found = figures(LARGE, [ALONE, *(RunOf(*count) for count in counts)], tmp_path)
+    compare(found, 1e-12)
+    expected = load_file(found[ALONE].weights)
+    for figure in found.values():
+        weights = load_file(figure.weights)
+        assert weights.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(weights[name], value, rtol=1e-9, atol=1e-12)
