@@ -90,12 +90,16 @@ def _name(token: int) -> str:
 
 
 def _made(token: int, size: int) -> int:
-    """A new file of zeros: its number, -1 where the system has no such files."""
+    """A new file of zeros: its number, -1 where the system has no such files, or none of that size."""
     try:
         file = os.memfd_create(_name(token))
     except (AttributeError, OSError):
         return -1
-    os.ftruncate(file, size)
+    try:
+        os.ftruncate(file, size)
+    except OSError:
+        os.close(file)
+        return -1
     return file
 
 

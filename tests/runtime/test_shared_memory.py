@@ -87,6 +87,18 @@ def refused() -> None:
         bucket.finish()
 
 
+def too_large() -> None:
+    """One rank may not have files of that size: none shares, and nothing stays open."""
+    import resource
+
+    before, limits = os.listdir("/proc/self/fd"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    if world.rank == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (COUNTS[0], limits[1]))
+    assert shared_memory.share(rt.Mesh(dp=world.size).dp, COUNTS[0], torch.empty(0)) is None
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 def closed() -> None:
     """No file stays open, and what nobody uses any more is given back."""
     group = rt.Mesh(dp=world.size).dp
@@ -102,7 +114,7 @@ def closed() -> None:
     assert "shardlang-" not in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.parametrize("what", ["sums", "buckets", "not_worth_it", "refused", "closed"])
+@pytest.mark.parametrize("what", ["sums", "buckets", "not_worth_it", "refused", "too_large", "closed"])
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)
 
