@@ -17,7 +17,7 @@ from shardlang.source import Span
 from shardlang.syntax import ast
 
 Given = tuple[Any, Span]
-CALLS_LIMIT = 15_000
+CALLS_LIMIT = 15_000  # about a second of checking
 
 
 def call_layer(

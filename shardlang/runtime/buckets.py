@@ -1,6 +1,7 @@
 """Sums the parameters' gradients over the axes where they are pending: in flat buckets, while backward still runs.
 
-A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts.
+A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts (in
+memory that ranks share it is added up after backward: shared_memory.py).
 Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits
 for another in vain. Over the microbatches of a step gradients are accumulated, and buckets start in the last backward
 alone, but for those that ask to be started in each. Gradients of parameters under ZeRO go through zero.py.

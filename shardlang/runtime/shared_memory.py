@@ -66,9 +66,9 @@ class SharedSum(wire.Ready):
 
 
 def share(group: Group, count: int, like: Tensor) -> Memory | None:
-    """Vectors of `count` elements, of a dtype as `like`; all members of the group call it at once. None where
-    sockets do as well, on CUDA, of elements that each sum would round, and where the ranks are not on one machine or it
-    does not let them share.
+    """Vectors [count] for all members of the group, of the dtype of `like`; all call it at once. None, for all alike,
+    where sockets do as well, on CUDA, of elements that each sum would round, and where the ranks are not on one machine
+    or it does not let them share: that costs time alone.
     """
     dtype, size = like.dtype, count * like.dtype.itemsize
     if group.size == 1 or world.device.type != "cpu" or dtype.itemsize < 4 or size < _WORTH:
@@ -110,5 +110,6 @@ def _mapped(process: int, file: int, token: int, count: int, dtype: torch.dtype)
         if os.readlink(path) == f"/memfd:{_name(token)} (deleted)":
             return torch.from_file(path, shared=True, size=count, dtype=dtype)
     except (OSError, RuntimeError):
-        pass
+        # Of another machine, hidden, or no room to map it (torch's RuntimeError): then the whole group uses sockets.
+        return None
     return None

@@ -64,8 +64,8 @@ def _watch(folder: Path) -> None:
 
     for kind in ("begin_all_gather", "begin_reduce_scatter", "begin_reduce"):
         setattr(wire, kind, counted(kind, getattr(wire, kind)))
-    begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     right = Memory.begin_sum
+    begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
     backward, update = Model.backward, Model.update
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime import shared_memory, wire
+from shardlang.runtime import shared_memory
 from shardlang.runtime.buckets import SumBucket
 from shardlang.runtime.mesh import world
 from tests.runtime.forked import on_ranks
@@ -79,12 +79,15 @@ def refused() -> None:
     ):
         if world.rank == 1:
             shared_memory._made, shared_memory._mapped = made, mapped  # type: ignore[assignment]
-        bucket = SumBucket(group, [torch.zeros(COUNTS[0], requires_grad=True)])
+        member = torch.zeros(COUNTS[0], requires_grad=True)
+        bucket = SumBucket(group, [member])
         shared_memory._made, shared_memory._mapped = right, found  # type: ignore[assignment]
         assert bucket.memory is None
+        member.grad = torch.full_like(member, world.rank + 1.0)
         bucket.launch()
-        assert isinstance(bucket.sum, wire.Ready)
+        bucket.advance()
         bucket.finish()
+        assert torch.equal(member.grad, torch.full_like(member, sum(range(1, world.size + 1))))
 
 
 def too_large() -> None:
