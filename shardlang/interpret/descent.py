@@ -138,13 +138,15 @@ class Descent:
 
 
 def rate(base: float, kind: str, given: Mapping[str, Any], step: int, total: int) -> float:
-    """The learning rate of step `step`, from 1, of `total`: up in `warmup` equal steps, then down to `min`."""
+    """The learning rate of step `step`, from 1, of `total`: up in `warmup` equal steps, then in equal steps of an angle
+    or of a line to `min` at the last; without `warmup` the first step is at the top.
+    """
     if kind == "constant":
         return base
-    warmup, least = given.get("warmup", 0), given.get("min", 0.0)
-    if step <= warmup:
-        return base / warmup * step
-    left = 1.0 - min(1.0, (step - 1 - warmup) / max(1, total - warmup))
+    rising, least = given["warmup"] or 1, given["min"]
+    if step <= rising:
+        return base / rising * step
+    left = (total - step) / (total - rising)
     return least + (base - least) * (left if kind == "linear" else math.sin(math.pi / 2 * left) ** 2)
 
 

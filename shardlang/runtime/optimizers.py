@@ -211,17 +211,17 @@ def clip(
 
 
 def scheduled(base: float, schedule: tuple[str, Mapping[str, Any]] | None, step: int, total: int) -> float:
-    """The learning rate of step `step` (from 1) of `total`: base after `warmup` steps of rise, then down to
-    `min`.
+    """The learning rate of step `step` (from 1) of `total`: up to `base` at step `warmup` (1 without), then down to
+    `min` at the last. The formulas are in specs/schedules.md.
     """
     if schedule is None or schedule[0] == "constant":
         return base
     kind, arguments = schedule
     if kind not in ("linear", "warmup_cosine"):
         raise RunError("SH507", f"schedule `{kind}` is unknown", help="there are: constant, linear, warmup_cosine")
-    warmup, least = int(arguments.get("warmup", 0)), float(arguments.get("min", 0.0))
-    if step <= warmup:
-        return base * step / warmup
-    progress = min(1.0, (step - 1 - warmup) / max(1, total - warmup))
+    peak, least = max(1, arguments["warmup"]), arguments["min"]
+    if step <= peak:
+        return base * (step / peak)
+    progress = (step - peak) / (total - peak)
     left = 1.0 - progress if kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    return least + (base - least) * left
+    return float(least + (base - least) * left)
