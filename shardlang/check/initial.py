@@ -5,26 +5,35 @@ Drawing the numbers is left to the runtime.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from shardlang.check.arguments import number
+from shardlang.check.arguments import argument_twice, number
 from shardlang.check.context import Frame
+from shardlang.check.declared import Declared
 from shardlang.check.values import UNKNOWN
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Init
+from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
 
-# kind -> the names of its numbers; all are required but those of normal and uniform.
-KINDS: dict[str, tuple[str, ...]] = {
-    "zeros": (),
-    "ones": (),
-    "constant": ("value",),
-    "normal": ("std",),
-    "uniform": ("low", "high"),
-    "kaiming_uniform": ("fan_in",),
-    "xavier_uniform": ("fan_in", "fan_out"),
+_FAN_IN = Param("fan_in", "number")
+KINDS: Mapping[str, Declared] = {
+    "zeros": Declared("Every element is 0."),
+    "ones": Declared("Every element is 1."),
+    "constant": Declared("Every element is `value`.", (Param("value", "number"),)),
+    "normal": Declared("Normal numbers of mean 0 and deviation `std`.", (Param("std", "number", 1.0),)),
+    "uniform": Declared(
+        "Numbers from `low` to below `high`.", (Param("low", "number", 0.0), Param("high", "number", 1.0))
+    ),
+    "kaiming_uniform": Declared(
+        "Numbers within 1 / sqrt(fan_in), as torch.nn.Linear and Conv2d draw weight and bias.", (_FAN_IN,)
+    ),
+    "xavier_uniform": Declared(
+        "Numbers within sqrt(6 / (fan_in + fan_out)), as torch.nn.init.xavier_uniform_ draws them.",
+        (_FAN_IN, Param("fan_out", "number")),
+    ),
 }
-_DEFAULTS = {"std": 1.0, "low": 0.0, "high": 1.0}
 
 
 def initial(node: ast.Expr, frame: Frame) -> Init | None:
@@ -54,7 +63,8 @@ def initial(node: ast.Expr, frame: Frame) -> Init | None:
 
 
 def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
-    sink, wanted = frame.context.sink, KINDS[name]
+    sink, defaults = frame.context.sink, KINDS[name].defaults
+    wanted = tuple(defaults)
     given: dict[str, ast.Expr] = {}
     for at, argument in enumerate(node.args):
         if at >= len(wanted):
@@ -70,10 +80,13 @@ def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
         if keyword.name.text not in wanted:
             _unknown(name, keyword, wanted, frame)
             return None
+        if keyword.name.text in given:
+            argument_twice(name, keyword.name, given[keyword.name.text].span, frame)
+            return None
         given[keyword.name.text] = keyword.value
     found: list[Any] = []
     for part in wanted:
-        if part not in given and part not in _DEFAULTS:
+        if part not in given and defaults[part] is ...:
             sink.report(
                 "SH221",
                 f"`{name}` needs `{part}`",
@@ -82,7 +95,7 @@ def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
                 help=f"write `{name}({part})` with its number",
             )
             return None
-        value = frame.evaluate(given[part]) if part in given else _DEFAULTS[part]
+        value = frame.evaluate(given[part]) if part in given else defaults[part]
         found.append(number(value, given[part].span if part in given else node.span, frame, f"`{part}`", True))
     if UNKNOWN in found or not _in_range(name, found, node, frame):
         return None

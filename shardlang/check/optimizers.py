@@ -10,23 +10,54 @@ from typing import Any
 
 from shardlang.check.arguments import argument_twice, number, unknown_argument
 from shardlang.check.context import Frame
+from shardlang.check.declared import Declared
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity
 from shardlang.check.values import UNKNOWN, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
+from shardlang.ops.declaration import Param
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-# Kinds, their arguments and defaults: torch's, but that `lr` must be given. None: no default.
-KINDS: Mapping[str, Mapping[str, Any]] = {
-    "sgd": {"lr": None, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
-    "adam": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
-    "adamw": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
-    "adagrad": {"lr": None, "eps": 1e-10, "initial_accumulator": 0.0},
-    "ftrl": {"lr": None, "l1": 0.0, "l2": 0.0, "initial_accumulator": 0.1, "lr_power": -0.5},
-    "lazy_adam": {"lr": None, "betas": (0.9, 0.999), "eps": 1e-8},
-}
+_LR, _EPS = Param("lr", "number"), Param("eps", "number", 1e-8)
+_BETAS = Param("betas", "numbers", (0.9, 0.999))
+_ADAM = "m := b1 m + (1 - b1) g; v := b2 v + (1 - b2) g^2; "
+# Arguments and defaults are torch's, but that `lr` must be given. In the formulas w is a parameter, g its gradient
+# (after `clip`), t the number of the step from 1, and (b1, b2) are the betas; what is remembered starts at 0.
+KINDS: Mapping[str, Declared] = {
+    "sgd": Declared(
+        "As torch.optim.SGD. g := g + weight_decay w; m := momentum m + (1 - dampening) g, in the first step m := g; "
+        "w := w - lr m, or with nesterov w - lr (g + momentum m). Without momentum w := w - lr g.",
+        (_LR, Param("momentum", "number", 0.0), Param("dampening", "number", 0.0),
+         Param("weight_decay", "number", 0.0), Param("nesterov", "bool", False)),
+    ),
+    "adam": Declared(
+        f"As torch.optim.Adam. g := g + weight_decay w; {_ADAM}"
+        "w := w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).",
+        (_LR, _BETAS, _EPS, Param("weight_decay", "number", 0.0)),
+    ),
+    "adamw": Declared(
+        f"As torch.optim.AdamW. w := w - lr weight_decay w; {_ADAM}"
+        "w := w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).",
+        (_LR, _BETAS, _EPS, Param("weight_decay", "number", 0.01)),
+    ),
+    "adagrad": Declared(
+        "As torch.optim.Adagrad. s := s + g^2, where s starts at initial_accumulator; w := w - lr g / (sqrt(s) + eps).",
+        (_LR, Param("eps", "number", 1e-10), Param("initial_accumulator", "number", 0.0)),
+    ),
+    "ftrl": Declared(
+        "FTRL-Proximal, as in TensorFlow. With p = -lr_power, and n starting at initial_accumulator: n' := n + g^2; "
+        "z := z + g - (n'^p - n^p) / lr w; w := 0 where |z| <= l1, else (sign(z) l1 - z) / (n'^p / lr + 2 l2).",
+        (_LR, Param("l1", "number", 0.0), Param("l2", "number", 0.0), Param("initial_accumulator", "number", 0.1),
+         Param("lr_power", "number", -0.5)),
+    ),
+    "lazy_adam": Declared(
+        f"As torch.optim.SparseAdam. {_ADAM}w := w - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps). Of a table "
+        "that only `embedding` reads, the rows that are not in the batch keep w, m and v as they are.",
+        (_LR, _BETAS, _EPS),
+    ),
+}  # fmt: skip
 Given = tuple[str, dict[str, Any]]
 
 
@@ -92,13 +123,14 @@ def _kind(node: ast.Expr, frame: Frame) -> tuple[str, ast.Call | None]:
 
 def _argument(kind: str, keyword: ast.Keyword, frame: Frame) -> Any:
     sink, name = frame.context.sink, keyword.name.text
-    if name not in KINDS[kind]:
-        unknown_argument(kind, keyword.name, set(KINDS[kind]), frame)
+    defaults = KINDS[kind].defaults
+    if name not in defaults:
+        unknown_argument(kind, keyword.name, set(defaults), frame)
         return UNKNOWN
     value, span = frame.evaluate(keyword.value), keyword.value.span
     if value is UNKNOWN:
         return value
-    default = KINDS[kind][name]
+    default = defaults[name]
     if isinstance(default, bool):
         if isinstance(value, bool):
             return value
@@ -139,8 +171,8 @@ def _complete(
     setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame
 ) -> dict[str, Any] | None:
     kind, arguments = given
-    found = {**KINDS[kind], **(general.get(kind, {}) if setting.at else {}), **arguments}
-    if found["lr"] is None:
+    found = {**KINDS[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
+    if found["lr"] is ...:
         frame.context.sink.report(
             "SH221",
             f"`{kind}` needs `lr`",

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardlang.check.arguments import number, unknown_argument
+from shardlang.check.arguments import argument_twice, number, unknown_argument
 from shardlang.check.checkpoints import read_checkpoint, read_log
 from shardlang.check.context import Frame
+from shardlang.check.declared import Declared
 from shardlang.check.names import read_names
 from shardlang.check.program import NameMap
 from shardlang.check.statics import whole
 from shardlang.check.values import UNKNOWN, describe
 from shardlang.diagnostics.nearest import nearest
+from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -37,11 +39,15 @@ RESERVED = (
     "checkpoint",
     "log",
 )
-# Schedules, their arguments and kinds.
-SCHEDULES: Mapping[str, Mapping[str, type]] = {
-    "constant": {},
-    "linear": {"warmup": int, "min": float},
-    "warmup_cosine": {"warmup": int, "min": float},
+_RISE = (
+    "With k = max(1, warmup), of n steps step s has lr s / k up to step k, which has lr; then "
+    "min + (lr - min) {}, so the last has min."
+)
+_SLOPE = (Param("warmup", "int", 0), Param("min", "number", 0.0))
+SCHEDULES: Mapping[str, Declared] = {
+    "constant": Declared("Every step has lr, as without `lr_schedule`."),
+    "linear": Declared(_RISE.format("(n - s) / (n - k)"), _SLOPE),
+    "warmup_cosine": Declared(_RISE.format("(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
 }
 _PRECISIONS = ("f32", "f64", "bf16")
 _ABSENT_PRECISIONS = ("f16",)
@@ -171,16 +177,21 @@ def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | N
             else "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`",
         )
         return None
+    kinds = {param.name: param.kind for param in SCHEDULES[kind].params}
     found: dict[str, Any] = {}
     for keyword in node.keywords:
         name = keyword.name.text
-        if name not in SCHEDULES[kind]:
-            unknown_argument(kind, keyword.name, set(SCHEDULES[kind]), frame)
+        if name in found:
+            first = next(k for k in node.keywords if k.name.text == name)
+            argument_twice(kind, keyword.name, first.span, frame)
+            return None
+        if name not in kinds:
+            unknown_argument(kind, keyword.name, set(kinds), frame)
             return None
         value, span = frame.evaluate(keyword.value), keyword.value.span
         value = (
             whole(value, span, sink, f"`{name}`")
-            if SCHEDULES[kind][name] is int
+            if kinds[name] == "int"
             else number(value, span, frame, f"`{name}`", True)
         )
         if value is UNKNOWN:
@@ -189,7 +200,7 @@ def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | N
             sink.report("SH237", f"`{name}` must be at least 0, and this is {value:g}", span, f"{value:g}")
             return None
         found[name] = value
-    return kind, found
+    return kind, {**SCHEDULES[kind].defaults, **found}
 
 
 def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:

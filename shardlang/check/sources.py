@@ -11,11 +11,13 @@ from typing import Any
 
 from shardlang.check.arguments import argument_twice, missing_argument, unknown_argument
 from shardlang.check.context import Frame
+from shardlang.check.declared import Declared
 from shardlang.check.program import DataField, DataSource
 from shardlang.check.statics import plain, show, whole
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.check.written import written_type
 from shardlang.diagnostics.nearest import nearest
+from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -23,47 +25,66 @@ from shardlang.types.dim import Dim, TensorType, Term
 
 
 @dataclass(frozen=True)
-class Known:
-    """A source: arguments and their Python kinds, those that must be given, and (where it declares its own) its fields
-    as name -> (element type or "" for floating, sizes after the batch, exclusive bound). A size may be one of `dims`,
-    arguments that are a dim or a number as `batch` is."""
+class Known(Declared):
+    """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after the batch, exclusive
+    bound). A size may be the name of an argument of kind "newdim", which is a dim or a number as `batch` is."""
 
-    arguments: Mapping[str, type]
-    required: tuple[str, ...]
-    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None
-    dims: tuple[str, ...] = ()
+    fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None = None
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return tuple(param.name for param in self.params if param.kind == "newdim")
 
 
+_PATH, _BATCH = Param("path", "str"), Param("batch", "newdim")
+_SPLIT = Param("split", "str", "train")
+_ORDER = (Param("shuffle", "bool", True), Param("seed", "int", None))
+_LABELLED = {"label": ("i64", (), 10)}
 SOURCES = {
-    "random": Known({"batches": int, "seed": int, "shuffle": bool}, ("batches",), None),
+    "random": Known(
+        "`batches` batches of fields as declared: numbers in [0, 1), and whole numbers from 0 to below the field's "
+        "bound. Without `seed`, 0 draws them, and the run's seed orders them.",
+        (Param("batches", "int", 1), *_ORDER),
+    ),
     "digits": Known(
-        {"split": str, "shuffle": bool, "seed": int}, (), {"image": ("", (64,), None), "label": ("i64", (), 10)}
+        "Real handwritten digits, shipped with the package: `image` 8 x 8 in 0..1, and `label`. Every fifth example is "
+        "to test (360), the others to train (1,437).",
+        (_BATCH, _SPLIT, *_ORDER), {"image": ("", (64,), None), **_LABELLED},
     ),
     "mnist": Known(
-        {"path": str, "split": str, "shuffle": bool, "seed": int},
-        ("path",),
-        {"image": ("", (1, 28, 28), None), "label": ("i64", (), 10)},
+        "The four idx files of MNIST in a folder, each plain or with `.gz`: `image`, which is pixels / 255, less "
+        "0.1307, over 0.3081, and `label`.",
+        (_PATH, _BATCH, _SPLIT, *_ORDER), {"image": ("", (1, 28, 28), None), **_LABELLED},
     ),
-    "numpy": Known({"path": str, "shuffle": bool, "seed": int}, ("path",), None),
-    "csv": Known({"path": str, "shuffle": bool, "seed": int, "header": bool, "delimiter": str}, ("path",), None),
+    "numpy": Known(
+        "The arrays of an `.npz` file, named as the fields are, with examples along the first dim.", (_PATH, *_ORDER)
+    ),
+    "csv": Known(
+        "A text file of numbers, an example a line, plain or `.gz`. Without `header` the first line decides: it is a "
+        "header unless it is all numbers.",
+        (_PATH, Param("header", "bool", None), Param("delimiter", "str", ","), *_ORDER),
+    ),
     "criteo": Known(
-        {"path": str, "threshold": int, "shuffle": bool, "seed": int},
-        ("path",),
+        "Click logs in the raw form. With `threshold` the categories seen so often are numbered; without, all are "
+        "hashed to the rows of the table.",
+        (_PATH, _BATCH, Param("threshold", "int", None), *_ORDER),
         {"ids": ("i64", (39,), None), "values": ("", (39,), None), "label": ("", (1,), None)},
     ),
     "parallel_text": Known(
-        {"path": str, "source_vocab": str, "target_vocab": str, "shuffle": bool, "seed": int},
-        ("path",),
+        "A pair of sentences a line, with a tab between. `src` and `tgt` are the lengths; without "
+        "vocabularies they are built from the file.",
+        (_PATH, _BATCH, Param("src", "newdim"), Param("tgt", "newdim"), Param("source_vocab", "str", None),
+         Param("target_vocab", "str", None), *_ORDER),
         {"source": ("i64", ("src",), None), "target": ("i64", ("tgt",), None), "label": ("i64", ("tgt",), None)},
-        ("src", "tgt"),
     ),
     "tokens": Known(
-        {"path": str, "dtype": str, "shuffle": bool, "seed": int},
-        ("path",),
+        "Runs of `seq` tokens from all files that the pattern matches, and `label`, the token after each. `dtype` is "
+        "of files without a header.",
+        (_PATH, _BATCH, Param("seq", "newdim"), Param("dtype", "str", "u16"), *_ORDER),
         {"tokens": ("i64", ("seq",), None), "label": ("i64", ("seq",), None)},
-        ("seq",),
     ),
-}
+}  # fmt: skip
+_PYTHON = {"int": int, "str": str, "bool": bool}
 
 
 def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
@@ -92,7 +113,7 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     arguments = _arguments(call, kind, known, frame)
     if arguments is None:
         return None, None
-    sizes = {name: arguments.pop(name) for name in ("batch", *known.dims) if name in arguments}
+    sizes = {name: arguments.pop(name) for name in known.dims}
     fields, batch = _fields(call, kind, known, sizes, frame)
     if batch is None or batch.size is None:
         return None, None
@@ -126,12 +147,11 @@ def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]
 
 def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:
     """Evaluated arguments; positional ones are the source's path. None after a report."""
-    own = dict.fromkeys(("batch", *known.dims), int) if known.fields is not None else {}
-    allowed: dict[str, type] = {**known.arguments, **own}
-    given = _given(call, kind, allowed, frame)
+    kinds = {param.name: param.kind for param in known.params}
+    given = _given(call, kind, kinds, frame)
     if given is None:
         return None
-    missing = [n for n in (*known.required, *own) if n not in given]
+    missing = [param.name for param in known.params if param.required and param.name not in given]
     if missing:
         missing_argument(kind, missing[0], call.span, frame)
         return None
@@ -140,7 +160,7 @@ def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[st
         value = frame.evaluate(node)
         if value is UNKNOWN:
             return None
-        found[name] = value if name in own else _typed(value, allowed[name], name, node.span, frame)
+        found[name] = value if name in known.dims else _typed(value, _PYTHON[kinds[name]], name, node.span, frame)
         if found[name] is UNKNOWN:
             return None
     return found if _in_range(found, given, kind, frame) else None
@@ -164,7 +184,7 @@ def _in_range(found: Mapping[str, Any], given: Mapping[str, ast.Expr], kind: str
     return True
 
 
-def _given(call: ast.Call, kind: str, allowed: Mapping[str, type], frame: Frame) -> dict[str, ast.Expr] | None:
+def _given(call: ast.Call, kind: str, allowed: Mapping[str, str], frame: Frame) -> dict[str, ast.Expr] | None:
     """Arguments by name; None after a report."""
     positions = ["path"] if "path" in allowed else []
     if len(call.args) > len(positions):

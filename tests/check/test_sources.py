@@ -41,6 +41,11 @@ def test_fields_and_arguments() -> None:
     assert found.value("train.label").type.dtype == "i64"
 
 
+def test_random_has_a_default_for_its_batches() -> None:
+    found = sourced("random(x: [batch, d], label: i64[batch] < classes)", "  metric ones = mean(label == 1)\n")
+    assert found.program is not None, found.messages
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

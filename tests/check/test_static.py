@@ -93,6 +93,7 @@ def test_initial_values(start: str, init: tuple[str, tuple[float, ...]]) -> None
         ("normal(0 - 1)", "SH2"),
         ("uniform(2, 1)", "SH2"),
         ("kaiming_uniform(0.5)", "SH2"),
+        ("normal(0.1, std = 0.2)", "SH219: `normal` gets `std` twice"),
         ("constant(nowhere)", "SH200: "),
     ],
 )

@@ -74,8 +74,8 @@ FAULTS = (
           "kernel = staticmethod(torch._fused_adamw_)", "kernel = staticmethod(torch._fused_adam_)", OPTIMIZERS),
     Fault("what is padded is not put back", "tensors that fill no vectors", "runtime/optimizers.py",
           "if tensor is not other:", "if tensor is other:", OPTIMIZERS),
-    Fault("the schedule is a step ahead", "learning rates after the warm-up", "runtime/optimizers.py",
-          "(step - 1 - warmup)", "(step - warmup)", OPTIMIZERS),
+    Fault("the schedule is a step behind", "learning rates after the peak", "runtime/optimizers.py",
+          "(step - peak)", "(step - 1 - peak)", OPTIMIZERS),
     # data
     Fault("the order of examples depends on the rank", "what a batch is", "runtime/data.py",
           "order(self.dataset.length, self.seed, epoch",

@@ -1,0 +1,24 @@
+"""What a program may call that is no operator (optimizers, learning-rate schedules, data sources, starts of
+parameters): one declaration each, which the checker reads and the reference is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardlang.ops.declaration import Param
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True)
+class Declared:
+    """`doc`: what it means, a sentence or a formula a line. `params`: as an operator's; without default: required."""
+
+    doc: str
+    params: tuple[Param, ...] = ()
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Argument -> its default; Ellipsis where it must be given."""
+        return {param.name: param.default for param in self.params}
