@@ -18,6 +18,7 @@ from shardlang.emit.settings import program_text
 from shardlang.emit.sizes import Groups
 from shardlang.emit.stages import once_names, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.plan.plan import Plan
+from shardlang.python_text import emitted
 
 MAIN = 'if __name__ == "__main__":\n    rt.main(program)\n'
 
@@ -63,4 +64,4 @@ def _file(head: str, plan: Plan, lists: str, parts: Sequence[str], modules: Sequ
     body = "\n\n".join(parts)
     opening = f"{head}\n\n{imports(body, modules or ())}\n\n{mesh_lines(plan)}\n"
     body = f"{body}\n\n{MAIN}" if modules is not None else body
-    return f"{opening}\n{lists}\n\n{body}" if lists else f"{opening}\n\n{body}"
+    return emitted(f"{opening}\n{lists}\n\n{body}" if lists else f"{opening}\n\n{body}")

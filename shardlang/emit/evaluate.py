@@ -11,7 +11,7 @@ from dataclasses import replace
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
 from shardlang.emit.forward import dict_text, function_text, received_lines, signature, step_writer
-from shardlang.emit.lines import Block, Line, literal
+from shardlang.emit.lines import Block, Line
 from shardlang.emit.names import Form, made_form, short_names
 from shardlang.emit.needs import form, layout_of, steps_for
 from shardlang.emit.places import place
@@ -23,6 +23,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.internal import TRANSFER
 from shardlang.plan.phases import phases
 from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.python_text import literal
 
 
 def evaluate_text(scope: Scope, groups: Groups, evaluation: Evaluation) -> str:

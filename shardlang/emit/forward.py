@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shardlang.emit.fuse import fusions
 from shardlang.emit.given import concluded, given_forms, sum_names
-from shardlang.emit.lines import Block, Line, block_text, indented, literal
+from shardlang.emit.lines import Block, Line, block_text, indented
 from shardlang.emit.names import Form, identifier
 from shardlang.emit.needs import final_form, layout_of, steps_for, summed_first
 from shardlang.emit.regions import Region, arranged, inputs_of, outputs_of
@@ -15,6 +15,7 @@ from shardlang.emit.scope import Scope
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
 from shardlang.plan.plan import Plan, Step
+from shardlang.python_text import code, comment, literal
 
 
 def forward_text(scope: Scope, groups: Groups) -> str:
@@ -53,7 +54,7 @@ def forward_text(scope: Scope, groups: Groups) -> str:
 def received_lines(writer: Writer, scope: Scope, received: Iterable[int] | None = None) -> list[str]:
     """A comment for each value that a stage receives."""
     values = scope.received if received is None else received
-    return [f"# {scope.names[v, -1]}: {writer.comment(v, scope.plan.produced[v])}" for v in values]
+    return [comment(f"{scope.names[v, -1]}: {writer.comment(v, scope.plan.produced[v])}") for v in values]
 
 
 def trained_text(writer: Writer, steps: Sequence[Step], others: Sequence[Step], ends: Sequence[Form]) -> str:
@@ -110,7 +111,8 @@ def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)
 def function_text(head: str, definitions: Sequence[str], *parts: str) -> str:
     """A function: its first line, the definitions that its body uses, then the parts of the body with empty lines."""
     body = "\n\n".join(part for part in parts if part)
-    used = [line for line in definitions if line[0] == "#" or re.search(rf"\b{line.partition(' = ')[0]}\b", body)]
+    read = code(body)
+    used = [line for line in definitions if line[0] == "#" or re.search(rf"\b{line.partition(' = ')[0]}\b", read)]
     first = indented("\n".join(used)) + "\n\n" if used else ""
     return f"{head}\n{first}{body}\n"
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 
-from shardlang.emit.lines import call_text, list_text, literal, tuple_text
+from shardlang import python_text
+from shardlang.emit.lines import call_text, list_text
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.graph.graph import Kind, Value
 from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.python_text import code, literal, tuple_text
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, identical, uneven_sizes
 from shardlang.types.mesh import Mesh
@@ -32,32 +33,28 @@ def place_text(plan: Plan) -> str:
     return f"{file}{strategy}, on {ranks}{mesh}"
 
 
-def opening(text: str) -> str:
-    """The first sentence of a docstring, over several lines where it is long."""
-    return textwrap.fill(text, 115, break_long_words=False, break_on_hyphens=False)
-
-
 def docstring(plan: Plan) -> str:
     """What the file is and how to run it."""
     parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
     if plan.pipeline is not None:
-        return (
-            f'"""{opening(f"{place_text(plan)}.")}\n\n'
-            "Written by shardc from the program and its strategy. What each pipeline stage computes is in its own\n"
-            "file; here is where parameters are, what data there is, and in what order the stages work. Run it with\n\n"
-            f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
+        said = (
+            "Written by shardc from the program and its strategy. What each pipeline stage computes is in its own",
+            "file; here is where parameters are, what data there is, and in what order the stages work. Run it with",
         )
-    return (
-        f'"""{opening(f"{place_text(plan)}.")}\n\n'
-        f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};\n"
-        "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with\n\n"
-        f'    torchrun --nproc-per-node {plan.ranks} main.py\n"""'
+    else:
+        said = (
+            f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};",
+            "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with",
+        )
+    return python_text.docstring(
+        f"{place_text(plan)}.", *said, "", f"    torchrun --nproc-per-node {plan.ranks} main.py"
     )
 
 
 def imports(body: str, modules: Sequence[str] = ()) -> str:
     """The imports that `body` uses; modules: files beside it."""
-    used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.\"]){name}\.", body)]
+    read = code(body)
+    used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.]){name}\.", read)]
     lines = sorted([f"import {module}" for module in modules] + used, key=lambda line: "math" not in line)
     own = "from shardlang import runtime as rt"
     return "\n".join([*lines, "", own] if lines else [own])

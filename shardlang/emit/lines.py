@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
+from shardlang.python_text import comment
 from shardlang.records import dataclass
 
 WIDTH = 120
@@ -40,33 +41,29 @@ def indented(text: str, depth: int = 1) -> str:
 def block_text(block: Block, depth: int = 1) -> str:
     """The block at `depth` levels of indentation, no newline at the end."""
     room = WIDTH - 4 * depth
-    rows = [(_within(line.code, room), line.comment) for line in block.lines]
+    rows = [(_within(line.code, room), comment(line.comment) if line.comment else "") for line in block.lines]
     column = _comment_column(rows, room)
-    texts = [f"# {_shortened(block.title, room - 2)}"] if block.title else []
-    for code, comment in rows:
-        texts.extend(_row(code, comment, column, room))
+    texts = [comment(block.title, room)] if block.title else []
+    for code, said in rows:
+        texts.extend(_row(code, said, column, room))
     return indented("\n".join(texts), depth)
 
 
-def _row(code: list[str], comment: str, column: int, room: int) -> list[str]:
+def _row(code: list[str], said: str, column: int, room: int) -> list[str]:
     """A row's lines; a comment that does not fit beside its code stands above it."""
-    if not comment:
+    if not said:
         return code
-    last = f"{code[-1]:<{column}}  # {comment}" if len(code) == 1 else f"{code[-1]}  # {comment}"
+    last = f"{code[-1]:<{column}}  {said}" if len(code) == 1 else f"{code[-1]}  {said}"
     if len(last) <= room:
         return [*code[:-1], last]
-    return [f"{_lead(code[0])}# {comment}", *code]
+    return [f"{_lead(code[0])}{said}", *code]
 
 
 def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
     """Where comments begin: after the longest one-line code that still leaves every such comment its place."""
-    single = [(len(code[0]), len(comment)) for code, comment in rows if len(code) == 1 and comment]
-    fitting = [c for c, comment in single if c + comment + 4 <= room]
+    single = [(len(code[0]), len(said)) for code, said in rows if len(code) == 1 and said]
+    fitting = [c for c, said in single if c + said + 2 <= room]
     return max(fitting, default=0)
-
-
-def _shortened(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 4].rstrip() + " ..."
 
 
 def _lead(code: str) -> str:
@@ -153,20 +150,3 @@ def list_text(items: Sequence[str]) -> str:
         return "[]"
     inner = "\n".join(f"{item}," for item in items)
     return f"[\n{indented(inner)}\n]"
-
-
-def tuple_text(items: Sequence[str]) -> str:
-    """`()`, `(a,)`, `(a, b)`."""
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-
-
-def literal(value: object) -> str:
-    """A static value as Python text: strings in double quotes, tuples and dicts of literals."""
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    if isinstance(value, tuple | list):
-        return tuple_text([literal(item) for item in value])
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
-    return repr(value)

@@ -15,6 +15,7 @@ from shardlang.emit.paths import readable_paths
 from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan
+from shardlang.python_text import literal
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
@@ -83,7 +84,7 @@ def attribute(base: str, path: str) -> str:
     """`p`, `blocks[3].fc1.weight` -> the expression that reads it; parts that are keywords by getattr."""
     for part in path.split("."):
         name, bracket, index = part.partition("[")
-        base = f'getattr({base}, "{name}")' if keyword.iskeyword(name) else f"{base}.{name}"
+        base = f"getattr({base}, {literal(name)})" if keyword.iskeyword(name) else f"{base}.{name}"
         base += bracket + index
     return base
 

@@ -8,11 +8,12 @@ from typing import Any
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments
-from shardlang.emit.lines import WIDTH, call_text, indented, list_text, literal
+from shardlang.emit.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.needs import left_pending
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.plan.plan import Plan
+from shardlang.python_text import literal
 
 
 def program_text(
@@ -107,7 +108,8 @@ def _init_text(kind: str, arguments: Mapping[str, Any]) -> str:
     further = [f"prefix={literal(names.prefix)}"] if names.prefix else []
     further += [f"ignored={list_text([literal(n) for n in names.ignored])}"] if names.ignored else []
     body = indented(",\n".join([list_text(rules), *further]) + ",")
-    return f'({literal(kind)}, {{"path": {literal(arguments["path"])}, "names": rt.Names(\n{body}\n)}})'
+    read = f"{{{literal('path')}: {literal(arguments['path'])}, {literal('names')}: rt.Names(\n{body}\n)}}"
+    return f"({literal(kind)}, {read})"
 
 
 def _setting(setting: tuple[str, object] | None) -> object:

@@ -11,16 +11,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from shardlang.emit.lines import literal
 from shardlang.emit.names import RESERVED, Taken, identifier
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Plan
+from shardlang.python_text import ASIDE, literal
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType, Term, term_size
 from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
 from shardlang.types.mesh import Mesh
 
-_GROUP = re.compile(r"\b(mesh\d*)(?:\.([a-z]\w*)|\[([^\]]+)\])")
+# Literals and comments are passed over: what they say of a mesh is no use of a group.
+_GROUP = re.compile(rf"{ASIDE}|\b(mesh\d*)(?:\.([a-z]\w*)|\[([^\]]+)\])")
 
 
 @dataclass

@@ -11,10 +11,11 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.given import time_sums
-from shardlang.emit.header import cut_arguments, opening, place_text
-from shardlang.emit.lines import WIDTH, call_text, indented, list_text, literal
+from shardlang.emit.header import cut_arguments, place_text
+from shardlang.emit.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.scope import Scope
 from shardlang.plan.plan import Pipeline, Plan
+from shardlang.python_text import comment, docstring, literal
 
 
 def stage_name(stage: int) -> str:
@@ -26,11 +27,11 @@ def stage_docstring(plan: Plan, scope: Scope) -> str:
     """What a stage's file is."""
     pipeline = _pipeline(plan)
     count, at = len(pipeline.coordinates), pipeline.coordinates[scope.stage or 0]
-    return (
-        f'"""{opening(f"Stage {scope.stage} (of {count}) of {place_text(plan)}.")}\n\n'
-        f"Written by shardc from the program and its strategy. The ranks with {pipeline.axis} = {at} run this file on\n"
-        "their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local\n"
-        'type and how the whole of it lies on the mesh.\n"""'
+    return docstring(
+        f"Stage {scope.stage} (of {count}) of {place_text(plan)}.",
+        f"Written by shardc from the program and its strategy. The ranks with {pipeline.axis} = {at} run this file on",
+        "their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local",
+        "type and how the whole of it lies on the mesh.",
     )
 
 
@@ -85,7 +86,7 @@ def schedule_text(plan: Plan) -> str:
     pipeline = _pipeline(plan)
     rows = [" ".join(f"{a.stage}{a.kind}{a.microbatch}" for a in row) for row in pipeline.actions]
     body = (
-        f"axis={literal(pipeline.axis)}, coordinates={literal(pipeline.coordinates)},  # {pipeline.schedule}\n"
+        f"axis={literal(pipeline.axis)}, coordinates={literal(pipeline.coordinates)},  {comment(pipeline.schedule)}\n"
         f"actions={list_text([_row(row) for row in rows])},"
     )
     return f"schedule = rt.Schedule(\n{indented(body)}\n)"

@@ -16,6 +16,7 @@ from shardlang.ops.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
+from shardlang.python_text import literal
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
 
 # --- losses over classes -----------------------------------------------------
@@ -116,7 +117,7 @@ def _local_sum(site: OpSite, function: str, reduction: str) -> str:
     factors = site.rule.operands[0][dim]
     group = group_text(site, factors)
     options = _options(site)
-    mode = [f'reduction="{reduction}"'] if reduction != "mean" else []
+    mode = [f"reduction={literal(reduction)}"] if reduction != "mean" else []
     if group:
         size = math.prod(site.rule.factors[f].size for f in factors)
         extra = [f"classes={size}"] if function == "cross_entropy" and site.attrs.get("label_smoothing") else []
@@ -298,7 +299,7 @@ def _alike_call(site: OpSite, function: str, reduction: str) -> str:
     left, right = site.operands
     if not site.operand_types[1].floating:
         right = f"{atom(right)}.to({atom(left)}.dtype)"
-    mode = "" if reduction == "mean" else f', reduction="{reduction}"'
+    mode = "" if reduction == "mean" else f", reduction={literal(reduction)}"
     return f"F.{function}({left}, {right}{mode})"
 
 

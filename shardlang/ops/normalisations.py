@@ -14,7 +14,8 @@ from shardlang.ops.kept import Keeps, Local, made, size
 from shardlang.ops.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import factors_of, group_text, receiver, tuple_text
+from shardlang.ops.texts import factors_of, group_text, receiver
+from shardlang.python_text import tuple_text
 from shardlang.types.dim import TensorType, Term, term_text
 
 _X = Param("x", "tensor")

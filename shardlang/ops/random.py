@@ -11,7 +11,8 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import quoted, require, unary_rule
 from shardlang.ops.kept import Keeps, Lies, Local, elements, own, view
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import cut, offset_text, tuple_text
+from shardlang.ops.texts import cut, offset_text
+from shardlang.python_text import literal, tuple_text
 
 
 def _infer(site: CallSite) -> Inference | None:
@@ -36,7 +37,7 @@ def _infer(site: CallSite) -> Inference | None:
 
 def _emit(name: str) -> Callable[[OpSite], str]:
     def emit(site: OpSite) -> str:
-        key = f'rt.random.key("{site.path}"{f", {site.call}" if site.call else ""})'
+        key = f"rt.random.key({literal(site.path)}{f', {site.call}' if site.call else ''})"
         parts = [site.operands[0], str(site.attrs["p"]), key]
         offsets = [offset_text(site, factors) for factors in site.rule.operands[0]]
         if cut(site, 0) or any(o != "0" for o in offsets):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite
+from shardlang.python_text import tuple_text
 
 _NUMBER = re.compile(r"-?[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?inf|nan")
 
@@ -40,11 +41,6 @@ def _is_primary(text: str) -> bool:
 def receiver(text: str) -> str:
     """`text` so that a method may follow it: `x`, `(a + b)`."""
     return atom(text)
-
-
-def tuple_text(items: Sequence[object]) -> str:
-    """`(a,)`, `(a, b)`, `()`."""
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(str(i) for i in items)})"
 
 
 def dims_text(dims: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from tests.mutants import (
     microbatches,
     operators,
     planner,
+    python_text,
     runtime_collectives,
     runtime_functions,
     runtime_training,
@@ -16,6 +17,7 @@ from tests.mutants import (
 FAULTS = (
     *operators.FAULTS,
     *planner.FAULTS,
+    *python_text.FAULTS,
     *emitter.FAULTS,
     *microbatches.FAULTS,
     *runtime_collectives.FAULTS,

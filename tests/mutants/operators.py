@@ -55,7 +55,7 @@ FAULTS = (
     Fault("dropout without its place", "masks of a value that is cut", "ops/random.py",
           "if cut(site, 0) or any(", "if False and any(", RULES),
     Fault("dropout's key without the call", "masks of a layer called twice", "ops/random.py",
-          'f", {site.call}" if site.call else ""', '""', ("emit/test_settings.py",)),
+          "f', {site.call}' if site.call else ''", "''", ("emit/test_settings.py",)),
     Fault("offsets of a product by its minor factor", "the place of a cut product dim", "ops/texts.py",
           "inner *= site.rule.factors[f].size", "inner *= 1", RULES),
     Fault("a narrowing cast of a pending sum", "rounding of the parts of a sum", "ops/shapes.py",

@@ -1,0 +1,79 @@
+"""Texts and values of a program -> Python that they cannot leave: literals, comments, docstrings.
+
+Whatever a program, a path or a command line holds gets into an emitted file through this page alone, or as an
+identifier. What comes out is of characters that every reader of Python (its tokenizer, `str.splitlines`, an editor)
+takes alike: no control character, no end of a line but `\\n`, no mark that reorders what is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.diagnostics.display import safe
+
+QUOTE = '"'
+_ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+# A literal or a comment, as this page writes them.
+ASIDE = r'"(?:[^"\\\n]|\\.)*"|#[^\n]*'
+_ASIDE = re.compile(ASIDE)
+
+
+def literal(value: object) -> str:
+    """A static value as Python text: strings in double quotes, numbers, tuples and dicts of literals."""
+    match value:
+        case str():
+            return f"{QUOTE}{''.join(map(_escaped, value))}{QUOTE}"
+        case tuple() | list():
+            return tuple_text([literal(item) for item in value])
+        case Mapping():
+            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+        case None | bool() | int() | float():
+            return repr(value)
+        case _:
+            raise InternalError(f"a value of type {type(value).__name__} is no literal of an emitted program")
+
+
+def comment(text: str, room: int | None = None) -> str:
+    """`# text` on one line, whatever the text is; cut where it takes more than `room`."""
+    line = f"# {_line(text)}"
+    return line if room is None or len(line) <= room else line[: room - 4].rstrip() + " ..."
+
+
+def docstring(opening: str, *lines: str) -> str:
+    """A docstring: a sentence, over several lines where it is long; an empty line; then these lines."""
+    first = textwrap.wrap(_line(opening), 115, break_long_words=False, break_on_hyphens=False)
+    text = "\n".join("".join(_ESCAPES.get(c, c) for c in _line(line)) for line in [*first, "", *lines])
+    return f"{QUOTE * 3}{text}\n{QUOTE * 3}"
+
+
+def code(text: str) -> str:
+    """Emitted Python without what its literals and comments say."""
+    return _ASIDE.sub(lambda found: QUOTE * 2 if found.group().startswith(QUOTE) else "", text)
+
+
+def emitted(text: str) -> str:
+    """An emitted file, held to what the head of this page promises: our fault where another page wrote around it."""
+    lines = text.replace("\n", "")
+    if not lines.isprintable():
+        stray = next(c for c in lines if not c.isprintable())
+        raise InternalError(f"an emitted file holds U+{ord(stray):04X} unescaped")
+    return text
+
+
+def tuple_text(items: Sequence[object]) -> str:
+    """`()`, `(a,)`, `(a, b)`."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
+
+
+def _line(text: str) -> str:
+    """One line, in which what a reader would not see, or see elsewhere, stands as `<U+202E>`."""
+    return safe(text).replace("\n", "<U+000A>")
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return _ESCAPES.get(character, character)
+    return _ESCAPES.get(character) or character.encode("unicode_escape", "surrogatepass").decode()
