@@ -26,6 +26,20 @@ HOSTILE = [
 texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters()), max_size=12).map("".join)
 
 
+def _parsed(text: str) -> ast.Module:
+    """The text as Python; a failed test where it is none."""
+    try:
+        return ast.parse(text.encode())
+    except SyntaxError as wrong:
+        pytest.fail(f"{text!r} is no Python: {wrong}")
+
+
+def _value(text: str) -> object:
+    (statement,) = _parsed(text).body
+    assert isinstance(statement, ast.Expr)
+    return ast.literal_eval(statement.value)
+
+
 def _is_shown_alike(text: str) -> None:
     """The same lines to the tokenizer, `str.splitlines` and the parser; nothing that an editor would not show."""
     assert text.replace("\n", "").isprintable()
@@ -36,7 +50,7 @@ def _is_shown_alike(text: str) -> None:
 def test_a_literal_is_the_text_and_nothing_else(text: str) -> None:
     written = literal(text)
     _is_shown_alike(written)
-    assert ast.literal_eval(written) == text
+    assert _value(written) == text
     assert next(tokenize.generate_tokens(io.StringIO(written).readline)).type == tokenize.STRING
     assert code(f"f({written})  # {written}").rstrip() == 'f("")'
 
@@ -46,7 +60,7 @@ def test_a_comment_is_one_line_that_python_passes_over(text: str) -> None:
     written = comment(text)
     _is_shown_alike(written)
     assert "\n" not in written
-    assert ast.dump(ast.parse(f"x = 1  {written}\n{written}\ny = 2\n")) == ast.dump(ast.parse("x = 1\ny = 2\n"))
+    assert ast.dump(_parsed(f"x = 1  {written}\n{written}\ny = 2\n")) == ast.dump(ast.parse("x = 1\ny = 2\n"))
     assert len(comment(text, 40)) <= 40
 
 
@@ -54,7 +68,7 @@ def test_a_comment_is_one_line_that_python_passes_over(text: str) -> None:
 def test_a_docstring_is_one_string(first: str, second: str) -> None:
     written = docstring(first, second)
     _is_shown_alike(written)
-    (statement,) = ast.parse(written.encode()).body
+    (statement,) = _parsed(written).body
     assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -63,7 +77,7 @@ plain = texts | st.integers() | st.booleans() | st.none()
 
 @given(st.recursive(plain, lambda x: st.tuples(x, x) | st.dictionaries(texts, x)))
 def test_values_are_read_back(value: object) -> None:
-    assert ast.literal_eval(literal(value)) == value
+    assert _value(literal(value)) == value
 
 
 def test_what_is_no_literal_is_our_fault() -> None:
@@ -83,7 +97,7 @@ def test_the_path_of_an_import_is_never_code(tmp_path: Path) -> None:
     file = tmp_path / path
     file.write_text("fn act(x: [n, m]) -> [n, m] {\n  y = relu(x)\n  return y\n}\n")
     text = (
-        'use "./lib\\n__import__(\'os\').system(\'touch PWNED\')  #.shard": act\n'
+        "use \"./lib\\n__import__('os').system('touch PWNED')  #.shard\": act\n"
         "dim batch = 8, d = 4, e = 4\n"
         "model Net {\n  param w: [d, e] = normal(0.1)\n"
         "  forward(x: [batch, d]) -> [batch, e] {\n    return act(x @ w)\n  }\n}\n"
