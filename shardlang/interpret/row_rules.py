@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from shardlang.graph.graph import Graph
+from shardlang.plan.tables import gradient_lookups
 
 Memory = dict[str, Tensor]
 Rule = Callable[[Tensor, Tensor, Memory, int, Mapping[str, Any]], Tensor]
@@ -64,10 +65,12 @@ def on_rows(rule: Rule, rows: Tensor) -> Rule:
 
 
 def looked_up(graph: Graph, tables: Iterable[int], ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
-    """table -> mask [rows]: whether a batch has looked a row up. ids_of: value -> the tensors that together have it."""
+    """table -> mask [rows]: whether a batch has looked a row up for its loss, so that the row has a gradient. ids_of:
+    value -> the tensors that together have it.
+    """
     found = {table: torch.zeros(graph.values[table].type.shape[0], dtype=torch.bool) for table in tables}
-    for op in graph.ops:
-        if op.operator == "embedding" and op.operands[1] in found:
-            for ids in ids_of(op.operands[0]):
-                found[op.operands[1]][ids.reshape(-1).long()] = True
+    for table, rows in found.items():
+        for op in gradient_lookups(graph, table):
+            for ids in ids_of(graph.ops[op].operands[0]):
+                rows[ids.reshape(-1).long()] = True
     return found

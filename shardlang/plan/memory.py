@@ -13,6 +13,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.kept import kept
 from shardlang.plan.plan import Action, ParamPlan, Plan
+from shardlang.plan.tables import gradient_lookups
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
@@ -76,13 +77,13 @@ def row_bytes(plan: Plan, param: ParamPlan) -> int:
 
 
 def looked_up(plan: Plan, param: ParamPlan) -> int:
-    """How many rows of a table a rank looks up in a step, in all microbatches together; where rows are exchanged, how
-    many it may be asked for.
+    """How many rows of a table get a gradient on a rank in a step, in all microbatches together; where rows are
+    exchanged, how many it may be asked for.
     """
-    found = 0
+    found, lookups = 0, gradient_lookups(plan.graph, param.value)
     for op in plan.ops:
-        ids, *tables = op.operands
-        if any(use.value == param.value for use in tables):
+        if op.op in lookups:
+            ids = op.operands[0]
             type = plan.graph.values[ids.value].type
             mesh, rule = plan.meshes[ids.layout.mesh], plan.graph.ops[op.op].rule
             asking = mesh.degree(shared_axes(rule, op.factor_axes))

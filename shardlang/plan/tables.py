@@ -62,6 +62,15 @@ def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
                 )  # fmt: skip
 
 
+def gradient_lookups(graph: Graph, table: int) -> set[int]:
+    """The operators (ids) that look up rows of a table for the loss: their rows have a gradient, and no others."""
+    return {
+        op.id
+        for op in graph.ops
+        if op.operator == "embedding" and op.operands[1] == table and graph.values[op.results[0]].gradient
+    }
+
+
 def _kept_as_rows(graph: Graph, value: int) -> bool:
     return graph.values[value].type.dtype in ("f32", "f64")
 

@@ -44,6 +44,12 @@ FAULTS = (
           EXCHANGE),
     Fault("ZeRO takes tables of which rows alone change", "what lazy_adam does to a table", "plan/tables.py",
           "(params[value].zero == 0 or value in alone)", "params[value].zero == 0", ("plan/test_tables.py",)),
+    Fault("rows are counted of every operator", "a table that `arange` looks up", "plan/memory.py",
+          "if op.op in lookups:", "if any(use.value == param.value for use in op.operands[1:]) or not op.operands[0]:",
+          ("plan/test_tables.py",)),
+    Fault("rows without a gradient are stepped", "what lazy_adam does to a row that only `detach` reads",
+          "plan/tables.py", " and graph.values[op.results[0]].gradient", "",
+          ("plan/test_tables.py", "interpret/test_descent.py")),
     # moves
     Fault("gathers take the major axes off", "order of blocks after a gather", "plan/moves.py",
           "dim, present[:keep], present[keep:])", "dim, present[len(present) - keep:], present[:len(present) - keep])",
