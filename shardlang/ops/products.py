@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, promote, quoted, sized
@@ -157,7 +157,7 @@ def _infer_einsum(site: CallSite) -> Inference | None:
 
 def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[Term, ...] | None:
     """The result's terms, each one of the operands' (a literal 1 where one has that); None after reporting SH283."""
-    known = {term for dims in operands for term in dims if term}
+    known = dict.fromkeys(term for dims in operands for term in dims if term)
     ones = any(not term for dims in operands for term in dims)
     result: list[Term] = []
     for term in site.arrow or ():
@@ -178,7 +178,7 @@ def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[
     return tuple(map(site.dims.resolve, result))
 
 
-def _report_unknown(site: CallSite, term: Term, known: set[Term]) -> None:
+def _report_unknown(site: CallSite, term: Term, known: Collection[Term]) -> None:
     whole = next((t for t in known if set(term) & set(t)), None)
     site.sink.report(
         "SH283",

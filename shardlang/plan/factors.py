@@ -5,7 +5,7 @@ A rule knows dims as its own model does; the graph's types hold the dims that st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardlang.graph.graph import Graph
 from shardlang.ops.rule import DimFactors, FactorRule
@@ -95,28 +95,29 @@ def lonely_minor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, 
     return None
 
 
-def loose(dims: set[Dim], graph: Graph) -> frozenset[Dim]:
+def loose(dims: Iterable[Dim], graph: Graph) -> tuple[Dim, ...]:
     """The dims that rules may cut unevenly, with all that operators take for the same: `relabel` makes one of another,
-    and what is cut so after it is cut so before.
+    and what is cut so after it is cut so before. In the order of rules and operators, which mistakes are told in.
     """
-    found, waiting = set(dims), bool(dims)
+    found = dict.fromkeys(dims)
+    waiting = bool(found)
     same = _same(graph) if waiting else []
     while waiting:
-        more = {d for group in same if group & found for d in group} - found
-        found |= more
+        more = [d for group in same if group.keys() & found.keys() for d in group if d not in found]
+        found.update(dict.fromkeys(more))
         waiting = bool(more)
-    return frozenset(found)
+    return tuple(found)
 
 
-def _same(graph: Graph) -> list[set[Dim]]:
-    """Sets of several dims that are one factor of some operator."""
-    groups: list[set[Dim]] = []
+def _same(graph: Graph) -> list[dict[Dim, None]]:
+    """Several dims that are one factor of some operator."""
+    groups: list[dict[Dim, None]] = []
     for op in graph.ops:
-        of: dict[int, set[Dim]] = {}
+        of: dict[int, dict[Dim, None]] = {}
         values = zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True)
         for value, numbers in values:
             for term, factors in zip(graph.values[value].type.dims, numbers, strict=True):
                 if len(term) == 1 and len(factors) == 1:
-                    of.setdefault(factors[0], set()).add(term[0])
+                    of.setdefault(factors[0], {})[term[0]] = None
         groups += [dims for dims in of.values() if len(dims) > 1 and dims not in groups]
     return groups

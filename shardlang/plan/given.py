@@ -31,7 +31,7 @@ def given_sizes(
         sizes = _read(rule, axes, statics, sink) if rule.sizes is not None else None
         if sizes is None:
             continue
-        for dim in loose(set(rule.dims), graph):
+        for dim in loose(rule.dims, graph):
             before = found.setdefault(dim, (sizes, rule))
             if before[0] != sizes:
                 _report_two(dim, before[1], rule, sink)

@@ -224,7 +224,7 @@ class Rules:
             plain = [(_INDEX.sub("", name), dims) for name, dims in self.graph.dims.items()]
             found = tuple(dict.fromkeys(d for name, dims in plain if name == path.text for d in dims))
         if not found:
-            names = {name for name, _ in plain}
+            names = [name for name, _ in plain]
             near = nearest(path.text, names) or next((n for n in names if n.endswith(f".{path.text}")), None)
             known = sorted(n for n in self.graph.dims if "." not in n)[:12]
             self.sink.report(

@@ -89,7 +89,7 @@ class Resolving:
             self.places,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
-            loose({d for r in rules.splits if r.uneven for d in r.dims}, graph) | frozenset(axes.given),
+            frozenset({*loose([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.given}),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
             times,

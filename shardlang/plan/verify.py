@@ -153,7 +153,7 @@ def _move(conversion: Conversion, before: Layout) -> Iterator[str]:
         *after.pending,
         *after.replicated,
     }
-    for axis in names | set(move.axes):
+    for axis in sorted(names | set(move.axes)):
         expected = (source, target) if axis in move.axes else None
         found = before.state(axis), after.state(axis)
         if (expected and found != expected) or (not expected and found[0] != found[1]):
