@@ -15,6 +15,7 @@ from shardlang.check.expressions import evaluate
 from shardlang.check.finish import finish, report_unused
 from shardlang.check.generic import check_generically
 from shardlang.check.hardware import check_hardware
+from shardlang.check.moved import report_moved
 from shardlang.check.overrides import Overrides, read_overrides
 from shardlang.check.program import Program
 from shardlang.check.scope import FileScope, Library
@@ -64,6 +65,9 @@ def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str
     if sink.failed or (train is not None and found is None):
         return None
     graph, training = found if found is not None else (finish(context, None, {}, None), None)
+    report_moved(graph, sink)
+    if sink.failed:
+        return None
     hardware = {name: found.node for name, found in scope.names.items() if isinstance(found, HardwareDecl)}
     strategies = tuple(i for i in file.items if isinstance(i, ast.Strategy))
     schedules = _schedules(strategies, file, load)

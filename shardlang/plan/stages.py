@@ -13,6 +13,7 @@ from shardlang.check.selectors import matcher, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
+from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.mesh_sizes import either
 from shardlang.plan.stage_rules import Entry, StageRule
 from shardlang.records import dataclass
@@ -147,7 +148,24 @@ def assign(graph: Graph, named: Sequence[Named | None], rule: StageRule, sink: S
                 _report_back(graph, op, value, stages, named, sink)
     if not told and graph.loss is not None:
         _after_loss(graph, stages, rule, sink)
+    _moved_once(graph, stages, sink)
     return stages
+
+
+def _moved_once(graph: Graph, stages: Sequence[int], sink: Sink) -> None:
+    """SH428 for each state that operators of two stages move: each stage would move a copy of its own."""
+    first: dict[int, Op] = {}
+    for op in graph.ops if graph.states else ():
+        for state in (op.operands[at] for at in REGISTRY[op.operator].updates):
+            other = first.setdefault(state, op)
+            if stages[op.id] != stages[other.id]:
+                sink.report(
+                    "SH428",
+                    f"state `{graph.values[state].path}` is moved in stage {stages[other.id]} and in stage {stages[op.id]}",
+                    op.span, f"in stage {stages[op.id]}, for `{shown(graph, op.results[0])}`",
+                    labels=[(other.span, f"in stage {stages[other.id]}, for `{shown(graph, other.results[0])}`")],
+                    help="give each a state of its own, or put both into one stage",
+                )  # fmt: skip
 
 
 def _report_back(

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from shardlang import runtime as rt
 from shardlang.runtime import collectives, random
@@ -50,6 +51,26 @@ def test_running_statistics_move_once() -> None:
     rt.batch_norm(x, 1, *once, size=8).square().sum().backward()
     rt.recompute(lambda x: rt.batch_norm(x, 1, *twice, size=8), x).square().sum().backward()
     assert torch.equal(once[0], twice[0]) and torch.equal(once[1], twice[1])
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 1)])
+def test_two_calls_that_share_running_statistics_have_gradients(order: tuple[int, int]) -> None:
+    """torch's own keeps the tensors that it moves for a backward that does not read them: a second call may move them
+    too, whichever of the two functions each is."""
+    kinds = (
+        lambda x, *moved: F.batch_norm(x, *moved, training=True),
+        lambda x, *moved: rt.batch_norm(x, 1, *moved, size=8),
+    )
+    x = torch.randn(8, 3, dtype=torch.float64, requires_grad=True)
+    found = []
+    for chosen in ((0, 0), order):
+        moved = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+        y = x
+        for kind in chosen:
+            y = torch.relu(kinds[kind](y, *moved))
+        found.append((*moved, *torch.autograd.grad(y.square().sum(), x)))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)
 
 
 def collectives_run_again() -> None:

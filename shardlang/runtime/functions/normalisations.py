@@ -144,9 +144,9 @@ def batch_norm(
     if Recomputing.now:
         # This step has moved them already.
         return _affine(result, (dim,), weight, bias)
-    with torch.no_grad():
-        running_mean.lerp_(mean.detach().flatten(), momentum)
-        running_var.lerp_(variance.detach().flatten() * (size / max(size - 1, 1)), momentum)
+    # `.data`: as in torch's own, autograd does not count the move, since no backward reads what moves.
+    running_mean.data.lerp_(mean.flatten(), momentum)
+    running_var.data.lerp_(variance.flatten() * (size / max(size - 1, 1)), momentum)
     return _affine(result, (dim,), weight, bias)
 
 
