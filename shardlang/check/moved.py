@@ -43,8 +43,8 @@ def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
     value, param = graph.values[op.operands[at]], REGISTRY[op.operator].params[at].name
     what = _NOUNS.get(value.kind, "given twice")
     sink.report(
-        "SH296", f"`{op.operator}` moves its `{param}` with each step, and `{shown(graph, value.id)}` is {what}", op.span,
-        "moved here", labels=[(value.span, "this is what would move")],
+        "SH296", f"`{op.operator}` moves its `{param}` with each step, and `{shown(graph, value.id)}` is {what}",
+        op.span, "moved here", labels=[(value.span, "this is what would move")],
         help=f"declare a state for it alone: `state {param}: {value.type} = {'ones' if at > 1 else 'zeros'}()`",
     )  # fmt: skip
 
@@ -52,7 +52,7 @@ def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
 def _report_reader(graph: Graph, op: Op, value: int, mover: Op, sink: Sink) -> None:
     name = shown(graph, value)
     sink.report(
-        "SH296", f"`{mover.operator}` moves state `{name}` with each step, and `{symbol(op.operator)}` reads it", op.span,
-        "read here", labels=[(mover.span, "moved here"), (graph.values[value].span, "declared here")],
+        "SH296", f"`{mover.operator}` moves state `{name}` with each step, and `{symbol(op.operator)}` reads it",
+        op.span, "read here", labels=[(mover.span, "moved here"), (graph.values[value].span, "declared here")],
         help=f"compute what you need from what `{mover.operator}` is given, or use a state that nothing moves",
     )  # fmt: skip

@@ -158,12 +158,12 @@ def _moved_once(graph: Graph, stages: Sequence[int], sink: Sink) -> None:
     for op in graph.ops if graph.states else ():
         for state in (op.operands[at] for at in REGISTRY[op.operator].updates):
             other = first.setdefault(state, op)
-            if stages[op.id] != stages[other.id]:
+            one, two = stages[other.id], stages[op.id]
+            if one != two:
                 sink.report(
-                    "SH428",
-                    f"state `{graph.values[state].path}` is moved in stage {stages[other.id]} and in stage {stages[op.id]}",
-                    op.span, f"in stage {stages[op.id]}, for `{shown(graph, op.results[0])}`",
-                    labels=[(other.span, f"in stage {stages[other.id]}, for `{shown(graph, other.results[0])}`")],
+                    "SH428", f"state `{graph.values[state].path}` is moved in stage {one} and in stage {two}",
+                    op.span, f"in stage {two}, for `{shown(graph, op.results[0])}`",
+                    labels=[(other.span, f"in stage {one}, for `{shown(graph, other.results[0])}`")],
                     help="give each a state of its own, or put both into one stage",
                 )  # fmt: skip
 

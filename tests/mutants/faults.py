@@ -6,6 +6,7 @@ from tests.mutants import (
     emitter,
     microbatches,
     operators,
+    oracle,
     planner,
     python_text,
     runtime_collectives,
@@ -16,6 +17,7 @@ from tests.mutants import (
 
 FAULTS = (
     *operators.FAULTS,
+    *oracle.FAULTS,
     *planner.FAULTS,
     *python_text.FAULTS,
     *emitter.FAULTS,
