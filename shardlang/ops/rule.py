@@ -19,9 +19,9 @@ DimFactors = tuple[int, ...]
 class Split(Enum):
     """What it means to split a factor over an axis. Operands that have it: S; operands without it: R."""
 
-    FREE = "free"      # results that have it are S; a result that lacks it is P (a sum over the factor)
+    FREE = "free"  # results that have it are S; a result that lacks it is P (a sum over the factor)
     INSIDE = "inside"  # the operator reduces statistics itself: results that have it are S, those that lack it are I
-    WHOLE = "whole"    # may not be split
+    WHOLE = "whole"  # may not be split
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,10 @@ def _infer_rearrange(site: CallSite) -> Inference | None:
     _unify_literals(site, type.dims, site.arrow)
     resolve = site.dims.resolve
     before, after = [resolve(t) for t in type.dims], [resolve(t) for t in site.arrow]
-    have, want = [d for t in before for d in t], [d for t in after for d in t]
+    want = [d for t in after for d in t]
+    # A dim of one element that the result does not name is no factor: leaving it out loses nothing.
+    before = [tuple(d for d in t if d in want or d.size != 1) for t in before]
+    have = [d for t in before for d in t]
     if len(want) != len(set(want)) or set(have) != set(want):
         _report_rearranged(site, have, want)
         return None
@@ -82,7 +85,21 @@ def _report_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim])
         help="equal sizes are not the same dims: `relabel` renames a dim, and a dim splits only where it was declared "
         "as a product (`heads * head_dim`)"
         if size
-        else "`sum(x, over = d)` removes a dim; a literal 1 adds one of size 1",
+        else _without(site, lost[0])
+        if lost
+        else "a literal 1 adds a dim, of size 1",
+    )
+
+
+def _without(site: CallSite, lost: Dim) -> str:
+    """What to type in place of a `rearrange` that leaves out a dim of several elements."""
+    x = site.names[0] if site.names[0].isidentifier() else "x"
+    name = lost.name
+    if not any((lost,) == site.dims.resolve(t) for t in site.operands[0].dims):
+        return f"a `rearrange` makes `{name}` a dim of its own first; then `mean(.., over = {name})` removes it"
+    return (
+        f"`mean({x}, over = {name})` or `sum({x}, over = {name})` removes `{name}`; "
+        f"of `slice({x}, {name} = 0..1)` it may be left out, as one element holds all of it"
     )
 
 

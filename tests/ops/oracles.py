@@ -260,6 +260,7 @@ MOVED = (
     oracle("rearrange", "b=4 s=2 h=4*e=3", arrow="b h s e",
            means=lambda x: x.reshape(4, 2, 4, 3).transpose(0, 2, 1, 3)),
     oracle("rearrange", "b=4 h=6", arrow="h 1 b", means=lambda x: x.T[:, None]),
+    oracle("rearrange", "b=4 s=1 h=6", arrow="h b", means=lambda x: x[:, 0].T),
     oracle("rearrange", "b=4*h=6 c=2", arrow="h*c b",
            means=lambda x: x.reshape(4, 6, 2).transpose(1, 2, 0).reshape(12, 4)),
     oracle("relabel", "b=4 h=6", arrow="b k=6", means=lambda x: x),

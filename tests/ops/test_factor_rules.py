@@ -281,6 +281,8 @@ EXAMPLES = [
     ex("rearrange", "b=4 h=6", arrow="b 1 h", oracle=lambda x: x[:, None]),
     ex("rearrange", "b=4 h=6", arrow="h 1 b", oracle=lambda x: x.T[:, None]),
     ex("rearrange", "b=4 h=6", arrow="b*h", oracle=lambda x: x.reshape(24)),
+    ex("rearrange", "b=4 s=1 h=6", arrow="h b", oracle=lambda x: x[:, 0].T),
+    ex("rearrange", "b=4 s=1*h=6", arrow="b*h", oracle=lambda x: x.reshape(24)),
     ex("rearrange", "b=4*h=6 c=2", arrow="h*c b", oracle=lambda x: x.view(4, 6, 2).permute(1, 2, 0).reshape(12, 4)),
     ex("relabel", "b=4 h=6", arrow="b k=6", oracle=lambda x: x),
     ex("relabel", "b=4 h=2*e=3", arrow="b k=6", oracle=lambda x: x),

@@ -53,6 +53,18 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "`einsum`",
     ),
     (
+        ("rearrange", "b=4 s=1 h=2", {"arrow": "h"}),
+        "SH284",
+        "`rearrange` keeps every dim: `b` (4) is left out",
+        "of `slice(x, b = 0..1)` it may be left out",
+    ),
+    (
+        ("rearrange", "b=4*s=3 h=2", {"arrow": "b h"}),
+        "SH284",
+        "`rearrange` keeps every dim: `s` (3) is left out",
+        "a `rearrange` makes `s` a dim of its own first; then `mean(.., over = s)` removes it",
+    ),
+    (
         ("einsum", "b=4 h=2*e=3", "h*e o=5", {"arrow": "b h"}),
         "SH283",
         "the result of `einsum` names `h`, which is no dim of its operands",

@@ -34,6 +34,8 @@ WHOLE = [
     ),
     (call("rearrange", "b=4 s=2 h=3*e=5", arrow="b h s e"), "x0.reshape(4, 2, 3, 5).transpose(1, 2)"),
     (call("rearrange", "b=4 h=3 s=2 e=5", arrow="b s h*e"), "x0.transpose(1, 2).reshape(4, 2, 15)"),
+    (call("rearrange", "b=4 s=1 h=3", arrow="b h"), "x0.reshape(4, 3)"),
+    (call("rearrange", "b=4 s=1*h=3", arrow="b h"), "x0"),
     (call("relabel", "b=4 s=2", arrow="b t=2"), "x0"),
     (call("flatten", "b=4 c=2 h=3", keep="b"), "x0.flatten(1)"),
     (call("slice", "b=4 c=6", slices={"c": (0, 4)}), "x0[:, 0:4]"),
