@@ -18,7 +18,7 @@ from shardlang.diagnostics.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-_OPERATORS = {
+SYMBOLS = {
     "+": "add",
     "-": "sub",
     "*": "mul",
@@ -132,7 +132,7 @@ def _binary(node: ast.Binary, frame: Frame) -> Any:
             return UNKNOWN
         values, spans = (left, right), (node.left.span, node.right.span)
         names = (_called(node.left, "the left side"), _called(node.right, "the right side"))
-        return infer(_OPERATORS[op], values, spans, names, {}, None, node.span, frame)
+        return infer(SYMBOLS[op], values, spans, names, {}, None, node.span, frame)
     return combine(node, left, right, frame.context.sink)
 
 

@@ -30,7 +30,7 @@ def check_generically(library: Library, context: Context) -> None:
                 _check(value, scope, context)
             elif isinstance(value, FunctionDecl) and value.file is scope and id(value.node) not in context.instantiated:
                 context.build = Builder()
-                _check_function(value, scope, context)
+                check_function(value, scope, context)
     context.build = kept
 
 
@@ -45,7 +45,7 @@ def _check(decl: ModelDecl, scope: FileScope, context: Context) -> None:
             call_layer(instance, values, (), decl.node.name.span, frame)
 
 
-def _check_function(decl: FunctionDecl, scope: FileScope, context: Context) -> None:
+def check_function(decl: FunctionDecl, scope: FileScope, context: Context) -> None:
     inner = Frame(context, scope)
     seen: dict[str, Dim] = {}
     values = [_argument(f, inner, seen) for f in decl.node.formals]

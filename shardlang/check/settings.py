@@ -40,8 +40,8 @@ RESERVED = (
     "log",
 )
 _RISE = (
-    "With k = max(1, warmup), of n steps step s has lr s / k up to step k, which has lr; then "
-    "min + (lr - min) {}, so the last has min."
+    "With n steps in all and k = max(1, warmup), the rate of step s, from 1, is\n\n"
+    "    lr s / k     up to step k, then\n    min + (lr - min) {}\n\nSo step k alone has lr, and the last step has min."
 )
 _SLOPE = (Param("warmup", "int", 0), Param("min", "number", 0.0))
 SCHEDULES: Mapping[str, Declared] = {

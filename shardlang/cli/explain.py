@@ -1,7 +1,8 @@
-"""`shardc explain`: the page of a code, or the list of all."""
+"""`shardc explain`: the page of a code, what is declared under a name, or the list of all."""
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
@@ -11,20 +12,41 @@ from shardlang.diagnostics import registry
 from shardlang.diagnostics.nearest import nearest
 
 
-@click.command("explain", epilog="Examples: shardc explain SH304; shardc explain")
-@click.argument("code", required=False, metavar="[CODE]")
-def command(code: str | None) -> None:
+@click.command(
+    "explain", epilog="Examples: shardc explain SH304; shardc explain matmul; shardc explain adamw; shardc explain"
+)
+@click.argument("word", required=False, metavar="[CODE|NAME]")
+def command(word: str | None) -> None:
     """Print the page of a diagnostic's code: what it means, and an example.
 
-    Without a code, list all.
+    Or what an operator, an optimizer, a schedule of the learning rate, a data source or a start of parameters is: its
+    arguments with their defaults, its meaning, and which dims may be split.
+
+    Without a word, list all.
     """
-    if code is None:
-        lines = [f"{known}  {title}" for known, title in registry.titles().items()]
-        output.write("\n".join(lines) + "\n", sys.stdout)
+    if word is not None and re.fullmatch(r"(SH)?[0-9]+", word, re.IGNORECASE):
+        output.write(_code(f"SH{word.upper().removeprefix('SH')}"), sys.stdout)
         return
-    wanted = code.upper() if code.upper().startswith("SH") else f"SH{code}"
+    from shardlang.cli import reference
+
+    names = reference.names()
+    if word is None:
+        lines = [f"{known}  {title}" for known, title in registry.titles().items()]
+        lines += [f"{name}  {reference.summary(name)}" for name in dict.fromkeys(names)]
+        output.write("\n".join(lines) + "\n", sys.stdout)
+    elif word in names:
+        output.write(reference.entry(word), sys.stdout)
+    else:
+        hint = _hint(word, [*names, *registry.pages()])
+        raise click.UsageError(f"there is nothing called `{word}` to explain; {hint}")
+
+
+def _code(wanted: str) -> str:
     if wanted not in registry.pages():
-        close = nearest(wanted, registry.pages())
-        hint = f"did you mean {close}?" if close else "`shardc explain` lists all"
-        raise click.UsageError(f"there is no code `{code}`; {hint}")
-    output.write(registry.page(wanted), sys.stdout)
+        raise click.UsageError(f"there is no code `{wanted}`; {_hint(wanted, [*registry.pages()])}")
+    return registry.page(wanted)
+
+
+def _hint(word: str, known: list[str]) -> str:
+    close = nearest(word, known)
+    return f"did you mean `{close}`?" if close else "`shardc explain` lists all"

@@ -25,7 +25,7 @@ COMMANDS = {
     "verify": "Prove that a strategy changes no result.",
     "fmt": "Write programs in their one form.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
-    "explain": "Print the page of a diagnostic's code.",
+    "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",
 }
 
 

@@ -61,14 +61,15 @@ def _binary(
         left = f"{receiver(site.operands[0])}.double()" if wide else atom(site.operands[0])
         return f"{left} {symbol} {atom(site.operands[1])}"
 
-    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, keeps=keeps))
+    example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, keeps=keeps))
 
 
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
-_binary("div", "/", ((0,),), "The quotient of two values.", _quotient, floating=True)
-_binary("pow", "**", (), "left to the power of right.", _power)
+_binary("div", "/", ((0,),), "The quotient of two values; of whole ones a floating one.", _quotient, floating=True)
+_binary("pow", "**", (), "The left side to the power of the right.", _power)
 
 
 def _infer_neg(site: CallSite) -> Inference | None:
@@ -80,4 +81,7 @@ def _emit_neg(site: OpSite) -> str:
     return f"-{atom(site.operands[0])}"
 
 
-register(Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.", keeps=nothing))
+register(
+    Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.",
+             example="(x: [..., d]) -> [..., d] { -x }", keeps=nothing)
+)  # fmt: skip

@@ -187,6 +187,8 @@ register(
         "default. Heads of q share those of k and v in groups. `causal`: keys of later places are not seen; `keep`: "
         "nor are keys where it is false. A query that sees no key gives 0.",
         _attention_flops,
+        example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
+        "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
         keeps=_kept_attention,
         lies=_lies,
     )
@@ -240,6 +242,8 @@ register(
         _emit_rotary,
         "Turns each pair (i, i + n/2) of the n elements over a dim by place * base ** (-2 i / n), the place being the "
         "index along another dim: rotary positions, as Llama has them.",
+        example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
+        "{ rotary(x, over = head_dim, along = seq) }",
         keeps=nothing,
     )
 )

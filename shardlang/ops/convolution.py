@@ -181,6 +181,8 @@ register(
         _emit_conv2d,
         "The sliding product of an image [batch, in, height, width] and a weight [out, in, kernel, kernel].",
         _conv_flops,
+        example="(x: [batch, in, 32, 32], weight: [out, in, 5, 5], bias: [out]) -> [batch, out, 28, 28] "
+        "{ conv2d(x, weight, bias) }",
         keeps=_kept_conv,
     )
 )
@@ -236,8 +238,9 @@ def _pool(name: str, through: tuple[tuple[int, ...], ...], keeps: Callable[[Loca
         Param("stride", "pair", None),
         Param("padding", "pair", (0, 0)),
     )
-    register(Operator(name, params, _infer_pool(through), emit, doc, keeps=keeps))
+    example = f"(x: [batch, channels, 32, 32]) -> [batch, channels, 16, 16] {{ {name}(x, 2) }}"
+    register(Operator(name, params, _infer_pool(through), emit, doc, example=example, keeps=keeps))
 
 
-_pool("max_pool2d", (), _kept_max_pool, "The greatest value of each window.")
-_pool("avg_pool2d", ((0,),), first, "The mean of each window.")
+_pool("max_pool2d", (), _kept_max_pool, "The greatest value of each window; without `stride` windows lie side by side.")
+_pool("avg_pool2d", ((0,),), first, "The mean of each window; without `stride` windows lie side by side.")

@@ -103,6 +103,8 @@ class Operator:
     "rows" where it needs all items at once: then `accumulate` writes a tuple of its operands' items, without the padded
     rows, which are joined over the batches.
     internal: added by the planner; no program can call it.
+    doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
+    reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     keeps: what its backward reads; lies: whether its result is memory of its own, and in which order of dims.
     """
 
@@ -119,6 +121,7 @@ class Operator:
     reduces: str = ""
     accumulate: Callable[[OpSite], str] | None = None
     internal: bool = False
+    example: str = ""
     keeps: Callable[[Local], Keeps] = everything
     lies: Callable[[Local], Lies] = own
 

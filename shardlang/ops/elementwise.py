@@ -39,7 +39,8 @@ Kept = Callable[[Local], Keeps]
 def _unary(
     name: str, function: str, doc: str, keeps: Kept, infer: Callable[[CallSite], Inference | None] = _floating
 ) -> None:
-    register(Operator(name, (_X,), infer, _call(function), doc, keeps=keeps))
+    example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
+    register(Operator(name, (_X,), infer, _call(function), doc, example=example, keeps=keeps))
 
 
 _unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number)
@@ -76,7 +77,8 @@ def _emit_gelu(site: OpSite) -> str:
 register(
     Operator(
         "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
-        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.', keeps=first,
+        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
+        example="(x: [..., d]) -> [..., d] { gelu(x) }", keeps=first,
     )
 )  # fmt: skip
 
@@ -106,7 +108,8 @@ def _comparison(name: str, symbol: str, doc: str) -> None:
         return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
-    register(Operator(name, params, _infer_comparison, emit, doc, differentiable=False))
+    example = f"(left: [..., d], right: [..., d]) -> bool[..., d] {{ left {symbol} right }}"
+    register(Operator(name, params, _infer_comparison, emit, doc, example=example, differentiable=False))
 
 
 _comparison("eq", "==", "Where left equals right, as bool.")
@@ -134,7 +137,8 @@ def _extremum(name: str, bound: str, doc: str) -> None:
         return f"torch.{name}({left}, {right})"
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
-    register(Operator(name, params, _infer_pair, emit, doc, keeps=_compared))
+    example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
+    register(Operator(name, params, _infer_pair, emit, doc, example=example, keeps=_compared))
 
 
 _extremum("maximum", "min", "The greater of two values, element by element.")
@@ -158,6 +162,8 @@ register(
         _infer_where,
         _emit_where,
         "`then` where the condition holds, `otherwise` elsewhere.",
+        example="(condition: bool[..., d], then: [..., d], otherwise: [..., d]) -> [..., d] "
+        "{ where(condition, then, otherwise) }",
         keeps=first,
     )
 )

@@ -72,7 +72,9 @@ def _kept_gather(local: Local) -> Keeps:
 
 register(
     Operator("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
-             "The rows of a table by index.", keeps=_kept_embedding)
+             "The rows of a table by index.",
+             example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
+             keeps=_kept_embedding)
 )  # fmt: skip
 
 
@@ -120,7 +122,9 @@ def _emit_gather(site: OpSite) -> str:
 register(
     Operator(
         "gather", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_gather, _emit_gather,
-        "For each index the element of x at that place of the dim `over`.",
+        "For each index the element of x at that place of the dim `over`. The index has the other dims of x, and its "
+        "own dim, or none, in the place of `over`.",
+        example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
         keeps=_kept_gather,
     )
 )  # fmt: skip
@@ -148,6 +152,7 @@ register(
     Operator(
         "one_hot", (Param("ids", "tensor"), Param("classes", "newdim")), _infer_one_hot, _emit_one_hot,
         "1 at the index along a further last dim, 0 elsewhere, as i64.", differentiable=False,
+        example="(ids: i64[..., seq]) -> i64[..., seq, 10] { one_hot(ids, 10) }",
     )
 )  # fmt: skip
 
@@ -165,5 +170,5 @@ def _emit_arange(site: OpSite) -> str:
 
 register(
     Operator("arange", (Param("dim", "newdim"),), _infer_arange, _emit_arange, "The indices of a dim, from 0, as i64.",
-             differentiable=False)
+             example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False)
 )  # fmt: skip

@@ -218,6 +218,7 @@ register(
         "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
         reduces="mean",
         accumulate=_accumulate_class_loss("cross_entropy"),
+        example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
         keeps=_kept_cross_entropy,
     )
 )
@@ -230,6 +231,7 @@ register(
         "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
         reduces="mean",
         accumulate=_accumulate_class_loss("nll_loss"),
+        example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
         keeps=_kept_nll,
     )
 )
@@ -327,7 +329,11 @@ def _alike(name: str, function: str, doc: str) -> None:
         return _kept_alike(local, name == "mse_loss")
 
     params = (Param("input", "tensor"), Param("target", "tensor"))
-    register(Operator(name, params, _infer_alike, emit, doc, reduces="mean", accumulate=accumulate, keeps=keeps))
+    example = f"(input: [..., d], target: [..., d]) -> [] {{ {name}(input, target) }}"
+    register(
+        Operator(name, params, _infer_alike, emit, doc, example=example, reduces="mean", accumulate=accumulate,
+                 keeps=keeps)
+    )  # fmt: skip
 
 
 _alike("mse_loss", "mse_loss", "The mean of the squared differences.")

@@ -39,7 +39,8 @@ def _softmax(name: str, doc: str) -> None:
         group = group_text(site, site.rule.operands[0][dim])
         return f"rt.{name}({site.operands[0]}, {dim}, {group})" if group else f"F.{name}({site.operands[0]}, {dim})"
 
-    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, keeps=made))
+    example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
+    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, keeps=made))
 
 
 _softmax("softmax", "exp(x) divided by its sum over one dim.")
@@ -153,6 +154,7 @@ register(
     Operator(
         "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
         _emit_norm("layer_norm"), "x less its mean, divided by its deviation, over dims; then times weight, plus bias.",
+        example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
         keeps=_kept_layer_norm,
     )
 )  # fmt: skip
@@ -160,6 +162,7 @@ register(
     Operator(
         "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
         _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
+        example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
         keeps=_kept_rms_norm,
     )
 )  # fmt: skip
@@ -250,8 +253,11 @@ register(
         _infer_batch_norm,
         _emit_batch_norm,
         "x normalised over all dims but that of the running statistics: by the whole batch's own when training "
-        "(which then move towards them by `momentum`), by the running ones in `eval`.",
+        "(which then move towards them by `momentum`), by the running ones in `eval`. The variance of the batch is "
+        "divided by the count; the running one moves towards that divided by the count less 1, as in torch.",
         updates=(1, 2),
+        example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
+        "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",
         keeps=_kept_batch_norm,
     )
 )

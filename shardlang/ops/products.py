@@ -129,7 +129,7 @@ register(
     Operator(
         "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, _emit_matmul,
         "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
-        _flops, keeps=_kept_matmul,
+        _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", keeps=_kept_matmul,
     )
 )  # fmt: skip
 
@@ -292,6 +292,7 @@ register(
     Operator(
         "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
         "The sum of products: every dim that the result does not name is contracted.", _flops,
+        example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
         keeps=_kept_einsum,
     )
 )  # fmt: skip

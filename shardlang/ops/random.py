@@ -60,11 +60,14 @@ def _lies(local: Local) -> Lies:
 _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
 register(
     Operator("dropout", _PARAMS, _infer, _emit("dropout"),
-             "Each element 0 with probability p, else divided by 1 - p. In `eval` nothing.",
-             random=True, train_only=True, keeps=_masked(None), lies=_lies)
+             "Each element 0 with probability p, else divided by 1 - p.",
+             example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
+             keeps=_masked(None), lies=_lies)
 )  # fmt: skip
 register(
     Operator("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
-             "As dropout, for whole channels of [batch, channels, height, width].", random=True, train_only=True,
+             "As dropout, for whole channels of [batch, channels, height, width].",
+             example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
+             random=True, train_only=True,
              keeps=_masked(2), lies=_lies)
 )  # fmt: skip

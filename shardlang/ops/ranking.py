@@ -54,6 +54,7 @@ register(
         _infer_auc,
         _emit_auc,
         "The area under the receiver operating characteristic of scores with labels 0 and 1.",
+        example="(scores: [batch], label: i64[batch]) -> [] { auc(scores, label) }",
         differentiable=False,
         reduces="rows",
         accumulate=_accumulate_auc,

@@ -131,13 +131,16 @@ def _accumulate(site: OpSite) -> str:
 
 
 register(
-    Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum, "The sum over dims (default: all).", reduces="sum",
-             accumulate=_accumulate, keeps=nothing)
+    Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
+             "The sum over dims, all without `over`. Of whole numbers and bool it is i64.", reduces="sum",
+             example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
+             keeps=nothing)
 )  # fmt: skip
 register(
     Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
-             "The mean over dims (default: all), over the whole of them on all ranks.", reduces="mean",
-             accumulate=_accumulate, keeps=nothing)
+             "The mean over dims, all without `over`, on all ranks together.", reduces="mean",
+             example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
+             keeps=nothing)
 )  # fmt: skip
 
 
@@ -164,11 +167,12 @@ def _extremum(name: str, doc: str) -> None:
             return f"rt.{name}({site.operands[0]}, {dims_text(dims) if dims else '()'}, {group})"
         return _method(site, name, site.operands[0])
 
-    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, keeps=_kept_extremum))
+    example = f"(x: [batch, seq, d]) -> [batch, d] {{ {name}(x, over = seq) }}"
+    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, keeps=_kept_extremum))
 
 
-_extremum("amax", "The greatest value over dims (default: all); equal ones share the gradient.")
-_extremum("amin", "The least value over dims (default: all); equal ones share the gradient.")
+_extremum("amax", "The greatest value over dims, all without `over`; equal ones share the gradient.")
+_extremum("amin", "The least value over dims, all without `over`; equal ones share the gradient.")
 
 
 def _infer_argmax(site: CallSite) -> Inference | None:
@@ -189,6 +193,7 @@ register(
     Operator(
         "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
         "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
+        example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }",
     )
 )  # fmt: skip
 
@@ -218,6 +223,7 @@ register(
         _infer_cumsum,
         _emit_cumsum,
         "The running sum along one dim.",
+        example="(x: [batch, seq]) -> [batch, seq] { cumsum(x, over = seq) }",
         keeps=nothing,
     )
 )

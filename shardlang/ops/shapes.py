@@ -131,7 +131,9 @@ def _permuted(order: Sequence[int]) -> str:
 
 register(
     Operator("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
-             "The same elements with dims split, permuted and merged, by name.", keeps=nothing, lies=rearranged)
+             "The same elements with dims split, permuted and merged, by name.",
+             example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
+             "{ rearrange(x -> [batch, seq, heads * width]) }", keeps=nothing, lies=rearranged)
 )  # fmt: skip
 
 
@@ -183,7 +185,9 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
 
 register(
     Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
-             "The same tensor with other names for its dims; no data moves.", keeps=nothing, lies=view)
+             "The same tensor with other names for its dims; no data moves.",
+             example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
+             "{ relabel(x -> [batch, keys, d]) * y }", keeps=nothing, lies=view)
 )  # fmt: skip
 
 
@@ -215,7 +219,9 @@ def _emit_flatten(site: OpSite) -> str:
 
 register(
     Operator("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
-             "All dims but the leading `keep` merged into one product dim.", keeps=nothing, lies=rearranged)
+             "All dims but the leading `keep` merged into one product dim.",
+             example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
+             keeps=nothing, lies=rearranged)
 )  # fmt: skip
 
 
@@ -270,7 +276,8 @@ register(
     Operator(
         "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
         lambda site: f"torch.cat([{', '.join(site.operands)}], dim={site.attrs['dim']})",
-        "Several values one after the other along a dim of the first.", keeps=nothing,
+        "Several values one after the other along a dim of the first, which is a new dim in the result.",
+        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", keeps=nothing,
     )
 )  # fmt: skip
 
@@ -308,7 +315,8 @@ def _emit_slice(site: OpSite) -> str:
 
 register(
     Operator("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
-             "A range of a dim, its end exclusive: `slice(x, d = 0..4)`.", keeps=nothing, lies=view)
+             "A range of a dim, its end exclusive; the dim is a new one in the result.",
+             example="(x: [batch, d]) { slice(x, d = 0..4) }", keeps=nothing, lies=view)
 )  # fmt: skip
 
 
@@ -330,7 +338,8 @@ register(
     Operator(
         "cast", (_X, Param("dtype", "dtype")), _infer_cast,
         lambda site: f"{receiver(site.operands[0])}.to({TORCH_DTYPES[site.attrs['dtype']]})",
-        "The same values in another element type.", keeps=nothing, lies=_lies_cast,
+        "The same values in another element type. What is pending passes where that is as wide.",
+        example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", keeps=nothing, lies=_lies_cast,
     )
 )  # fmt: skip
 
@@ -341,5 +350,6 @@ def _infer_detach(site: CallSite) -> Inference | None:
 
 register(
     Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
-             "The same value, through which no gradient flows.", differentiable=False, keeps=nothing, lies=view)
+             "The same value, through which no gradient flows.",
+             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, keeps=nothing, lies=view)
 )  # fmt: skip

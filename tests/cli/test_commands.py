@@ -170,7 +170,7 @@ def test_fmt_of_the_standard_input() -> None:
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(registry.pages())
+    assert [line[:5] for line in capsys.readouterr().out.splitlines()][: len(registry.pages())] == [*registry.pages()]
     for code in ("SH900", "sh900", "900"):
         assert run(["explain", code]) == 0
         assert capsys.readouterr().out.startswith("# SH900: ")

@@ -46,7 +46,8 @@ def command(rng: random.Random, text: str) -> Case:
     name = rng.choice((*COMMANDS, *COMMANDS, "chek", "", "lsp", "--version"))
     words = [name]
     if name == "explain":
-        words += [rng.choice(("SH304", "sh101", "304", "SH999", "", "x" * 2000, "\u202e", "SH900", "-1", "SH10٣"))]
+        hostile = ("", "x" * 2000, "\u202e", "-1", "SH10٣", "sg")
+        words += [rng.choice(("SH304", "sh101", "304", "SH999", "SH900", "matmul", *hostile))]
         return _case(rng, text, words)
     words += [
         rng.choice(PATHS) if rng.random() < 0.4 else "main.shard" for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 2, 3)))

@@ -1,0 +1,210 @@
+"""Declarations of operators, optimizers, schedules, sources and starts -> Markdown: one of them, or the page of all.
+
+Shapes and rules are those that the checker finds for an operator's example.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardlang.check.build import OpDraft
+from shardlang.check.context import Context
+from shardlang.check.declared import Declared
+from shardlang.check.expressions import SYMBOLS, evaluate
+from shardlang.check.generic import check_function
+from shardlang.check.initial import KINDS as STARTS
+from shardlang.check.operators import operator_names
+from shardlang.check.optimizers import KINDS as OPTIMIZERS
+from shardlang.check.scope import Library
+from shardlang.check.settings import SCHEDULES
+from shardlang.check.sources import SOURCES, Known
+from shardlang.check.statics import show
+from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.ops.declaration import REGISTRY, Operator, Param
+from shardlang.ops.rule import FactorRule, Split
+from shardlang.source import Source
+from shardlang.syntax.parse import parse
+
+# What is declared besides operators: the heading it stands under, what all under it share, and the declarations.
+DECLARED: Sequence[tuple[str, str, Mapping[str, Declared]]] = (
+    ("Optimizers", "w is a parameter, g its gradient after `clip`, t the number of the step from 1; b1 and b2 are the "
+     "two `betas`. Each line is a step for each element. What is remembered starts at 0.", OPTIMIZERS),
+    ("Schedules of the learning rate", "lr is the optimizer's own, of each where there are several.", SCHEDULES),
+    ("Data sources", "`batch`, `seq`, `src` and `tgt` are dims or numbers, and `path` may be given without its name. "
+     "`seed` orders the examples, with `none` the run's; `shuffle = false` keeps the source's order.", SOURCES),
+    ("Starts of parameters", "A start is drawn element by element, the same for every strategy.", STARTS),
+)  # fmt: skip
+_OPENING = """# Reference
+
+Every operator, optimizer, schedule of the learning rate, data source and start of a parameter: its
+arguments with their defaults, what it means, and for an operator which dims may be split. This page
+is made from the declarations by `python -m tests.documents.bless`; `shardc explain NAME` prints a
+part of it. For example, `shardc explain matmul` tells the signature, a call with its shapes, and
+that a split of the contracted dim leaves a pending sum.
+
+An argument without a default must be given. After its name stands what it is, where no default
+shows it: `dim` a dim by its name (or a number, for a new one), `dims` one dim or several, `(h, w)`,
+`pair` a number or two, `dtype` an element type, `none` that it is left out. Arguments without a
+kind are values of the model, or numbers.
+
+An example is a function that `shardc check` accepts, so its shapes are right. `...` stands for any
+dims. What split, statistics and pending mean is told in `operators.md` and `layouts.md`.
+"""
+_SPLITS = {
+    Split.FREE: "{} may be split.",
+    Split.INSIDE: "{} may be split: the ranks then exchange statistics, not the values.",
+    Split.WHOLE: "{} may not be split.",
+}
+_PENDING = "{} may be split: each rank then has a part of a sum, and the result is pending."
+
+
+def names() -> list[str]:
+    """All that can be explained."""
+    return [*operator_names(), *(name for *_, declared in DECLARED for name in declared)]
+
+
+def entry(name: str) -> str:
+    """What is declared under a name, as Markdown; a name may be both a schedule's and a start's. KeyError for none."""
+    found = [_operator(REGISTRY[name])] if name in operator_names() else []
+    found += [f"{_declared(name, declared[name])}\n{_filled(all)}" for _, all, declared in DECLARED if name in declared]
+    if not found:
+        raise KeyError(name)
+    return "\n".join(found)
+
+
+def summary(name: str) -> str:
+    """The first sentence about a name."""
+    doc = REGISTRY[name].doc if name in operator_names() else next(d[name].doc for *_, d in DECLARED if name in d)
+    return f"{doc.partition('. ')[0].partition(chr(10))[0].rstrip('.:')}."
+
+
+def page() -> str:
+    """All operators by family, in the order of their declarations, then all else that is declared."""
+    parts = [_OPENING]
+    family = ""
+    for name in operator_names():
+        module = REGISTRY[name].infer.__module__.rpartition(".")[2]
+        parts += [f"## {module.capitalize()}\n"] * (module != family) + [_operator(REGISTRY[name])]
+        family = module
+    for heading, all, declared in DECLARED:
+        parts += [f"## {heading}\n\n{_filled(all)}", *(_declared(name, one) for name, one in declared.items())]
+    return "\n".join(parts)
+
+
+def signature(name: str, params: Sequence[Param], arrow: bool = False) -> str:
+    """`dropout(x, p = 0.5)`; the kind stands where no default shows it."""
+    listed = ", ".join(_param(param) for param in params)
+    return f"{name}({listed}{' -> [dims]' if arrow else ''})"
+
+
+def _param(param: Param) -> str:
+    if param.kind in ("tensors", "slices"):
+        return "x, y, ..." if param.kind == "tensors" else "dim = start..end, ..."
+    shown = param.kind != "tensor" and param.default in (..., None)
+    kind = f": {'dim' if param.kind == 'newdim' else param.kind}" if shown else ""
+    return f"{param.name}{kind}{default(param)}"
+
+
+def default(param: Param) -> str:
+    """` = 0.5`; nothing where the argument must be given."""
+    return "" if param.required else f" = {_value(param.default)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_value, value))})"
+    if value is None:
+        return "none"
+    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else show(value)
+
+
+# --- operators ---------------------------------------------------------------
+
+
+def _operator(operator: Operator) -> str:
+    draft, body = drafted(operator), operator.example.partition("{")[2].strip(" }")
+    symbol = next((s for s, name in SYMBOLS.items() if name == operator.name), "")
+    written = signature(operator.name, operator.params, "->" in body)
+    head = f"### {operator.name}\n\n    {f'left {symbol} right, or ' if symbol else ''}{written}\n"
+    lines = [*_rule(draft.rule), *_through(draft.rule, [p.name for p in operator.params if p.kind == "tensor"])]
+    lines += ["No gradient flows through it."] * (not operator.differentiable)
+    lines += ["In `eval` it does nothing."] * operator.train_only
+    listed = "".join(f"- {line}\n" for line in lines)
+    return f"{head}\n{_filled(operator.doc)}\n```shard\n{example(operator)}```\n\n{listed}"
+
+
+def example(operator: Operator) -> str:
+    """The example of a declaration as a function of the language."""
+    formals, _, body = operator.example.partition("{")
+    return f"fn example{formals}{{\n  return {body.strip(' }')}\n}}\n"
+
+
+def drafted(operator: Operator) -> OpDraft:
+    """The operator as the checker makes it of its example."""
+    sink = Sink()
+    context = Context(sink, evaluator=evaluate)
+    file = parse(Source(f"{operator.name}.shard", example(operator)), sink)
+    scope = Library(context, context.load, {}).open(file)
+    check_function(scope.names["example"], scope, context)
+    made = [draft for draft in context.build.ops if draft.operator is operator]
+    if sink.failed or not made:
+        raise InternalError(f"the example of `{operator.name}` is none: {[d.message for d in sink.found]}")
+    return made[0]
+
+
+def _rule(rule: FactorRule) -> list[str]:
+    """Which dims may be split, and what follows."""
+    in_results = {f for dims in rule.results for dim in dims for f in dim}
+    sorts: dict[str, dict[str, None]] = {}
+    for f, factor in enumerate(rule.factors):
+        summed = factor.split is Split.FREE and f not in in_results
+        sort = _PENDING if summed else _SPLITS[factor.split]
+        sorts.setdefault(sort, {})[f"`{'...' if factor.name == 'leading' else factor.name}`"] = None
+    return [sort.format(_all(found)) for sort, found in sorts.items()]
+
+
+def _through(rule: FactorRule, params: Sequence[str]) -> list[str]:
+    """Through which operands what is pending passes."""
+    called = [*params, *(f"operand {at}" for at in range(len(params) + 1, len(rule.operands) + 1))]
+    if not rule.operands:
+        return []
+    if not rule.through:
+        return ["What is pending is summed first."]
+    words = [f"`{name}`" if name in params else name for name in called]
+    sets = [_all(words[at] for at in some) + " together" * (len(some) > 1) for some in rule.through]
+    return [f"What is pending passes through {', or through '.join(sets)}."]
+
+
+def _filled(text: str) -> str:
+    """Paragraphs in lines of at most 100 characters; indented ones, which are formulas, as they are."""
+    parts = (part if part.startswith("    ") else " ".join(part.split()) for part in text.strip("\n").split("\n\n"))
+    filled = (p if p.startswith("    ") else textwrap.fill(p, 100, break_on_hyphens=False) for p in parts)
+    return "\n\n".join(filled) + "\n"
+
+
+def _all(items: Iterable[str]) -> str:
+    *most, last = items
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+# --- all else ----------------------------------------------------------------
+
+
+def _declared(name: str, declared: Declared) -> str:
+    written = signature(name, declared.params)
+    if not isinstance(declared, Known):
+        return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}"
+    if declared.fields is None:
+        written = written.replace("(", "(field: type, ..., ", 1)
+    fields = f"\n{_filled(f'Fields: {_fields(declared)}.')}" if declared.fields is not None else ""
+    return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}{fields}"
+
+
+def _fields(known: Known) -> str:
+    listed = []
+    for name, (dtype, sizes, bound) in (known.fields or {}).items():
+        dims = ", ".join(map(str, ("batch", *sizes)))
+        listed.append(f"`{name}: {dtype}[{dims}]{'' if bound is None else f' < {bound}'}`")
+    return ", ".join(listed)
