@@ -52,7 +52,7 @@ class Builder:
     ops: list[OpDraft] = field(default_factory=list)
     addresses: dict[str, list[int]] = field(default_factory=dict)
     declared: dict[str, None] = field(default_factory=dict)
-    constants: dict[tuple[float | int, str], int] = field(default_factory=dict)
+    constants: dict[tuple[str, str], int] = field(default_factory=dict)
     dims: dict[str, Any] = field(default_factory=dict)
     full: bool = False
     operators_limit: int = 20_000
@@ -80,8 +80,8 @@ class Builder:
         self.declared[path] = None
 
     def constant(self, number: float | int, dtype: str, span: Span) -> int:
-        """The value of a static number; equal numbers are one value."""
-        key = (number, dtype)
+        """The value of a static number; numbers that are written alike are one value: 1 and 1.0 are two."""
+        key = (repr(number), dtype)
         if key not in self.constants:
             path = f"constant:{len(self.constants)}"
             draft = ValueDraft(Kind.CONSTANT, path, "constant", TensorType(dtype, ()), span, constant=number)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from shardlang.emit.names import Form
 from shardlang.emit.sizes import Sizes
-from shardlang.graph.graph import Op
+from shardlang.graph.graph import Kind, Op
+from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
+from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.given import of_factors
-from shardlang.plan.plan import Plan, PlannedOp
+from shardlang.plan.plan import OperandUse, Plan, PlannedOp
 from shardlang.records import dataclass
 
 
@@ -30,7 +32,7 @@ class Sites:
         axes, plan_params = planned.factor_axes, self.plan.params
         given = of_factors(op, graph, self.plan.sizes)
         return OpSite(
-            operands=tuple(self.names[use.value, use.conversion] for use in uses),
+            operands=tuple(self._operand(op, use) for use in uses),
             operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
             result_shapes=tuple(sizes.shape(t, r) for t, r in zip(result_types, planned.results, strict=True)),
             operand_types=operand_types,
@@ -52,6 +54,12 @@ class Sites:
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
             sizes=given,
         )
+
+    def _operand(self, op: Op, use: OperandUse) -> str:
+        text, value = self.names[use.value, use.conversion], self.plan.graph.values[use.value]
+        if value.kind is not Kind.CONSTANT or REGISTRY[op.operator].numbers:
+            return text
+        return f"torch.tensor({text}, dtype={TORCH_DTYPES[value.type.dtype]})"
 
 
 def batch_factor(plan: Plan, op: Op) -> int:

@@ -8,7 +8,7 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import Factors, broadcast, promote, unary_rule
 from shardlang.ops.kept import Keeps, Local, nothing, others
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import atom, receiver
+from shardlang.ops.texts import atom
 from shardlang.types.dim import TensorType
 
 _PAIR = (Param("left", "tensor"), Param("right", "tensor"))
@@ -29,10 +29,12 @@ def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Call
 
 
 def _dtype(site: CallSite, floating: bool) -> str:
-    """The promoted type; a whole number written beside an integer tensor keeps it an integer."""
+    """The promoted type; a whole number written beside an integer tensor keeps it an integer, and makes a bool one."""
     types = site.operands
     tensors = [t for t, span in zip(types, site.spans, strict=True) if not (not t.dims and _whole(span.text))]
     dtype = promote(tensors or types)
+    if dtype == "bool" and len(tensors) < len(types):
+        dtype = "i64"
     return site.floating if floating and dtype in ("i64", "i32", "bool") else dtype
 
 
@@ -56,13 +58,10 @@ def _binary(
     name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, keeps: Kept, floating: bool = False
 ) -> None:
     def emit(site: OpSite) -> str:
-        # torch divides whole numbers in float32.
-        wide = floating and site.result_types[0].dtype == "f64" and not any(t.floating for t in site.operand_types)
-        left = f"{receiver(site.operands[0])}.double()" if wide else atom(site.operands[0])
-        return f"{left} {symbol} {atom(site.operands[1])}"
+        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
 
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
-    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, keeps=keeps))
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, keeps=keeps))
 
 
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)

@@ -102,6 +102,7 @@ class Operator:
     writes an expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out.
     "rows" where it needs all items at once: then `accumulate` writes a tuple of its operands' items, without the padded
     rows, which are joined over the batches.
+    numbers: its text takes a static number as Python's; in that of others a number is a tensor.
     internal: added by the planner; no program can call it.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
     reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
@@ -120,6 +121,7 @@ class Operator:
     train_only: bool = False
     reduces: str = ""
     accumulate: Callable[[OpSite], str] | None = None
+    numbers: bool = False
     internal: bool = False
     example: str = ""
     keeps: Callable[[Local], Keeps] = everything

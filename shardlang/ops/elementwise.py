@@ -109,7 +109,7 @@ def _comparison(name: str, symbol: str, doc: str) -> None:
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> bool[..., d] {{ left {symbol} right }}"
-    register(Operator(name, params, _infer_comparison, emit, doc, example=example, differentiable=False))
+    register(Operator(name, params, _infer_comparison, emit, doc, example=example, numbers=True, differentiable=False))
 
 
 _comparison("eq", "==", "Where left equals right, as bool.")
@@ -138,7 +138,7 @@ def _extremum(name: str, bound: str, doc: str) -> None:
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
-    register(Operator(name, params, _infer_pair, emit, doc, example=example, keeps=_compared))
+    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, keeps=_compared))
 
 
 _extremum("maximum", "min", "The greater of two values, element by element.")
@@ -164,6 +164,7 @@ register(
         "`then` where the condition holds, `otherwise` elsewhere.",
         example="(condition: bool[..., d], then: [..., d], otherwise: [..., d]) -> [..., d] "
         "{ where(condition, then, otherwise) }",
+        numbers=True,
         keeps=first,
     )
 )

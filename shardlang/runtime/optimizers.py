@@ -113,7 +113,7 @@ class Adam:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.means, self.squares = State(self.tensors), State(self.tensors)
-        self.steps = torch.zeros((), device=world.device)
+        self.steps = torch.zeros((), dtype=torch.float32, device=world.device)
 
     def step(self, lr: float) -> None:
         if not self.tensors:

@@ -7,8 +7,9 @@ train.py.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,14 @@ def elements(shape: Sequence[int]) -> int:
 def dtype_of(program: Program, tensor: Parameter | State | Field | Received) -> torch.dtype:
     """Values of float32 become float64 in a run in float64; in bf16 and f16 runs, parameters stay float32."""
     return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
+
+
+@contextlib.contextmanager
+def numbers_of(program: Program) -> Iterator[None]:
+    """What torch makes of a number and whole numbers (`0.5 * n`, `1 / n`) has the floating type of the run."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if program.precision == "f64" else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

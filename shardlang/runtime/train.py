@@ -23,7 +23,7 @@ from shardlang.runtime.mesh import Mesh, world
 from shardlang.runtime.microbatches import Accumulation
 from shardlang.runtime.model import Model
 from shardlang.runtime.pipeline import Pipeline
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import Program, numbers_of
 from shardlang.runtime.resuming import checkpoints, resume
 from shardlang.runtime.resuming import save as save_checkpoint
 from shardlang.runtime.totals import Pending, Totals, WholeSet
@@ -79,6 +79,11 @@ class Run:
         self._resume()
         self.log.start(self.total, self.loader.batches, self.program.data.batch, self.step)
         self._clock = time.perf_counter()
+        with numbers_of(self.program):
+            self._epochs()
+        self.log.end()
+
+    def _epochs(self) -> None:
         epoch, within = divmod(self.step, self.loader.batches)
         if self.step and (not within or self.step == self.total):
             # The checkpoint was written before this evaluation.
@@ -88,7 +93,6 @@ class Run:
             self._epoch(epoch)
             self._report()
             self._evaluate(epoch)
-        self.log.end()
 
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""

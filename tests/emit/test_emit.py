@@ -186,7 +186,7 @@ train {
 }
 """
     wide = main_file(program.replace("PRECISION", "f64"), 1)
-    assert wide.count(".double()") == 2 and ".float()" not in wide
+    assert wide.count(".double()") == 1 and ".float()" not in wide
     assert ".float().mean()" in main_file(program.replace("PRECISION", "f32"), 1)
 
 

@@ -9,6 +9,7 @@ FORMS = ("end_to_end/test_forms.py",)
 CURVES = ("end_to_end/test_curves.py",)
 EMIT = ("emit/test_emit.py",)
 EVALUATE = ("emit/test_evaluate.py",)
+TYPES = ("end_to_end/test_element_types.py",)
 SETTINGS = ("emit/test_settings.py",)
 
 FAULTS = (
@@ -36,6 +37,13 @@ FAULTS = (
           ("emit/test_moves.py", *FORMS)),
     Fault("the batch's factor is the first of all", "rows that count in eval", "emit/sites.py",
           "if batch in term and factors:", "if term and factors:", (*EVALUATE, *FORMS)),
+    Fault("numbers of a run in float64 are float32", "`0.5 * n` of whole numbers", "runtime/program.py",
+          'torch.set_default_dtype(torch.float64 if program.precision == "f64" else before)',
+          "torch.set_default_dtype(before)", TYPES),
+    Fault("a number is given to what takes tensors", "`exp(2)`", "emit/sites.py",
+          "value.kind is not Kind.CONSTANT or REGISTRY[op.operator].numbers", "True", TYPES),
+    Fault("1 and 1.0 are one number", "the element type of `n * 1.0`", "check/build.py",
+          "key = (repr(number), dtype)", "key = (number, dtype)", TYPES),
     Fault("every call is the first", "random numbers of a layer called twice", "emit/sites.py",
           "call=op.call,", "call=0,", SETTINGS),
     Fault("a gradient's reduction is not written", "data parallelism", "emit/header.py",
