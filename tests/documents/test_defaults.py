@@ -1,0 +1,161 @@
+"""Every table of defaults in specs/ is what the declarations say, and these are what runs do."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardlang import runtime as rt
+from shardlang.check.declared import Declared
+from shardlang.check.expressions import SYMBOLS
+from shardlang.check.operators import operator_names
+from shardlang.check.settings import Settings
+from shardlang.check.sources import SOURCES
+from shardlang.cli.reference import DECLARED, default, signature
+from shardlang.ops.declaration import REGISTRY
+from shardlang.runtime.data import Loader, load
+from shardlang.runtime.optimizers import KINDS, scheduled
+from tests.documents.bless import SPECS
+from tests.emit.sources import main_file
+
+ALL: Mapping[str, Declared] = {name: one for *_, declared in DECLARED for name, one in declared.items()}
+
+
+def tables(path: Path) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Each table of a page: its header, and its rows."""
+    rows: list[list[str]] = []
+    for line in [*path.read_text("utf-8").splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.strip("|").split("|")])
+        elif rows:
+            yield rows[0], rows[2:]
+            rows = []
+
+
+def of_defaults() -> list[tuple[str, list[str]]]:
+    """Of all pages the rows below a header `arguments and defaults`: the name, and what the row says."""
+    found = []
+    for path in sorted(SPECS.glob("*.md")):
+        for header, rows in tables(path):
+            if "arguments and defaults" in header:
+                at = header.index("arguments and defaults")
+                found += [(row[0].strip("`"), re.findall(r"`([^`]+)`", row[at])) for row in rows]
+    return found
+
+
+def test_tables_of_defaults_are_those_of_the_declarations() -> None:
+    rows = of_defaults()
+    for name, said in rows:
+        declared = [*(d[name] for *_, d in DECLARED if name in d)]
+        assert said in [[f"{p.name}{default(p)}" for p in one.params] for one in declared], name
+    assert {name for name, _ in rows} == {*ALL}
+
+
+def test_the_table_of_families_has_all_operators() -> None:
+    _, rows = next(t for t in tables(SPECS / "operators.md") if t[0][0] == "family")
+    named = {name for row in rows for name in re.findall(r"\w+", row[1])}
+    assert set(operator_names()) - set(SYMBOLS.values()) - {"neg"} <= named
+
+
+def test_signatures_in_prose_are_those_of_the_declarations() -> None:
+    """`**`attention(q, k, ...)`**`: an operator's, at the head of what a page says of it."""
+    found = re.findall(r"\*\*`(\w+)(\([^`]+\))`\*\*", (SPECS / "operators.md").read_text("utf-8"))
+    assert len(found) >= 2
+    for name, arguments in found:
+        assert f"{name}{arguments}" == re.sub(r": \w+", "", signature(name, REGISTRY[name].params))
+
+
+def test_the_table_of_settings() -> None:
+    header, rows = next(t for t in tables(SPECS / "training.md") if t[0][0] == "setting")
+    assert header == ["setting", "default", "meaning"]
+    said = {row[0].strip("`"): row[1] for row in rows}
+    assert said == {f.name: "none" if f.default is None else str(f.default) for f in dataclasses.fields(Settings)}
+
+
+def test_the_rates_in_the_table() -> None:
+    _, [row] = next(t for t in tables(SPECS / "schedules.md") if t[0][0] == "step")
+    rates = [scheduled(0.1, ("warmup_cosine", {"warmup": 3, "min": 0.01}), step, 8) for step in range(1, 9)]
+    assert [float(cell) for cell in row[1:]] == pytest.approx(rates, abs=5e-6)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_optimizer_runs_with_the_defaults_that_are_declared(kind: str) -> None:
+    """Also where a program was compiled without some: its class has the same ones."""
+    given = {name: value for name, value in ALL[kind].defaults.items() if name != "lr"}
+    classes = [cls for cls in KINDS[kind].__mro__ if "__init__" in vars(cls)]
+    own: dict[str, Any] = {}
+    for cls in reversed(classes):
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        own |= {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "lr"}
+    assert own == given
+
+
+def _files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Small files that sources can read, with the arguments that have no default."""
+    (folder / "a.csv").write_text("1,0\n2,1\n3,0\n")
+    np.savez(folder / "a.npz", x=np.arange(3.0), label=np.array([0, 1, 0]))
+    np.arange(9, dtype=np.uint16).tofile(folder / "a.bin")
+    return {
+        "random": {}, "digits": {}, "numpy": {"path": "a.npz"}, "csv": {"path": "a.csv"},
+        "tokens": {"path": "a.bin", "seq": 2},
+    }  # fmt: skip
+
+
+def _fields(kind: str) -> list[rt.Field]:
+    known = SOURCES[kind].fields
+    if known is None:
+        return [rt.Field("x", "f32", (2,)), rt.Field("label", "i64", (2,), bound=2)]
+    sizes = {"seq": 2}
+    return [
+        rt.Field(name, dtype or "f32", (2, *(sizes[s] if isinstance(s, str) else s for s in shape)), bound=bound)
+        for name, (dtype, shape, bound) in known.items()
+    ]
+
+
+@pytest.mark.parametrize("kind", ["random", "digits", "numpy", "csv", "tokens"])
+def test_a_source_reads_with_the_defaults_that_are_declared(kind: str, tmp_path: Path) -> None:
+    required = _files(tmp_path)[kind]
+    given = {name: value for name, value in SOURCES[kind].defaults.items() if value not in (..., None)}
+    assert given
+
+    def batches(arguments: Mapping[str, Any]) -> list[dict[str, list[Any]]]:
+        source = rt.Source(kind, batch=2, fields=_fields(kind), **arguments)
+        program = rt.Program(
+            name="", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[], data=source, optimizers=[],
+            forward=lambda p: p, base=tmp_path, seed=5,
+        )  # fmt: skip
+        read = Loader(program, source, load(source, tmp_path)).epoch(1)
+        return [{name: t.tolist() for name, t in part.items()} for [part], _ in zip(read, range(3), strict=False)]
+
+    assert batches(required) == batches({**required, **given})
+
+
+def test_the_paths_of_dropout_are_those_that_the_page_tells() -> None:
+    page = (SPECS / "random.md").read_text("utf-8")
+    program = page[page.index("```shard") :].partition("\n")[2].partition("```")[0]
+    told = re.findall(r'("[\w.\[\]:]+"(?:, \d)?)', program)
+    emitted = re.findall(r"rt\.random\.key\(([^)]+)\)", main_file(program, 1))
+    assert sorted(told) == sorted(emitted) and len(told) == 9
+
+
+def test_the_order_of_examples_is_the_line_of_the_page(tmp_path: Path) -> None:
+    page = (SPECS / "data.md").read_text("utf-8")
+    line = page[page.index("```python\n") + 10 :].partition("```")[0]
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(20.0))
+    source = rt.Source("numpy", batch=6, fields=[rt.Field("x", "f32", (6,))], path="a.npz")
+    program = rt.Program(
+        name="", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[], data=source, optimizers=[],
+        forward=lambda p: p, base=tmp_path, seed=7,
+    )  # fmt: skip
+    for epoch in (1, 2):
+        read = [part["x"].tolist() for [part] in Loader(program, source, load(source, tmp_path)).epoch(epoch)]
+        examples = eval(line, {"numpy": np, "seed": 7, "epoch": epoch, "length": 20})
+        assert read == [list(map(float, examples[s * 6 : (s + 1) * 6])) for s in range(3)]
