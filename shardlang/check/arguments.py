@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.check.context import Frame
 from shardlang.check.statics import plain, show, size, whole
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
-from shardlang.check.written import named_term, operand_dims, written_terms
+from shardlang.check.written import named_term, namesake, operand_dims, written_terms
 from shardlang.diagnostics.nearest import nearest
 from shardlang.ops.declaration import Operator, Param
 from shardlang.records import dataclass
@@ -82,6 +82,8 @@ def bind_operator(
         bound.sound = bound.sound and value is not UNKNOWN
         bound.static[param.name] = value
     if arrow is not None and bound.sound:
+        if operator.renames:
+            first = {name: own for name, own in first.items() if not namesake(name, own, frame)}
         bound.arrow = written_terms(arrow, frame, first, frame.prefix)
         bound.sound = bound.arrow is not None
     return bound

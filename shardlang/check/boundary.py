@@ -11,7 +11,7 @@ from shardlang.check.values import UNKNOWN, DimValue, Tensor
 from shardlang.check.written import check_plain, element_type, twice, written_term, written_terms
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text
+from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
 
 def bind_tensor(formal: ast.Formal, given: Tensor, span: Span, callee: str, inner: Frame) -> Tensor | None:
@@ -91,9 +91,13 @@ def _leading(given: tuple[Term, ...], who: str, span: Span, inner: Frame) -> tup
     dims = inner.context.dims
     bound = inner.ellipsis
     if bound is None:
-        bound = inner.ellipsis = tuple((dims.local(term_text(t), t),) if t else () for t in given)
+        bound = inner.ellipsis = tuple(
+            (dims.local(term_text(t), t, inner.prefix, inner.steps),) if t else () for t in given
+        )
         return bound
-    if len(bound) == len(given) and all(dims.same(dims.outward(b), g) for b, g in zip(bound, given, strict=True)):
+    if len(bound) == len(given) and all(
+        dims.same(dims.outward(b, inner.steps), g) for b, g in zip(bound, given, strict=True)
+    ):
         return bound
     left = ", ".join(term_text(t) for t in bound)
     right = ", ".join(term_text(t) for t in given)
@@ -108,7 +112,7 @@ def _one(node: ast.DimTerm, given: Term, who: str, span: Span, type: TensorType,
     first = node.factors[0].dim
     single = len(node.factors) == 1
     if single and isinstance(first, ast.Name) and inner.find(first.text) is None:
-        term: Term = (dims.local(first.text, given),)
+        term: Term = (dims.local(first.text, given, inner.prefix, inner.steps),)
         inner.names[first.text] = DimValue(term)
         inner.places[first.text] = first.span
         return (term,)
@@ -117,7 +121,7 @@ def _one(node: ast.DimTerm, given: Term, who: str, span: Span, type: TensorType,
     wanted = written_term(node, inner, {}, inner.prefix)
     if wanted is None:
         return None
-    outside = dims.outward(wanted)
+    outside = dims.outward(wanted, inner.steps)
     if dims.same(outside, given):
         return (wanted,)
     report_different(who, wanted, outside, given, type, span, node.span, inner)
@@ -136,9 +140,11 @@ def _literal(node: ast.Number, given: Term, who: str, span: Span, type: TensorTy
     if number == 1:
         inner.context.dims.same((), given)
         return ((),)
-    dim = Dim(str(number), number, node.span, True)
-    inner.context.dims.outer[dim] = given
-    return ((dim,),)
+    for _ in range(inner.steps):
+        dim = Dim(str(number), number, node.span, True)
+        inner.context.dims.outer[dim] = given
+        given = (dim,)
+    return (given,)
 
 
 def report_different(
@@ -150,6 +156,7 @@ def report_different(
     # A dim that was made from a number for this very formal is called by the formal's path: that is no other name.
     known = shown.rpartition(".")[2] in (term_text(wanted), str(term_size(wanted)))
     alias = f", which is `{shown}` here" if shown and not known else ""
+    left, right = ("", "") if alias else told_apart(outside or wanted, given)
     help: tuple[str, ...] = ()
     if term_size(wanted) == term_size(given) and term_size(given) is not None:
         new = ", ".join(shown or term_text(wanted) if t == given else term_text(t) for t in type.dims)
@@ -159,7 +166,7 @@ def report_different(
         )
     inner.context.sink.report(
         "SH256",
-        f"{who} needs {a}{alias}, and this has {b}",
+        f"{who} needs {a}{alias or left}, and this has {b}{right}",
         span,
         f"{type}",
         labels=[(place, "declared here")],

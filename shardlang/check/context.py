@@ -72,7 +72,7 @@ class Frame:
     `prefix`: the path of the layer (values are named below it); `call`: the number of its call. `ops`: operators of the
     statement being evaluated. `ellipsis`: what `...` stands for in this call, None where it stands for nothing.
     `inline`: a function's frame, whose operators belong to the caller's statement. `sightless`: a mistake that
-    is reported took names away, so an unknown one is no further mistake.
+    is reported took names away, so an unknown one is no further mistake. `steps`: how many steps outward its caller is.
     """
 
     context: Context
@@ -87,10 +87,18 @@ class Frame:
     ellipsis: tuple[Term, ...] | None = None
     inline: bool = False
     sightless: bool = False
+    steps: int = 1
 
     def evaluate(self, node: ast.Expr) -> Any:
         """The value of an expression here."""
         return self.context.evaluator(node, self)
+
+    def steps_to(self, layer: Instance) -> int:
+        """How many layers further in `layer` is: its dims go through those of all layers between to those of here."""
+        steps = 1
+        while layer.parent is not None and layer.parent is not self.instance:
+            layer, steps = layer.parent, steps + 1
+        return steps
 
     def leaf(self) -> str:
         """What to call the value that the layer returns, where the program gives it no name."""

@@ -24,11 +24,13 @@ class Unifier:
     _canonical: dict[Dim, Term] = field(default_factory=dict)
     _factors: dict[Dim, int] = field(default_factory=dict)
 
-    def local(self, name: str, term: Term) -> Dim:
-        """A new dim of a model or call that is `term` outside."""
-        dim = Dim(name, term_size(term))
-        self.outer[dim] = term
-        self._factors[dim] = self.factors(term)
+    def local(self, name: str, term: Term, home: str, steps: int = 1) -> Dim:
+        """A new dim of a model or call at the path `home` that is `term` outside, `steps` calls further out."""
+        for _ in range(steps):
+            dim = Dim(name, term_size(term), home=home)
+            self.outer[dim] = term
+            self._factors[dim] = self.factors(term)
+            term = (dim,)
         return dim
 
     def factors(self, term: Term) -> int:
@@ -62,8 +64,14 @@ class Unifier:
             self.become[each] = term
         return term
 
-    def outward(self, term: Term) -> Term:
-        """The term in the caller's dims.
+    def outward(self, term: Term, steps: int = 1) -> Term:
+        """The term in the caller's dims, or in those of who stands `steps` calls further out."""
+        for _ in range(steps):
+            term = self._outward(term)
+        return term
+
+    def _outward(self, term: Term) -> Term:
+        """One call further out.
 
         A literal that has become nothing here gets a literal of the caller's own: what the caller unifies that with is
         in the caller's dims, and must not show up inside.
@@ -81,8 +89,8 @@ class Unifier:
             found.extend(outside)
         return self.resolve(tuple(found))
 
-    def outward_type(self, type: TensorType) -> TensorType:
-        return TensorType(type.dtype, tuple(self.outward(t) for t in type.dims))
+    def outward_type(self, type: TensorType, steps: int = 1) -> TensorType:
+        return TensorType(type.dtype, tuple(self.outward(t, steps) for t in type.dims))
 
     def resolve_type(self, type: TensorType) -> TensorType:
         if not self.become:

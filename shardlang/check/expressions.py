@@ -195,7 +195,7 @@ def member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
             frame.context.used.add(id(nodes[part.text]))
     if not isinstance(value, Tensor):
         return value
-    return Tensor(value.id, frame.context.dims.outward_type(value.type), part.text)
+    return Tensor(value.id, frame.context.dims.outward_type(value.type, frame.steps_to(owner)), part.text)
 
 
 def _index(node: ast.Index, frame: Frame) -> Any:

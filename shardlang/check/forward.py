@@ -29,7 +29,7 @@ def call_layer(
         return UNKNOWN
     context = frame.context
     context.uncalled.pop(id(layer.decl.node), None)
-    inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer)
+    inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer, steps=frame.steps_to(layer))
     layer.calls += 1
     name = layer.path or layer.decl.node.name.text
     tired = _too_many_calls(span, frame)
@@ -210,4 +210,4 @@ def _hand_out(result: Any, written: ast.TensorType | None, span: Span, inner: Fr
         return UNKNOWN
     if written is not None and not check_result(result, written, inner):
         return UNKNOWN
-    return Tensor(result.id, context.dims.outward_type(result.type), result.name)
+    return Tensor(result.id, context.dims.outward_type(result.type, inner.steps), result.name)

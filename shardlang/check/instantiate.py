@@ -37,7 +37,7 @@ def declare_model(
     if id(decl.node) not in context.instantiated:
         context.uncalled[id(decl.node)] = decl.node.span
     context.instantiated.add(id(decl.node))
-    instance = Instance(decl, path, span)
+    instance = Instance(decl, path, span, frame.instance)
     inner = Frame(context, decl.file, path, 0, instance)
     context.models.append(decl)
     for formal in decl.node.formals:
@@ -127,7 +127,7 @@ def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Fram
     if isinstance(value, DimValue) and too_many_factors(value.term, formal.name, inner):
         value, instance.sound = UNKNOWN, False
     if isinstance(value, DimValue):
-        value = DimValue((inner.context.dims.local(name, value.term),))
+        value = DimValue((inner.context.dims.local(name, value.term, instance.path),))
         inner.context.build.dims[instance.below(name)] = value.term
     if _bind(formal.name, value, instance, formal, inner):
         inner.context.candidates.setdefault(id(formal), ("formal", name, formal.name.span))
@@ -177,7 +177,7 @@ def _dim(entry: ast.DimEntry, instance: Instance, inner: Frame) -> None:
     expression = inner.context.overrides.get(name, entry.value) if not instance.path else entry.value
     value = inner.evaluate(expression)
     length = size(value, expression.span, inner.context.sink, f"the size of dim `{name}`")
-    dim = DimValue((Dim(name, length, entry.name.span),))
+    dim = DimValue((Dim(name, length, entry.name.span, home=instance.path),))
     inner.context.build.dims[instance.below(name)] = dim.term
     _bind(entry.name, dim, instance, entry, inner)
 

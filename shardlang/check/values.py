@@ -70,7 +70,8 @@ class HardwareDecl:
 @dataclass(eq=False)
 class Instance:
     """One layer: a model with its formals given. `names`: formals, dims, layers, parameters. `calls` counts calls
-    so far. `sound`: False after a mistake in what it was given, so that its results are unknown.
+    so far. `sound`: False after a mistake in what it was given, so that its results are unknown. `parent`: the layer
+    that declares it, None for the root.
 
     `results`: the names its last call bound. `missing`: names of members that a static `if` removed.
     """
@@ -78,6 +79,7 @@ class Instance:
     decl: ModelDecl
     path: str
     span: Span
+    parent: Instance | None = None
     names: dict[str, Any] = field(default_factory=dict)
     places: dict[str, Span] = field(default_factory=dict)
     nodes: dict[str, object] = field(default_factory=dict)

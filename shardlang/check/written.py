@@ -14,7 +14,7 @@ from shardlang.check.values import UNKNOWN, DimValue, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_text
+from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_size, term_text
 
 Terms = tuple[Term, ...]
 DIMS_LIMIT = 64  # torch's
@@ -211,6 +211,12 @@ def _peek(frame: Frame, name: str) -> object:
         if name in names:
             return names[name]
     return None
+
+
+def namesake(name: str, own: Term, frame: Frame) -> bool:
+    """Whether a name means a dim here that is as large as an operand's `own` dim of that name."""
+    known = _peek(frame, name)
+    return isinstance(known, DimValue) and known.size is not None and known.size == term_size(own)
 
 
 def operand_dims(types: Sequence[TensorType]) -> dict[str, Term]:

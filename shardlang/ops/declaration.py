@@ -106,6 +106,7 @@ class Operator:
     internal: added by the planner; no program can call it.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
     reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
+    renames: names of the result's dims mean those that are known where it is called before its operand's own (relabel).
     keeps: what its backward reads; lies: whether its result is memory of its own, and in which order of dims.
     """
 
@@ -124,6 +125,7 @@ class Operator:
     numbers: bool = False
     internal: bool = False
     example: str = ""
+    renames: bool = False
     keeps: Callable[[Local], Keeps] = everything
     lies: Callable[[Local], Lies] = own
 

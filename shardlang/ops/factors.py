@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from shardlang.ops.declaration import CallSite
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
-from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text
+from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
 Mark = tuple[Split, tuple[int, int]]
 WHOLE: Mark = (Split.WHOLE, (0, 0))
@@ -137,20 +138,36 @@ def _report_mismatch(
     (i, a), (j, b) = left, right
     name = site.names
     place = "last dim" if back == 1 else f"dim {back} from the right"
+    left_of, right_of = told_apart(a, b)
     site.sink.report(
         "SH280",
         f"`{symbol(site.operator.name)}` cannot line up {quoted(name[i])} and {quoted(name[j])}: "
-        f"{sized(a)} meets {sized(b)}",
+        f"{sized(a)}{left_of} meets {sized(b)}{right_of}",
         site.span,
         labels=[(site.spans[i], f"{types[i]}"), (site.spans[j], f"{types[j]}: its {place} is {sized(b)}")],
         help=_mismatch_help(types, (i, a), (j, b), name),
     )
 
 
+def namesakes(types: Sequence[TensorType]) -> str | None:
+    """What to do about two different dims of one name and size among those of some operands; None where all differ."""
+    dims = list(dict.fromkeys(d for type in types for term in type.dims for d in term))
+    for one, other in combinations(dims, 2):
+        mine, theirs = told_apart((one,), (other,))
+        if mine != theirs:
+            name = quoted(one.name)
+            return (
+                f"{name}{mine} and {name}{theirs} are two dims: `relabel` gives both values one that is declared here"
+            )
+    return None
+
+
 def _mismatch_help(
     types: Sequence[TensorType], left: tuple[int, Term], right: tuple[int, Term], names: Sequence[str]
 ) -> str:
     (i, a), (j, b) = left, right
+    if any(told_apart(a, b)) and (help := namesakes([types[i], types[j]])):
+        return help
     for one, other, small in ((i, j, right), (j, i, left)):
         if set(types[other].dims) - {()} <= set(types[one].dims):
             dims = [t if t in types[other].dims else () for t in types[one].dims]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, Mark, quoted, require, sized
+from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, sized
 from shardlang.ops.kept import Keeps, Local, elements, size
 from shardlang.ops.reductions import tally_text
 from shardlang.ops.rule import Split
@@ -293,7 +293,7 @@ def _report_unlike(site: CallSite) -> None:
         labels=[(site.spans[0], str(left)), (site.spans[1], str(right))],
         help=f"`rearrange({names[few]} -> [{dims}])` gives {quoted(names[few])} the dims of {quoted(names[many])}"
         if fits
-        else "nothing is broadcast in a loss; give both the same dims",
+        else namesakes(site.operands) or "nothing is broadcast in a loss; give both the same dims",
     )
 
 

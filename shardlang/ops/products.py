@@ -6,12 +6,12 @@ import math
 from collections.abc import Collection, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, promote, quoted, sized
+from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.kept import Keeps, Local, elements, others, size
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
-from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text
+from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
 
 def _flops(rule: FactorRule) -> int:
@@ -75,9 +75,10 @@ def _leading(site: CallSite, left: Sequence[Term], right: Sequence[Term]) -> lis
         a: Term = left[-back] if back <= len(left) else ()
         b: Term = right[-back] if back <= len(right) else ()
         if a and b and a != b and not site.dims.same(a, b):
+            one, other = told_apart(a, b)
             site.sink.report(
                 "SH282",
-                f"the leading dims of `@` do not line up: {sized(a)} meets {sized(b)}",
+                f"the leading dims of `@` do not line up: {sized(a)}{one} meets {sized(b)}{other}",
                 site.span,
                 labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
                 help="all dims but the last two are lined up from the right; `einsum` names the result's dims instead",
@@ -89,9 +90,10 @@ def _leading(site: CallSite, left: Sequence[Term], right: Sequence[Term]) -> lis
 
 def _report_contraction(site: CallSite, inner: Term, outer: Term) -> None:
     names, types = site.names, site.operands
+    one, other = told_apart(inner, outer)
     site.sink.report(
         "SH282",
-        f"`@` contracts {sized(inner)} of {quoted(names[0])} with {sized(outer)} of {quoted(names[1])}: "
+        f"`@` contracts {sized(inner)}{one} of {quoted(names[0])} with {sized(outer)}{other} of {quoted(names[1])}: "
         "they are not one dim",
         site.span,
         labels=[(site.spans[0], str(types[0])), (site.spans[1], str(types[1]))],
@@ -101,6 +103,8 @@ def _report_contraction(site: CallSite, inner: Term, outer: Term) -> None:
 
 def _contraction_help(types: Sequence[TensorType], inner: Term, outer: Term, names: Sequence[str]) -> str:
     left, right = types
+    if any(told_apart(inner, outer)) and (help := namesakes(types)):
+        return help
     if inner in right.dims:
         result = ", ".join(term_text(t) for t in (*left.dims[:-1], *(t for t in right.dims if t not in left.dims)))
         return f"`{names[1]}` has `{term_text(inner)}` elsewhere: `einsum({names[0]}, {names[1]} -> [{result}])`"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, quoted, sized, unary_rule
+from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
 from shardlang.ops.kept import Lies, Local, nothing, own, rearranged, view
 from shardlang.ops.reductions import single_position
 from shardlang.ops.rule import DimFactors
@@ -187,7 +187,7 @@ register(
     Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
              "The same tensor with other names for its dims; no data moves.",
              example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-             "{ relabel(x -> [batch, keys, d]) * y }", keeps=nothing, lies=view)
+             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, keeps=nothing, lies=view)
 )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _infer_concat(site: CallSite) -> Inference | None:
                 f"`concat` over `{term_text(first.dims[at])}` needs all other dims alike: "
                 f"{quoted(site.names[0])} is {first}, {quoted(site.names[i])} is {type}",
                 site.span, labels=[(site.spans[0], str(first)), (site.spans[i], str(type))],
-                help="only the dim it is over may differ, and it must be in the same place",
+                help=namesakes([first, type]) or "only the dim it is over may differ, and it must be in the same place",
             )  # fmt: skip
             return None
     sizes = [term_size(t.dims[at]) for t in site.operands]

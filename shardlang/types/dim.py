@@ -20,13 +20,15 @@ BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
 class Dim:
     """One named size. `literal` dims were made from a number and may unify once with another dim of their size.
 
-    `size` is None only while a model is checked generically without values for its formals.
+    `size` is None only while a model is checked generically without values for its formals. `home`: the path of the layer
+    that declares it, "" for the root; None where no model does.
     """
 
     name: str
     size: int | None
     span: Span | None = None
     literal: bool = False
+    home: str | None = None
 
     def __repr__(self) -> str:
         return f"{self.name}={self.size}"
@@ -50,6 +52,34 @@ def term_text(term: Term) -> str:
 def _named(dim: Dim) -> bool:
     """Whether a dim is called by name: one made from a number is where a formal gave it one (`ffn`, `fc1.out`)."""
     return not dim.literal or (dim.span is not None and not dim.name.rpartition(".")[2].isdigit())
+
+
+def told_apart(one: Term, other: Term) -> tuple[str, str]:
+    """What a message adds to the names of two different terms: nothing, or where their dims are from, if they have
+    the same names and sizes.
+    """
+    if (term_text(one), term_size(one)) != (term_text(other), term_size(other)):
+        return "", ""
+    for a, b in zip(one, other, strict=True):
+        for origin in (_home, _file, _line) if a is not b else ():
+            left, right = origin(a), origin(b)
+            if left != right:
+                return f" of {left}", f" of {right}"
+    return "", ""
+
+
+def _home(dim: Dim) -> str:
+    if dim.home is None:
+        return "the file"
+    return f"layer `{dim.home}`" if dim.home else "the model"
+
+
+def _file(dim: Dim) -> str:
+    return f"`{dim.span.source.name}`" if dim.span is not None else "a number"
+
+
+def _line(dim: Dim) -> str:
+    return f"line {dim.span.line}" if dim.span is not None else "a number"
 
 
 @dataclass(frozen=True, slots=True)
