@@ -20,8 +20,8 @@ BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
 class Dim:
     """One named size. `literal` dims were made from a number and may unify once with another dim of their size.
 
-    `size` is None only while a model is checked generically without values for its formals. `home`: the path of the layer
-    that declares it, "" for the root; None where no model does.
+    `size` is None only while a model is checked generically without values for its formals. `home`: the path of the
+    layer that declares it, "" for the root; None where no model does.
     """
 
     name: str
