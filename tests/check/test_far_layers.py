@@ -124,7 +124,7 @@ BOTH = "`width` of layer `parts[0]` and `width` of layer `parts[1]` are two dims
     ("returned", "members", "message", "help"),
     [
         ("a + b", "", f"SH280: `+` cannot line up `a` and `b`: {ONE} meets {TWO}", BOTH),
-        ("a", "", f"SH256: the result needs `width` (8) of the file, and this has {ONE}", "`relabel(x -> [batch, width])"),
+        ("a", "", f"SH256: the result needs `width` (8) of the file, and this has {ONE}", "`relabel(x"),
         ("a", "dim width = 8", f"SH256: the result needs `width` (8) of the model, and this has {ONE}", "`relabel(x"),
         ("a @ b2", "", f"SH282: `@` contracts {ONE} of `a` with {TWO} of `b2`: they are not one dim", BOTH),
         ("concat(a, b, over = batch)", "", "SH292: `concat` over `batch` needs all other dims alike: `a` is "
