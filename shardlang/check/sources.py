@@ -40,6 +40,10 @@ _PATH, _BATCH = Param("path", "str"), Param("batch", "newdim")
 _SPLIT = Param("split", "str", "train")
 _ORDER = (Param("shuffle", "bool", True), Param("seed", "int", None))
 _LABELLED = {"label": ("i64", (), 10)}
+# What all numbers of an element type stay below; a bound itself is below that of i64.
+_LARGEST = {"i32": 2**31, "bool": 2}
+# What ends a line, quotes a cell, or is a part of numbers.
+_NO_DELIMITER = '\n\r\0".+-0123456789eE'
 SOURCES = {
     "random": Known(
         "`batches` batches of fields as declared: numbers in [0, 1), and whole numbers from 0 to below the field's "
@@ -57,11 +61,13 @@ SOURCES = {
         (_PATH, _BATCH, _SPLIT, *_ORDER), {"image": ("", (1, 28, 28), None), **_LABELLED},
     ),
     "numpy": Known(
-        "The arrays of an `.npz` file, named as the fields are, with examples along the first dim.", (_PATH, *_ORDER)
+        "The arrays of an `.npz` file, named as the fields are, with examples along the first dim. A field that is "
+        "alone may be an `.npy`.",
+        (_PATH, *_ORDER),
     ),
     "csv": Known(
-        "A text file of numbers, an example a line, plain or `.gz`. Without `header` the first line decides: it is a "
-        "header unless it is all numbers.",
+        "A text file of numbers, an example a line, plain or packed with gzip. Without `header` the first line "
+        "decides: it is a header unless it is all numbers.",
         (_PATH, Param("header", "bool", None), Param("delimiter", "str", ","), *_ORDER),
     ),
     "criteo": Known(
@@ -172,7 +178,7 @@ def _in_range(found: Mapping[str, Any], given: Mapping[str, ast.Expr], kind: str
     for name, fits, help in (
         ("batches", lambda v: v >= 1, "an epoch has at least 1 batch"),
         ("seed", lambda v: v >= 0, "a seed is a whole number from 0"),
-        ("delimiter", lambda v: len(v) == 1, 'one character, such as `delimiter = ";"`'),
+        ("delimiter", lambda v: len(v) == 1 and v not in _NO_DELIMITER, 'one character, such as `delimiter = ";"`'),
         ("threshold", lambda v: v >= 1, "a category is kept when it is seen that often, 1 keeps all"),
         ("dtype", lambda v: v in ("u16", "u32"), 'tokens are kept in `"u16"` or `"u32"`'),
         ("split", lambda v: v in splits, f'`{kind}` is split in `"train"` and `"test"`'),
@@ -318,6 +324,9 @@ def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | 
     if value is not UNKNOWN and value < 1:
         help = "the numbers go from 0 to one less than the bound"
         frame.context.sink.report("SH213", f"a bound is at least 1, and this is {value}", node.bound.span, help=help)
+    if value is not UNKNOWN and value > _LARGEST.get(type.dtype, value):
+        fact = f"the numbers of {type.dtype} stay below {_LARGEST[type.dtype]}, and this bound is {value}"
+        frame.context.sink.report("SH237", fact, node.bound.span, help="a smaller bound, or i64")
     return None if value is UNKNOWN else int(value)
 
 

@@ -8,7 +8,7 @@ happens once, before the ranks are forked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,19 +17,10 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.copies import device_of
+from shardlang.runtime.data_fit import Origin, fitted
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import microbatches
 from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
-
-_NUMPY = {
-    "f64": np.float64,
-    "f32": np.float32,
-    "f16": np.float16,
-    "bf16": np.float32,
-    "i64": np.int64,
-    "i32": np.int32,
-    "bool": np.bool_,
-}
 
 
 class Dataset(Protocol):
@@ -54,7 +45,7 @@ Batch = list[dict[str, Tensor]]
 
 def readers() -> dict[str, Reader]:
     """The reader of each kind of source."""
-    from shardlang.runtime import data_arrays, data_criteo, data_random, data_text
+    from shardlang.runtime import data_arrays, data_criteo, data_csv, data_random, data_text
 
     return {
         "criteo": data_criteo.read_criteo,
@@ -64,7 +55,7 @@ def readers() -> dict[str, Reader]:
         "digits": data_arrays.read_digits,
         "mnist": data_arrays.read_mnist,
         "numpy": data_arrays.read_numpy,
-        "csv": data_arrays.read_csv,
+        "csv": data_csv.read_csv,
     }
 
 
@@ -76,7 +67,14 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     known = readers()
     if source.kind not in known:
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
-    return known[source.kind](source, base, like)
+    found = known[source.kind](source, base, like)
+    if not found.length:
+        path = source.arguments.get("path")
+        raise RunError(
+            "SH502", f"`{source.kind}` finds no example", file=None if path is None else base / str(path),
+            help="name a file that holds examples",
+        )  # fmt: skip
+    return found
 
 
 def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
@@ -139,13 +137,13 @@ class Loader:
 class Arrays:
     """A dataset of equally long numpy arrays, one per field name: [examples, ...]. `origin` is named in errors."""
 
-    def __init__(self, source: Source, arrays: dict[str, np.ndarray], origin: Path) -> None:
-        self.arrays = {field.name: _fitted(source, field, arrays, origin) for field in source.fields}
+    def __init__(self, source: Source, arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
+        self.arrays = {field.name: fitted(field, arrays, origin) for field in source.fields}
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())
-            raise RunError("SH502", f"the fields are not equally long: {listed}", file=origin)
-        self.length = next(iter(lengths.values()), 0)
+            raise origin.wrong(f"the fields are not equally long: {listed}", help="save as many examples of each")
+        self.length, self.origin = next(iter(lengths.values()), 0), origin
         self.notes: list[str] = []
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
@@ -154,41 +152,6 @@ class Arrays:
             # Whole examples are copied at once; by slices numpy goes through the elements.
             return array.take(examples, 0)
         return array[(examples, *block.slices()[1:])]
-
-
-def _fitted(source: Source, field: Field, arrays: dict[str, np.ndarray], origin: Path) -> np.ndarray:
-    """The array of a field in its shape and type, or an error that says why it does not fit."""
-    if field.name not in arrays:
-        there = ", ".join(f"`{name}`" for name in arrays)
-        raise RunError("SH502", f"there is no field `{field.name}`; there are {there}", file=origin)
-    array, shape = arrays[field.name], field.shape[1:]
-    if array.size != len(array) * int(np.prod(shape)):
-        raise RunError(
-            "SH502",
-            f"an example of `{field.name}` has shape {list(array.shape[1:])}, where the program has {list(shape)}",
-            file=origin,
-        )
-    array = array.reshape(len(array), *shape)
-    if np.issubdtype(_NUMPY[field.dtype], np.integer) and not np.issubdtype(array.dtype, np.integer):
-        _require_whole(field, array, origin)
-    _require_bound(field, array, origin)
-    return array.astype(_NUMPY[field.dtype], copy=False)
-
-
-def _require_whole(field: Field, array: np.ndarray, origin: Path) -> None:
-    broken = np.argwhere(array != np.floor(array))
-    if len(broken):
-        at = tuple(int(i) for i in broken[0])
-        raise RunError("SH502", f"`{field.name}` must be whole numbers; example {at[0]} has {array[at]}", file=origin)
-
-
-def _require_bound(field: Field, array: np.ndarray, origin: Path) -> None:
-    if field.bound is None or not array.size or (array.min() >= 0 and array.max() < field.bound):
-        return
-    at = tuple(int(i) for i in np.argwhere((array < 0) | (array >= field.bound))[0])
-    raise RunError(
-        "SH502", f"`{field.name}` must be from 0 to {field.bound - 1}; example {at[0]} has {array[at]}", file=origin
-    )
 
 
 def require(arguments: dict[str, Any], name: str, kind: str) -> Any:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from shardlang.runtime import data_files
 from shardlang.runtime.data import Dataset, require
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block, Field, Source
@@ -64,19 +66,26 @@ class Clicks:
         return {key: FIELDS + number for number, key in enumerate(kept)}
 
     def _cells(self, example: int) -> list[str]:
-        with self.path.open("rb") as file:
-            file.seek(int(self.starts[example]))
-            raw = file.read(int(self.starts[example + 1] - self.starts[example]))
-        return self._split(raw, example)
+        with self._open() as file:
+            return self._read(file, example)
 
-    def _split(self, raw: bytes, example: int) -> list[str]:
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise data_files.unreadable(self.path, error) from None
+
+    def _read(self, file: BinaryIO, example: int) -> list[str]:
+        file.seek(int(self.starts[example]))
+        raw = file.read(int(self.starts[example + 1] - self.starts[example]))
         cells = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
         if len(cells) != 1 + FIELDS:
             raise self._wrong(example, f"the line has {len(cells)} columns, where {1 + FIELDS} are due")
         return cells
 
     def _wrong(self, example: int, what: str) -> RunError:
-        return RunError("SH502", what, file=self.path, line=example + 1)
+        help = f"a line is a label, {NUMBERS} whole numbers and {CATEGORIES} categories, with tabs between and no names"
+        return RunError("SH502", what, file=self.path, line=example + 1, help=help)
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
         key = examples.tobytes()
@@ -89,11 +98,9 @@ class Clicks:
         ids = np.tile(np.arange(FIELDS, dtype=np.int64), (len(examples), 1))
         values = np.ones((len(examples), FIELDS), np.float32)
         label = np.empty((len(examples), 1), np.float32)
-        with self.path.open("rb") as file:
+        with self._open() as file:
             for row, example in enumerate(map(int, examples)):
-                file.seek(int(self.starts[example]))
-                raw = file.read(int(self.starts[example + 1] - self.starts[example]))
-                cells = self._split(raw, example)
+                cells = self._read(file, example)
                 label[row] = self._label(cells[0], example)
                 values[row, :NUMBERS] = [self._number(cell, at, example) for at, cell in enumerate(cells[1:14], 1)]
                 ids[row, NUMBERS:] = [self._category(cell, at, example) for at, cell in enumerate(cells[14:])]
@@ -126,16 +133,21 @@ class Clicks:
 def _line_starts(path: Path) -> np.ndarray:
     """int64 [lines + 1]: where each line begins, and the end of the file."""
     found, at, last = [np.zeros(1, np.int64)], 0, b"\n"
+    head = data_files.head(path, 3)
+    if head.startswith(data_files.GZIP):
+        raise RunError(
+            "SH502", "the file is packed with gzip, and its lines are read where they stand", file=path,
+            help=f"gunzip --keep {path.name}",
+        )  # fmt: skip
     try:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + at + 1)
                 at, last = at + len(chunk), chunk[-1:]
-    except FileNotFoundError:
-        raise RunError("SH502", "the data file is missing", file=path,
-                       help="paths are relative to the program's file") from None  # fmt: skip
     except OSError as error:
-        raise RunError("SH502", f"the data file cannot be read: {error.strerror}", file=path) from None
+        raise data_files.unreadable(path, error) from None
+    if head == data_files.BOM:
+        found[0][0] = len(head)
     starts = np.concatenate(found)
     return starts if last == b"\n" else np.append(starts, at)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shardlang.runtime import token_files
+from shardlang.runtime import data_files, token_files
 from shardlang.runtime.data import Dataset, require
+from shardlang.runtime.data_fit import outside
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block, Field, Source
 
@@ -38,6 +39,12 @@ class Tokens:
         self.length = int(self.ends[-1])
         total = sum(len(tokens) for _, tokens in files)
         left = total - self.length * self.seq
+        if not self.length:
+            longest = max(len(tokens) for _, tokens in files)
+            raise RunError(
+                "SH502", f"an example is {self.seq} tokens and the one after them; the longest file has {longest}",
+                file=files[0][0], help=f"a longer text, or `seq` at most {max(1, longest - 1)}",
+            )  # fmt: skip
         self.notes = [
             f"tokens: {total:,} in {len(files)} file{'s' * (len(files) != 1)}, {self.length:,} examples of "
             f"{self.seq}; {left:,} tokens at the ends of files are in none"
@@ -51,8 +58,9 @@ class Tokens:
             path, tokens = self.files[at]
             start = (int(example) - (int(self.ends[at - 1]) if at else 0)) * self.seq + first
             taken[row] = tokens[start : start + width]
-            if field.bound is not None and width and taken[row].max() >= field.bound:
-                place = start + int(np.argmax(taken[row] >= field.bound))
+            broken = outside(field, taken[row])
+            if broken is not None:
+                place = start + int(np.argmax(broken))
                 raise RunError(
                     "SH502",
                     f"token {place} is {int(tokens[place])}, and `{field.name}` must be below {field.bound}",
@@ -65,7 +73,8 @@ class Tokens:
 def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Tokens:
     """tokens("data/*.bin", seq = seq): the files that the pattern matches, in the order of their names."""
     pattern = str(require(source.arguments, "path", "tokens"))
-    paths = sorted(Path(found) for found in glob.glob(str(base / pattern)))
+    # Only the pattern is one: the folder's own name may hold brackets.
+    paths = sorted(base / found for found in glob.glob(pattern, root_dir=base))
     if not paths:
         raise RunError(
             "SH502", "no token file is there", file=base / pattern,
@@ -90,10 +99,7 @@ class Vocabulary:
     @classmethod
     def read(cls, path: Path, limit: int | None) -> Vocabulary:
         """A word a line, the first of number 4."""
-        try:
-            words = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunError("SH502", f"the vocabulary cannot be read: {error}", file=path) from None
+        words = data_files.text(path).removesuffix("\n").split("\n")
         seen: dict[str, int] = {}
         for line, word in enumerate(words, 1):
             if not word.strip() or word in seen or word in SPECIAL:
@@ -169,17 +175,11 @@ def _marked(words: np.ndarray, field: str, width: int) -> np.ndarray:
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
     """The lines of a file, each two sentences with a tab between; lines of no text are left out."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise RunError("SH502", f"the file is no text in UTF-8: {error}", file=path) from None
-    except OSError as error:
-        raise RunError("SH502", f"the data file cannot be read: {error.strerror}", file=path) from None
     pairs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(data_files.text(path).split("\n"), 1):
         if not line.strip():
             continue
-        parts = line.rstrip("\r").split("\t")
+        parts = line.split("\t")
         if len(parts) != 2 or not all(part.strip() for part in parts):
             tabs = len(parts) - 1
             what = "a side is empty" if tabs == 1 else f"it has {tabs} tabs"

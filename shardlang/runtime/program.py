@@ -108,7 +108,9 @@ class State:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a data source, batch first. `bound`: whole numbers are below it (the random source draws so)."""
+    """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the random source draws
+    so), but those that all indexed uses ignore.
+    """
 
     name: str
     dtype: str
@@ -117,6 +119,7 @@ class Field:
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     bound: int | None = None
+    ignored: tuple[int, ...] = ()
     place: str = ""
 
 

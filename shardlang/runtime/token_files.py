@@ -6,6 +6,7 @@ each. A file without the header is taken as tokens alone, as nanoGPT and others 
 
 from __future__ import annotations
 
+import gzip
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -14,12 +15,15 @@ from typing import Protocol
 
 import numpy as np
 
+from shardlang.runtime import data_files
 from shardlang.runtime.errors import RunError
 
 MAGIC, VERSION = b"SHARDTOK", 1
 _HEADER = struct.Struct("<8sIIQ")
 WIDTHS = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
 _CHUNK = 1 << 20
+# How much of a file is looked at, and the bytes of plain text.
+_HEAD, _TEXT = 256, frozenset(b"\t\n\r" + bytes(range(32, 127)))
 
 
 class Tokenizer(Protocol):
@@ -64,13 +68,12 @@ class FromFile:
 
 def _lines(paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                yield from file
-        except UnicodeDecodeError as error:
-            raise RunError("SH502", f"the file is no text in UTF-8: {error}", file=path) from None
-        except OSError as error:
-            raise RunError("SH502", f"the text cannot be read: {error.strerror}", file=path) from None
+        head = data_files.head(path, 3)
+        start = len(data_files.BOM) if head == data_files.BOM else 0
+        with data_files.reading(path), (gzip.open if head.startswith(data_files.GZIP) else open)(path, "rb") as file:
+            file.seek(start)
+            for number, line in enumerate(file, 1):
+                yield data_files.decoded(path, line, number)
 
 
 def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
@@ -95,23 +98,34 @@ def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
 
 def mapped(path: Path, width: str | None) -> np.ndarray:
     """The tokens of a file, mapped read-only. `width` ("u16", "u32") is for files without a header: "u16" if None."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(_HEADER.size)
-    except OSError as error:
-        raise RunError("SH502", f"the token file cannot be read: {error.strerror}", file=path) from None
+    head = data_files.head(path, _HEAD)
+    size = path.stat().st_size
     if head[:8] != MAGIC:
+        _require_tokens(path, head)
         return _map(path, size, WIDTHS[width or "u16"], 0)
     if len(head) < _HEADER.size:
         raise RunError("SH502", f"the file ends within its header, after {size} bytes", file=path)
-    _, version, each, count = _HEADER.unpack(head)
+    _, version, each, count = _HEADER.unpack_from(head)
     kinds = {kind.itemsize: kind for kind in WIDTHS.values()}
     if version != VERSION or each not in kinds:
         raise RunError("SH502", f"version {version} with {each} bytes a token is not known", file=path)
     if size != _HEADER.size + count * each:
         raise RunError("SH502", f"the header says {count} tokens of {each} bytes; the file has {size} bytes", file=path)
     return _map(path, size, kinds[each], _HEADER.size)
+
+
+def _require_tokens(path: Path, head: bytes) -> None:
+    """Whether a file without a header may be tokens alone: text and packed files are taken for it by mistake."""
+    if head.startswith(data_files.GZIP):
+        raise RunError(
+            "SH502", "the file is packed with gzip, and tokens are read where they stand", file=path,
+            help=f"gunzip --keep {path.name}",
+        )  # fmt: skip
+    if head.startswith(b"\x93NUMPY") or (len(head) > 15 and all(byte in _TEXT for byte in head)):
+        what, help = "a numpy array", 'numpy.load(NAME).astype("uint16").tofile("tokens.bin") makes a file of tokens'
+        if not head.startswith(b"\x93"):
+            what, help = "text", f"make one of tokens from it: shardc tokens {path.name} -o {path.stem}.bin"
+        raise RunError("SH502", f"the file holds {what}, where tokens are due", file=path, help=help)
 
 
 def _map(path: Path, size: int, kind: np.dtype, offset: int) -> np.ndarray:
