@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shardlang.diagnostics.diagnostic import Label, Sink, bounded
+from shardlang.diagnostics.diagnostic import Label, Severity, Sink, bounded
 from shardlang.files import Files
 from shardlang.source import Source
 
@@ -35,25 +35,61 @@ def format_source(source: Source, sink: Sink) -> str | None:
     return None if sink.failed else format_file(file)
 
 
-def check_source(source: Source, sink: Sink, overrides: Mapping[str, str] | None = None) -> Program | None:
+def check_source(
+    source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None
+) -> Program | None:
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
 
-    A file that is no Shard is not checked: what a skipped line declared would be missed everywhere else.
+    A file that is no Shard is not checked: what a skipped line declared would be missed everywhere else. But where one
+    `strategy` is asked for, mistakes in others do not matter, and are told in a line for each.
     """
     tree = parse_source(source, sink)
+    unread = _set_aside(tree, strategy, sink)
     if sink.failed:
         return None
     from shardlang.check.check import check
 
     files = Files()
     files.add(source)
-    program = check(tree, sink, files.load, overrides or {})
+    program = check(tree, sink, files.load, overrides or {}, strategy)
     _tell_reasons(sink, files)
-    return None if sink.failed else program
+    return None if sink.failed or program is None else dataclasses.replace(program, unread=unread)
+
+
+def _set_aside(tree: ast.File, wanted: str | None, sink: Sink) -> tuple[str, ...]:
+    """Takes mistakes of syntax in strategies other than `wanted` out of the sink, and tells of each strategy in a line;
+    their names.
+    """
+    others = {s.name.text: s for s in tree.strategies if s.name.text != wanted}
+    if wanted is None or len(others) == len(tree.strategies):
+        return ()
+    counts = dict.fromkeys(others, 0)
+    kept = []
+    for diagnostic in sink.found:
+        span = diagnostic.primary.span if diagnostic.primary else None
+        home = next((n for n, s in others.items() if span and s.span.start <= span.start < s.span.end), None)
+        if home is None:
+            kept.append(diagnostic)
+        else:
+            counts[home] += 1
+    sink.found[:] = kept
+    unread = tuple(name for name in counts if counts[name])
+    for name in unread:
+        _tell_other(name, counts[name], wanted, sink)
+    return unread
+
+
+def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
+    many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}"
+    sink.report(
+        "SH325", f"strategy `{name}` has {many}, which `{wanted}` does not depend on", None,
+        help="`shardc check` without `--strategy` tells them", severity=Severity.WARNING,
+    )  # fmt: skip
 
 
 def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
-    """All strategies: the one asked for (or the first) by planning it on `ranks`, the others without rank arithmetic.
+    """The strategy asked for, or else all of them: by planning it (or the first) on `ranks`, the others without rank
+    arithmetic. Where one is asked for, of the others is told only how many mistakes they have.
 
     The plan, where there are ranks and no errors.
     """
@@ -62,8 +98,12 @@ def check_strategies(program: Program, name: str | None, ranks: int | None, sink
     planned = plan_program(program, name, ranks, sink) if ranks is not None else None
     first = program.strategies[0].name.text if program.strategies else None
     for strategy in program.strategies:
-        if ranks is None or strategy.name.text != (name or first):
-            resolve(program, strategy, None, sink)
+        here, other = strategy.name.text, Sink()
+        if here in program.unread or (ranks is not None and here == (name or first)):
+            continue
+        resolve(program, strategy, None, sink if name in (None, here) else other)
+        if other.failed and name is not None:
+            _tell_other(here, len(other.found), name, sink)
     return planned
 
 

@@ -97,7 +97,7 @@ def reported(block: Block, folder: Path) -> list[str]:
 
 
 def _check(source: Source, block: Block, sink: Sink) -> None:
-    program = driver.check_source(source, sink, block.overrides)
+    program = driver.check_source(source, sink, block.overrides, block.option("strategy"))
     ranks = block.option("ranks")
     if program is None:
         return

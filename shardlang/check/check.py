@@ -27,11 +27,15 @@ from shardlang.source import Source
 from shardlang.syntax import ast
 
 
-def check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None) -> Program | None:
-    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`."""
+def check(
+    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None
+) -> Program | None:
+    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`; they are meant for
+    `strategy` where several have such an axis.
+    """
     with _deep_stack():
         try:
-            return _check(file, sink, load, overrides or {})
+            return _check(file, sink, load, overrides or {}, strategy)
         except RecursionError:
             sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
             return None
@@ -48,9 +52,11 @@ def _deep_stack() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str]) -> Program | None:
+def _check(
+    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str], strategy: str | None
+) -> Program | None:
     context = Context(sink, evaluator=evaluate, load=load)
-    given = read_overrides(file, overrides, sink)
+    given = read_overrides(file, overrides, strategy, sink)
     library = Library(context, load, given.dims)
     scope = library.open(file)
     _file_dims(scope, context)
@@ -69,7 +75,7 @@ def _check(file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str
     if sink.failed:
         return None
     hardware = {name: found.node for name, found in scope.names.items() if isinstance(found, HardwareDecl)}
-    strategies = tuple(i for i in file.items if isinstance(i, ast.Strategy))
+    strategies = file.strategies
     schedules = _schedules(strategies, file, load)
     statics = _statics(scope)
     sources = tuple(library.sources)

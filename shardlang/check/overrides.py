@@ -26,15 +26,20 @@ class Overrides:
     axes: dict[str, dict[str, ast.Expr]] = field(default_factory=dict)
 
 
-def read_overrides(file: ast.File, given: Mapping[str, str], sink: Sink) -> Overrides:
-    """Sort overrides by what they name; an unknown or ambiguous path is reported."""
+def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | None, sink: Sink) -> Overrides:
+    """Sort overrides by what they name; an unknown or ambiguous path is reported. An axis that several strategies have
+    is that of `strategy`, the one asked for.
+    """
     found = Overrides()
+    others = {s.name.text for s in file.strategies if strategy not in (None, s.name.text)}
     places = list(_places(file))
     for path, text in given.items():
         expression = parse_expression(Source(f"--set {path}", text), sink)
         if expression is None:
             continue
         full = [p for p in places if path in (p, p.partition(".")[2])]
+        if len(full) > 1:
+            full = [p for p in full if p.partition(".")[0] not in others]
         imported = path.startswith("model.") and not full
         if len(full) > 1:
             sink.report(

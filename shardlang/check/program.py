@@ -96,7 +96,8 @@ class Program:
     """A checked file. `sources` are all files read, the root first. `strategies` in file order (overrides of axes are
     in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`: names an expression in a strategy may use
     (file dims).
-    `schedules`: files of actions that strategies name, by the name as written."""
+    `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies that were not asked
+    for and that have mistakes in their syntax, so that they are not here as a whole."""
 
     source: Source
     sources: tuple[Source, ...]
@@ -107,3 +108,4 @@ class Program:
     axis_overrides: Mapping[str, Mapping[str, int]]
     statics: Mapping[str, int | float]
     schedules: Mapping[str, Source] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()

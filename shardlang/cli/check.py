@@ -47,7 +47,7 @@ def command(
 def _check(source: Source, ranks: int | None, strategy: str | None, overrides: Mapping[str, str], sink: Sink) -> str:
     """Checks one file; the line that says it is fine, or nothing."""
     mine = Sink()
-    program = driver.check_source(source, mine, overrides)
+    program = driver.check_source(source, mine, overrides, strategy)
     if program is not None:
         _known(strategy, program.strategies, source)
         driver.check_strategies(program, strategy, ranks, mine)

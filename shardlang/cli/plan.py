@@ -33,7 +33,7 @@ def command(
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides)
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
     code = output.show(sink)
     if plan is None:

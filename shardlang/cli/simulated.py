@@ -19,7 +19,7 @@ def run(
 ) -> int:  # fmt: skip
     """Trains on ranks simulated in this process; the exit code."""
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides)
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
     alone = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and plan else None
     files = driver.emit_plan(alone, sink) if alone is not None else None

@@ -91,7 +91,7 @@ def command(
     if strategy and all_strategies:
         raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides)
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
     if program is None:
         ctx.exit(output.show(sink))
     folder = Path(tempfile.mkdtemp(prefix="shardc-verify-"))
@@ -101,6 +101,8 @@ def command(
     if all(check.job is None for check in prepared):
         shutil.rmtree(folder)
         ctx.exit(output.show(sink) or 1)
+    if strategy:
+        output.show(sink)
     ctx.exit(_finish(_compare(prepared), wanted, folder, as_json))
 
 

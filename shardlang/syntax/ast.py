@@ -293,3 +293,7 @@ class File(Node):
     source: Source
     items: tuple[Item, ...]
     comments: tuple[Comment, ...]
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        return tuple(item for item in self.items if isinstance(item, Strategy))

@@ -100,6 +100,27 @@ def test_check_says_in_one_line_that_all_is_fine(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == ""
 
 
+def test_mistakes_of_strategies_that_were_not_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They neither stop a command nor flood what it says; without --strategy all are told."""
+    good = "\nstrategy good {\n  mesh mp = auto\n  split batch over mp\n}\n"
+    bad = "\nstrategy bad {\n  mesh mp = 3, tp = 2\n  split heads over mp\n  split batch over xp\n  MORE\n}\n"
+    text = Path(QUICKSTART).read_text()
+    for name, more, mistakes in (("rules", "zero 7 over tp", 3), ("syntax", "zero over over tp", 1)):
+        write(here, f"{name}.shard", text + bad.replace("MORE", more) + good)
+        line = f"strategy `bad` has {mistakes} mistake{'s' * (mistakes > 1)}, which `good` does not depend on"
+        asked = [f"{name}.shard", "--ranks", "2", "--strategy", "good", "--set", "mp=2"]
+        assert run(["check", *asked]) == 0
+        said = capsys.readouterr().out
+        assert said.count(line) == 1 and "error" not in said and f"{name}.shard: fine" in said
+        for command in (["plan"], ["compile", "-o", "out"]):
+            assert run([*command, *asked]) == 0
+            assert capsys.readouterr().err.count(line) == (name == "syntax")
+        assert run(["check", f"{name}.shard"]) == 1
+        assert capsys.readouterr().out.count("error[") == mistakes
+        assert run(["check", *asked, "--set", "bad.tp=none"]) == 1
+        assert "there is no `none` here" in capsys.readouterr().out
+
+
 def test_check_of_a_strategy_that_the_file_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", QUICKSTART, "--strategy", "propagate"]) == 2
     assert "did you mean `propagated`?" in capsys.readouterr().err
