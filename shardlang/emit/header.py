@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterable, Sequence
 
@@ -73,7 +74,7 @@ def mesh_lines(plan: Plan) -> str:
 
 
 def _mesh_arguments(mesh: Mesh) -> str:
-    plain = all(axis.name.isidentifier() for axis in mesh.axes)
+    plain = not any(keyword.iskeyword(axis.name) for axis in mesh.axes)
     sizes = [(axis.name, f"rt.Time({axis.size})" if axis.time else str(axis.size)) for axis in mesh.axes]
     if plain:
         return ", ".join(f"{name}={size}" for name, size in sizes)

@@ -21,7 +21,7 @@ from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
 from shardlang.types.mesh import Mesh
 
 # Literals and comments are passed over: what they say of a mesh is no use of a group.
-_GROUP = re.compile(rf"{ASIDE}|\b(mesh\d*)(?:\.([a-z]\w*)|\[([^\]]+)\])")
+_GROUP = re.compile(rf"{ASIDE}|\b(mesh\d*)(?:\.([A-Za-z]\w*)|\[([^\]]+)\])")
 
 
 @dataclass

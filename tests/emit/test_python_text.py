@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import tokenize
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardlang import driver
@@ -28,10 +29,9 @@ texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters()), max_size=
 
 def _parsed(text: str) -> ast.Module:
     """The text as Python; a failed test where it is none."""
-    try:
+    with contextlib.suppress(SyntaxError):
         return ast.parse(text.encode())
-    except SyntaxError as wrong:
-        pytest.fail(f"{text!r} is no Python: {wrong}")
+    pytest.fail(f"no Python: {text!r}")
 
 
 def _value(text: str) -> object:
@@ -46,6 +46,7 @@ def _is_shown_alike(text: str) -> None:
     assert text.splitlines() == text.removesuffix("\n").split("\n")
 
 
+@settings(deadline=None)
 @given(texts)
 def test_a_literal_is_the_text_and_nothing_else(text: str) -> None:
     written = literal(text)
@@ -55,6 +56,7 @@ def test_a_literal_is_the_text_and_nothing_else(text: str) -> None:
     assert code(f"f({written})  # {written}").rstrip() == 'f("")'
 
 
+@settings(deadline=None)
 @given(texts)
 def test_a_comment_is_one_line_that_python_passes_over(text: str) -> None:
     written = comment(text)
@@ -64,7 +66,10 @@ def test_a_comment_is_one_line_that_python_passes_over(text: str) -> None:
     assert len(comment(text, 40)) <= 40
 
 
+@settings(deadline=None)
 @given(texts, texts)
+@example('a"""b', "\\")
+@example("", 'c"')
 def test_a_docstring_is_one_string(first: str, second: str) -> None:
     written = docstring(first, second)
     _is_shown_alike(written)
@@ -75,6 +80,7 @@ def test_a_docstring_is_one_string(first: str, second: str) -> None:
 plain = texts | st.integers() | st.booleans() | st.none()
 
 
+@settings(deadline=None)
 @given(st.recursive(plain, lambda x: st.tuples(x, x) | st.dictionaries(texts, x)))
 def test_values_are_read_back(value: object) -> None:
     assert _value(literal(value)) == value
