@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.diagnostics.display import safe
+from shardlang.display import one_line
 
 QUOTE = '"'
 _ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -38,14 +38,14 @@ def literal(value: object) -> str:
 
 def comment(text: str, room: int | None = None) -> str:
     """`# text` on one line, whatever the text is; cut where it takes more than `room`."""
-    line = f"# {_line(text)}"
+    line = f"# {one_line(text)}"
     return line if room is None or len(line) <= room else line[: room - 4].rstrip() + " ..."
 
 
 def docstring(opening: str, *lines: str) -> str:
     """A docstring: a sentence, over several lines where it is long; an empty line; then these lines."""
-    first = textwrap.wrap(_line(opening), 115, break_long_words=False, break_on_hyphens=False)
-    text = "\n".join("".join(_ESCAPES.get(c, c) for c in _line(line)) for line in [*first, "", *lines])
+    first = textwrap.wrap(one_line(opening), 115, break_long_words=False, break_on_hyphens=False)
+    text = "\n".join("".join(_ESCAPES.get(c, c) for c in one_line(line)) for line in [*first, "", *lines])
     return f"{QUOTE * 3}{text}\n{QUOTE * 3}"
 
 
@@ -66,11 +66,6 @@ def emitted(text: str) -> str:
 def tuple_text(items: Sequence[object]) -> str:
     """`()`, `(a,)`, `(a, b)`."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
-
-
-def _line(text: str) -> str:
-    """One line, in which what a reader would not see, or see elsewhere, stands as `<U+202E>`."""
-    return safe(text).replace("\n", "<U+000A>")
 
 
 def _escaped(character: str) -> str:

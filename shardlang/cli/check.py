@@ -40,7 +40,8 @@ def command(
     fine = [line for line in (_check(s, ranks, strategy, overrides, sink) for s in sources) if line]
     code = output.show(sink, sys.stdout, form)
     if form in ("full", "concise"):
-        output.write("".join(f"{line}\n" for line in fine), sys.stdout)
+        for line in fine:
+            output.tell(line)
     ctx.exit(code)
 
 

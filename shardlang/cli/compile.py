@@ -55,7 +55,7 @@ def command(
         ctx.exit(code)
     write_files(Path(folder), files)
     for name in files:
-        print(f"wrote {os.path.join(folder, name)}")
+        output.tell(f"wrote {os.path.join(folder, name)}")
     main = shlex.quote(os.path.join(folder, "main.py"))
     base = os.path.dirname(file) or "."
-    print(f"run it: torchrun --nproc-per-node {ranks} {main} --base {shlex.quote(base)}")
+    output.tell(f"run it: torchrun --nproc-per-node {ranks} {main} --base {shlex.quote(base)}")

@@ -6,6 +6,7 @@ import difflib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import click
 from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import one_line
 
 
 @click.command("fmt", epilog="Examples: shardc fmt *.shard; shardc fmt --check *.shard; shardc fmt - < model.shard")
@@ -36,10 +38,11 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool)
             continue
         changed = text != _content(file, source.text)
         if diff and changed:
-            output.write(_diff(source.name, source.text, text), sys.stdout)
+            shown = one_line if sys.stdout.isatty() else str
+            output.write("".join(f"{shown(line)}\n" for line in _diff(source.name, source.text, text)), sys.stdout)
         if check and changed:
             code = max(code, 1)
-            output.write(f"{source.name}: not in its form; `shardc fmt {file}` writes it\n", sys.stderr)
+            output.tell(f"{source.name}: not in its form; `shardc fmt {file}` writes it", sys.stderr)
         if not check and not diff:
             _write(file, text, changed)
     ctx.exit(code)
@@ -50,9 +53,10 @@ def _content(file: str, text: str) -> str:
     return text if file == "-" else Path(file).read_bytes().decode("utf-8")
 
 
-def _diff(name: str, before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, f"{name} (formatted)", lineterm="")
-    return "".join(f"{line}\n" for line in lines)
+def _diff(name: str, before: str, after: str) -> Iterator[str]:
+    """The lines of a diff; a line ends where the language ends it."""
+    old, new = (text.removesuffix("\n").split("\n") for text in (before, after))
+    return difflib.unified_diff(old, new, one_line(name), f"{one_line(name)} (formatted)", lineterm="")
 
 
 def _write(file: str, text: str, changed: bool) -> None:
@@ -60,7 +64,7 @@ def _write(file: str, text: str, changed: bool) -> None:
         output.write(text, sys.stdout)
     elif changed:
         replace(Path(file), text)
-        print(f"formatted {file}")
+        output.tell(f"formatted {file}")
 
 
 def replace(path: Path, text: str) -> None:

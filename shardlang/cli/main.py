@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from shardlang import __version__
+from shardlang.display import one_line
 
 COMMANDS = {
     "check": "Report every mistake in programs, without running them.",
@@ -99,6 +100,8 @@ def _invoke(arguments: Sequence[str] | None) -> int:
         click.echo(help_text.format_message(), err=True)
         return 2
     except click.ClickException as wrong:
+        # It may quote any name; click would show that as it is.
+        vars(wrong)["message"] = one_line(wrong.message)
         wrong.show()
         return 2
     except (click.Abort, KeyboardInterrupt):

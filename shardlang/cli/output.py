@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
+from shardlang.display import one_line
 
 OUTPUTS = ("full", "concise", "json", "sarif")
 
@@ -45,6 +46,11 @@ def write(text: str, stream: TextIO) -> None:
     """Writes what the stream's encoding lacks as escapes."""
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def tell(text: str, stream: TextIO | None = None) -> None:
+    """Writes one line, to standard output by default, whatever names the text holds."""
+    write(f"{one_line(text)}\n", stream or sys.stdout)
 
 
 def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:

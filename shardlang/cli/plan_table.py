@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardlang.cli.rank_view import of_rank
-from shardlang.diagnostics.display import safe
+from shardlang.display import one_line
 
 Found = Mapping[str, Any]
 
@@ -23,7 +23,9 @@ Found = Mapping[str, Any]
 def print_plan(found: Found, rank: int | None = None) -> None:
     """Prints a report to the standard output, whole or for one rank."""
     terminal = sys.stdout.isatty()
-    console = Console(highlight=False, markup=False, soft_wrap=not terminal, width=None if terminal else 10_000)
+    console = Console(
+        highlight=False, markup=False, emoji=False, soft_wrap=not terminal, width=None if terminal else 10_000
+    )
     view = found if rank is None else of_rank(found, rank)
     console.print(_heading(view))
     _print_pipeline(console, view, terminal)
@@ -53,14 +55,14 @@ def _table(terminal: bool, *headings: str) -> Table:
 
 
 def _add(table: Table, *cells: str, style: str | None = None) -> None:
-    table.add_row(*(Text(safe(cell)) for cell in cells), style=style)
+    table.add_row(*(Text(one_line(cell)) for cell in cells), style=style)
 
 
 def _heading(found: Found) -> str:
     meshes = "; ".join(f"{mesh['name']} {_sizes(mesh)}" for mesh in found["meshes"])
     strategy = f"strategy {found['strategy']}, " if found["strategy"] else ""
     parts = f", microbatches {found['microbatches']}" if found["microbatches"] > 1 else ""
-    text = f"{safe(found['program'])} on {found['ranks']} ranks: {strategy}{meshes}{parts}"
+    text = f"{one_line(found['program'])} on {found['ranks']} ranks: {strategy}{meshes}{parts}"
     if "rank" not in found:
         return text
     places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
@@ -78,7 +80,7 @@ def _print_pipeline(console: Console, found: Found, terminal: bool) -> None:
         return
     _print(console, _stages(found, terminal), terminal)
     idle = f"idle {pipeline['bubble']:.1%} of the time, {pipeline['bubble_by_cost']:.1%} by the stages' costs"
-    console.print(f"\nschedule {safe(pipeline['schedule'])} over {pipeline['axis']}: {idle}")
+    console.print(f"\nschedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}")
     for line in drawn(pipeline["drawing"], pipeline["axis"], console.width if terminal else None):
         console.print(line)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from shardlang.cli import output
+
 
 @click.command(
     "tokens",
@@ -35,4 +37,4 @@ def command(ctx: click.Context, texts: tuple[Path, ...], to: Path, tokenizer: st
         print(error, file=sys.stderr)
         ctx.exit(1)
     files = "file" if len(texts) == 1 else "files"
-    print(f"wrote {to}: {count:,} tokens of {len(texts)} {files}, vocabulary {chosen.vocab:,}")
+    output.tell(f"wrote {to}: {count:,} tokens of {len(texts)} {files}, vocabulary {chosen.vocab:,}")

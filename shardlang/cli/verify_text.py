@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Sink
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ def tell(check: Check, wanted: Wanted, sink: Sink) -> None:
     """Prints that all agree, or reports what does not."""
     verdict, job = check.verdict, check.job
     if verdict is None or job is None:
-        print(f"{_name(check, wanted)}: not on {_ranks(wanted.ranks)}: {check.skipped}")
+        output.tell(f"{_name(check, wanted)}: not on {_ranks(wanted.ranks)}: {check.skipped}")
         return
     if verdict.ok:
-        print(f"{_name(check, wanted)}: {_ranks(wanted.ranks)} compute what one device does")
-        print(f"  {_steps(verdict.simulated.steps)} in {_TYPES[wanted.dtype]} on {_data(verdict)}")
+        output.tell(f"{_name(check, wanted)}: {_ranks(wanted.ranks)} compute what one device does")
+        output.tell(f"  {_steps(verdict.simulated.steps)} in {_TYPES[wanted.dtype]} on {_data(verdict)}")
         for line in _sides(verdict, wanted):
-            print(f"  {line}")
+            output.tell(f"  {line}")
         return
     _report(check, verdict, wanted, sink)
 
@@ -90,8 +91,9 @@ def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
     first = verdict.difference
     emitted = f"the emitted program is {check.job.folder / 'main.py'}{_named(check.job, first)}"
     if first is None:
-        print(f"{_name(check, wanted)}: the emitted program failed, as is said above; what it computed before is right")
-        print(f"  {emitted}")
+        said = "the emitted program failed, as is said above; what it computed before is right"
+        output.tell(f"{_name(check, wanted)}: {said}")
+        output.tell(f"  {emitted}")
         return
     span = check.job.plan.graph.values[first.form[0]].span
     notes = [

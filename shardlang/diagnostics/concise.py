@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardlang.diagnostics.diagnostic import Diagnostic
-from shardlang.diagnostics.display import safe
+from shardlang.display import one_line
 
 
 def concise(diagnostics: Iterable[Diagnostic]) -> str:
@@ -15,5 +15,4 @@ def concise(diagnostics: Iterable[Diagnostic]) -> str:
 
 def _line(diagnostic: Diagnostic) -> str:
     place = diagnostic.primary.span.place() if diagnostic.primary else "shardc"
-    message = diagnostic.message.replace("\n", " ")
-    return f"{safe(place)}: {diagnostic.severity.value}[{diagnostic.code}]: {safe(message)}"
+    return f"{one_line(place)}: {diagnostic.severity.value}[{diagnostic.code}]: {one_line(diagnostic.message)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Label, Severity
-from shardlang.diagnostics.display import laid_out, safe, width
+from shardlang.display import laid_out, one_line, safe, width
 from shardlang.records import dataclass
 from shardlang.source import Source
 
@@ -47,7 +47,7 @@ class _Page:
     def text(self) -> str:
         d = self.diagnostic
         head = self.paint(f"{d.severity.value}[{d.code}]", _COLOURS[d.severity])
-        lines = [head + self.paint(f": {safe(d.message)}", _STRONG)]
+        lines = [head + self.paint(f": {one_line(d.message)}", _STRONG)]
         for source in dict.fromkeys(label.span.source for label in self.labels):
             lines += self._file(source)
         if self.labels and (d.notes or d.help):
@@ -67,7 +67,7 @@ class _Page:
         """The arrow to the file's first place, then each line that has a label."""
         mine = [label for label in self.labels if label.span.source is source]
         arrow = "-->" if mine[0] is self.diagnostic.primary else ":::"
-        lines = [" " * self.gutter + self.paint(arrow, _GUTTER) + f" {safe(mine[0].span.place())}", self._bar()]
+        lines = [" " * self.gutter + self.paint(arrow, _GUTTER) + f" {one_line(mine[0].span.place())}", self._bar()]
         for number in sorted({label.span.line for label in mine}):
             lines += self._line(source, number, [label for label in mine if label.span.line == number])
         return lines
@@ -90,7 +90,7 @@ class _Page:
         begin = cells[min(column, last)]
         end = cells[min(column + label.span.end - label.span.start, last)]
         sign = "^" if label is self.diagnostic.primary else "-"
-        return _Mark(begin + shift, max(end, begin + 1) + shift, sign, safe(label.text).replace("\n", " "))
+        return _Mark(begin + shift, max(end, begin + 1) + shift, sign, one_line(label.text))
 
     def _under(self, marks: list[_Mark]) -> list[str]:
         """The underlines, the text of the last mark beside its own, then those of the others from right to left."""

@@ -6,6 +6,7 @@ The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -54,7 +55,7 @@ def _location(label: Label) -> dict[str, Any]:
     keys = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
     region = {key: at[name] for key, name in keys.items()}
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": quote(at["file"])}, "region": region}
+        "physicalLocation": {"artifactLocation": {"uri": quote(os.fsencode(at["file"]))}, "region": region}
     }
     if label.text:
         location["message"] = {"text": label.text}

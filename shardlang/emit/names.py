@@ -47,7 +47,6 @@ RESERVED = frozenset(
         "range",
         "slice",
         "tuple",
-        "getattr",
     }
 )
 
@@ -81,12 +80,17 @@ class Taken:
 
 
 def attribute(base: str, path: str) -> str:
-    """`p`, `blocks[3].fc1.weight` -> the expression that reads it; parts that are keywords by getattr."""
+    """`p`, `blocks[3].fc1.weight` -> the expression that reads it; what Python has other uses for is an item."""
     for part in path.split("."):
         name, bracket, index = part.partition("[")
-        base = f"getattr({base}, {literal(name)})" if keyword.iskeyword(name) else f"{base}.{name}"
+        base += f".{name}" if is_plain(name) else f"[{literal(name)}]"
         base += bracket + index
     return base
+
+
+def is_plain(name: str) -> bool:
+    """Whether Python has no use of its own for an attribute of this name."""
+    return not (keyword.iskeyword(name) or name.startswith("_"))
 
 
 def form_names(plan: Plan, values: Set[int] | None = None) -> dict[Form, str]:

@@ -6,12 +6,11 @@ Sizes that divide are numbers; sizes that do not are names, defined once at the 
 from __future__ import annotations
 
 import itertools
-import keyword
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from shardlang.emit.names import RESERVED, Taken, identifier
+from shardlang.emit.names import RESERVED, Taken, identifier, is_plain
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Plan
 from shardlang.python_text import ASIDE, literal
@@ -37,7 +36,7 @@ class Groups:
             return ""
         self.used.add((mesh, tuple(axes)))
         name = self.meshes[mesh].name
-        if len(axes) == 1 and not keyword.iskeyword(axes[0]) and not axes[0].startswith("_"):
+        if len(axes) == 1 and is_plain(axes[0]):
             return f"{name}.{axes[0]}"
         return f"{name}[{', '.join(map(literal, axes))}]"
 
@@ -76,6 +75,9 @@ class Sizes:
     taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
     names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], str] = field(default_factory=dict)
     definitions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.taken.names.update(mesh.name for mesh in self.plan.meshes)
 
     def shape(self, type: TensorType, layout: Layout) -> tuple[str, ...]:
         """The local size of each tensor dim."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shardlang.display import one_line, safe
+
 
 class RunError(Exception):
     """A mistake in data, weights or surroundings. `file` and `line` say where, `help` what to do about it."""
@@ -17,7 +19,7 @@ class RunError(Exception):
         self.code, self.message, self.file, self.line, self.help = code, message, file, line, help
 
     def __str__(self) -> str:
-        text = f"error[{self.code}]: {self.message}"
+        text = f"error[{self.code}]: {safe(self.message)}"
         if self.file is not None:
-            text += f"\n  --> {self.file}" + ("" if self.line is None else f":{self.line}")
-        return text + (f"\nhelp: {self.help}" if self.help else "")
+            text += f"\n  --> {one_line(str(self.file))}" + ("" if self.line is None else f":{self.line}")
+        return text + (f"\nhelp: {safe(self.help)}" if self.help else "")

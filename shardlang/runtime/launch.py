@@ -26,6 +26,7 @@ from types import FrameType
 
 import torch
 
+from shardlang.display import safe
 from shardlang.runtime import rank as forked
 from shardlang.runtime.data import Dataset
 from shardlang.runtime.errors import RunError
@@ -237,7 +238,7 @@ class Watch:
             return FAILED
         # Before the rest is killed, which would look like a cause.
         cause = self._cause()
-        text = self._text(cause)
+        text = safe(self._text(cause))
         self.kill()
         self._tell_logs(text, cause)
         print(text, file=sys.stderr)
@@ -326,4 +327,6 @@ def report_alone(error: BaseException, main_file: Path, rank: int) -> str:
     if report.kind == "error":
         return report.message
     cited = f"\n  --> {report.place}" if report.place else ""
-    return f"error[SH501]: rank {rank} failed: {report.message}{cited}\n{''.join(traceback.format_exception(error))}"
+    return safe(
+        f"error[SH501]: rank {rank} failed: {report.message}{cited}\n{''.join(traceback.format_exception(error))}"
+    )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from shardlang.display import one_line
 from shardlang.runtime.errors import RunError
 
 _LIVE_EVERY = 0.1
@@ -45,7 +46,7 @@ class Log:
         """A line for the user that is no figure."""
         if self.out is not None:
             self._clear()
-            print(text, file=self.out, flush=True)
+            print(one_line(text), file=self.out, flush=True)
 
     def step(
         self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,

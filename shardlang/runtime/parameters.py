@@ -7,6 +7,7 @@ reducing gradients in buckets.py, sharding over further axes in zero.py.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -23,10 +24,13 @@ _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 class Node:
-    """A place in the tree of paths. Tensors are attributes; `_made` holds those made anew at each use (ZeRO-3)."""
+    """A place in the tree of paths. Members are attributes (`p.w`); layers of an array, and members whose names Python
+    has other uses for, are items (`p.blocks[3]`, `p["lambda"]`, `p["__class__"]`). `_made` holds the attributes that
+    are made anew at each use (ZeRO-3).
+    """
 
     def __init__(self) -> None:
-        self._items: dict[int, Any] = {}
+        self._items: dict[str | int, Any] = {}
         self._made: dict[str, Callable[[], Tensor]] = {}
 
     def __getattr__(self, name: str) -> Tensor:
@@ -35,8 +39,8 @@ class Node:
             raise AttributeError(name)
         return made[name]()
 
-    def __getitem__(self, index: int) -> Any:
-        item = self._items[index]
+    def __getitem__(self, part: str | int) -> Any:
+        item = self._items[part]
         return item() if callable(item) else item
 
 
@@ -44,27 +48,23 @@ def _parts(path: str) -> list[str | int]:
     return [name or int(index) for name, index in _PART.findall(path)]
 
 
-def _child(node: Node, part: str | int) -> Node:
-    children = node._items if isinstance(part, int) else node.__dict__
-    if part not in children:
-        children[part] = Node()
-    return children[part]
+def _is_item(part: str | int) -> bool:
+    """As the emitter writes it: an index, a keyword, and what may be an attribute that Python or this page made."""
+    return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
 
 
 def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
-    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and indices."""
+    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and items."""
     root = Node()
     for path, leaf in leaves.items():
-        node, parts = root, _parts(path)
-        for part in parts[:-1]:
-            node = _child(node, part)
-        last = parts[-1]
-        if isinstance(last, int):
+        node = root
+        *parents, last = _parts(path)
+        for part in parents:
+            node = (node._items if _is_item(part) else node.__dict__).setdefault(part, Node())
+        if _is_item(last):
             node._items[last] = leaf
-        elif isinstance(leaf, Tensor):
-            setattr(node, last, leaf)
         else:
-            node._made[last] = leaf
+            (node.__dict__ if isinstance(leaf, Tensor) else node._made)[last] = leaf
     return root
 
 

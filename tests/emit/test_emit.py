@@ -68,7 +68,8 @@ def test_identifier(text: str, name: str) -> None:
 
 def test_attribute() -> None:
     assert attribute("p", "blocks[3].fc1.weight") == "p.blocks[3].fc1.weight"
-    assert attribute("p", "lambda.weight") == 'getattr(p, "lambda").weight'
+    assert attribute("p", "lambda.weight") == 'p["lambda"].weight'
+    assert attribute("p", "a._items[2].__class__") == 'p.a["_items"][2]["__class__"]'
 
 
 def test_groups_are_written_and_listed() -> None:

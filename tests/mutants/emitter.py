@@ -29,7 +29,7 @@ FAULTS = (
           "return f\"{name}[{', '.join(map(literal, axes))}]\"",
           "return f\"{name}[{', '.join(map(literal, sorted(axes)))}]\"", EMIT),
     Fault("a group of one axis too few", "groups over two axes", "emit/sizes.py",
-          "if len(axes) == 1 and not keyword", "if len(axes) >= 1 and not keyword", EMIT),
+          "if len(axes) == 1 and is_plain", "if len(axes) >= 1 and is_plain", EMIT),
     Fault("offsets count ranks, not elements", "the place of a local part", "emit/sizes.py",
           'f"{group}.index" if each == 1 else f"{group}.index * {each}"', 'f"{group}.index"', GOLDENS),
     Fault("uneven starts are one block on", "the place of an uneven part", "emit/sizes.py",

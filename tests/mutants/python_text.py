@@ -7,9 +7,9 @@ from tests.mutants.fault import Fault
 TEXTS = ("emit/test_python_text.py",)
 
 FAULTS = (
-    Fault("a comment ends where the text's line does", "texts as code", "python_text.py",
+    Fault("a comment ends where the text's line does", "texts as code", "display.py",
           'return safe(text).replace("\\n", "<U+000A>")', "return safe(text)", TEXTS),
-    Fault("a comment holds the text as it is", "texts as code", "python_text.py",
+    Fault("a comment holds the text as it is", "texts as code", "display.py",
           'return safe(text).replace("\\n", "<U+000A>")', "return text", TEXTS),
     Fault("a literal ends at the text's quote", "texts as code", "python_text.py",
           'QUOTE: f"\\\\{QUOTE}", ', "", TEXTS),
@@ -17,7 +17,7 @@ FAULTS = (
           "    if character.isprintable():\n        return _ESCAPES.get(character, character)\n",
           "    return _ESCAPES.get(character, character)\n", TEXTS),
     Fault("a docstring ends at the text's quotes", "texts as code", "python_text.py",
-          '"".join(_ESCAPES.get(c, c) for c in _line(line))', "_line(line)", TEXTS),
+          '"".join(_ESCAPES.get(c, c) for c in one_line(line))', "one_line(line)", TEXTS),
     Fault("what is said counts as what is computed", "imports and groups of a program", "python_text.py",
           'return _ASIDE.sub(lambda found: QUOTE * 2 if found.group().startswith(QUOTE) else "", text)', "return text",
           TEXTS),

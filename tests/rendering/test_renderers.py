@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from shardlang.diagnostics.concise import concise
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.diagnostics.display import laid_out, safe, width
 from shardlang.diagnostics.full import full
 from shardlang.diagnostics.jsonlines import jsonlines
 from shardlang.diagnostics.nearest import distance, nearest
 from shardlang.diagnostics.sarif import sarif
+from shardlang.display import laid_out, safe, width
 from shardlang.source import Source, Span
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"

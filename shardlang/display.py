@@ -42,6 +42,11 @@ def safe(text: str) -> str:
     return "".join(c if c == "\n" else shown(c, 0) for c in text)
 
 
+def one_line(text: str) -> str:
+    """A text as a terminal may show it on one line, ends of lines as `<U+000A>`."""
+    return safe(text).replace("\n", "<U+000A>")
+
+
 def laid_out(line: str) -> tuple[str, list[int]]:
     """A line as shown, and the cell at which each of its characters starts (one more entry: where the line ends)."""
     parts: list[str] = []
