@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.fmt import replace
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.errors import RunError
+from shardlang.locks import Claims
+from shardlang.owned import EMITTED, target
 
 
 def emitted(
@@ -27,11 +31,8 @@ def emitted(
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Writes emitted files; a folder that cannot be written is a mistake in using the command."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"`{folder}` cannot be made: {(error.strerror or '').lower()}") from error
+    """Writes emitted files to a folder where nothing is in their way."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         replace(folder / name, text)
 
@@ -53,7 +54,15 @@ def command(
     files, code = emitted(file, ranks, strategy, overrides)
     if files is None:
         ctx.exit(code)
-    write_files(Path(folder), files)
+    try:
+        with Claims() as claims:
+            claims.folder(Path(folder), EMITTED.what)
+            for name in files:
+                target(Path(folder, name), EMITTED)
+            write_files(Path(folder), files)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        ctx.exit(2)
     for name in files:
         output.tell(f"wrote {os.path.join(folder, name)}")
     main = shlex.quote(os.path.join(folder, "main.py"))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from shardlang.cli import options
 from shardlang.cli.compile import emitted, write_files
+from shardlang.errors import RunError
+from shardlang.locks import Claims
+from shardlang.run_files import LOGS, RunFiles, claim
 
 
 def _file(words: str) -> Callable[[options.Command], options.Command]:
     """An option for a file to write: its name, then its help."""
-    kind = click.Path(dir_okay=False, path_type=Path)
+    kind = click.Path(path_type=Path)
     name, _, help = words.partition(" ")
     return click.option(name, type=kind, metavar="FILE", help=help)
 
@@ -44,14 +49,14 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
 @click.option(
-    "--log-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("shardlang-logs"), show_default=True,
-    metavar="DIR", help="Where the compiled program and each rank's log go.",
+    "--log-dir", type=click.Path(path_type=Path), metavar="DIR",
+    help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]",
 )  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
     resume: bool, simulate: bool, host_storage: Path | None, metrics: Path | None, save_weights: Path | None,
-    log_dir: Path,
+    log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
@@ -75,18 +80,28 @@ def command(
     files, code = emitted(file, ranks, strategy, overrides)
     if files is None:
         ctx.exit(code)
-    write_files(log_dir, files)
+    try:
+        with Claims() as claims:
+            claimed = claim(claims, ranks, log_dir, metrics, save_weights, files)
+            code = _train(files, claimed, ranks, device=device, base=base, resume=resume, host_storage=host_storage)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        code = 3
+    ctx.exit(code)
+
+
+def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: Any) -> int:
+    """Writes the emitted files and runs them; the exit code. The caller holds what is written."""
+    write_files(claimed.log_dir, files)
     from shardlang.runtime.launch import launch
 
     # What is alive now stays so: frozen, it is not walked in every rank, whose pages stay shared.
     gc.freeze()
     gc.enable()
-
-    code = launch(
-        log_dir / "main.py", ranks, device=device, base=base, log_dir=log_dir, metrics=metrics,
-        save_weights=save_weights, resume=resume, host_storage=host_storage,
+    return launch(
+        claimed.log_dir / "main.py", ranks, log_dir=claimed.log_dir, metrics=claimed.metrics,
+        save_weights=claimed.save_weights, **options,
     )  # fmt: skip
-    ctx.exit(code)
 
 
 def _writable(path: Path | None) -> None:

@@ -35,6 +35,6 @@ def command(ctx: click.Context, texts: tuple[Path, ...], to: Path, tokenizer: st
         count = token_files.write(texts, to, chosen)
     except RunError as error:
         print(error, file=sys.stderr)
-        ctx.exit(1)
+        ctx.exit(2 if error.code in ("SH512", "SH513") else 1)
     files = "file" if len(texts) == 1 else "files"
     output.tell(f"wrote {to}: {count:,} tokens of {len(texts)} {files}, vocabulary {chosen.vocab:,}")

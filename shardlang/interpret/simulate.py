@@ -19,12 +19,16 @@ from shardlang.interpret.call import element_type
 from shardlang.interpret.descent import Descent
 from shardlang.interpret.ranks import Locals, returned_form
 from shardlang.interpret.stored import storage
+from shardlang.locks import Claims
+from shardlang.owned import WEIGHTS
 from shardlang.plan.plan import Plan
 from shardlang.runtime.data import Batch
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import FAILED, read_program
 from shardlang.runtime.logs import Log
 from shardlang.runtime.microbatches import Accumulation
+from shardlang.runtime.program import Program
+from shardlang.runtime.resuming import claim_of_program
 from shardlang.runtime.totals import Pending
 from shardlang.runtime.train import Run, datasets
 
@@ -78,21 +82,26 @@ def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_wei
 
     plan: in one element type (see elements.py). base: the folder that the program's paths are relative to.
     """
-    log = None
     try:
-        program = replace(read_program(alone), base=base, checkpoint=None, log=None)
-        data = datasets(program)
-        log = Log(sys.stdout, metrics)
-        run = Run(program, data, log)
+        with Claims() as claims:
+            metrics = claims.figures(metrics) if metrics is not None else None
+            save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
+            program = replace(read_program(alone), base=base, checkpoint=None, log=None)
+            claim_of_program(claims, program, save_weights)
+            _train(plan, program, Log(sys.stdout, metrics), save_weights)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _train(plan: Plan, program: Program, log: Log, save_weights: Path | None) -> None:
+    try:
+        run = Run(program, datasets(program), log)
         passes = Simulated(plan, run)
         run.passes, run.model.update = passes, passes.update
         run.train()
         if save_weights is not None:
             run.save(save_weights)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        return FAILED
     finally:
-        if log is not None:
-            log.end()
-    return 0
+        log.end()

@@ -93,6 +93,8 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     main = (job.folder / "main.py").resolve()
     program = read_program(main)
     program.base, program.precision = job.base, job.dtype
+    # What a trial trains is nobody's: it writes no checkpoints, and drops none.
+    program.checkpoint, program.log = None, None
     dtype, graph = TYPES[job.dtype], job.plan.graph
     try:
         batches = None if job.random else own(program, graph, dtype)

@@ -1,7 +1,8 @@
 """Checkpoints: all that a run needs to go on, written in parts by the ranks and read back under any layout.
 
 A checkpoint is a folder `step-N`: safetensors files of each rank with the blocks that no other rank writes, and
-`index.json`, which says where in each whole tensor each block lies. Its folder bears another name until it is complete.
+`index.json`, which says where in each whole tensor each block lies. Its folder bears another name until it is complete
+(see checkpoint_folders.py).
 Nothing is pickled. (torch.distributed.checkpoint pickles its metadata, so it is not used.)
 """
 
@@ -9,9 +10,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shardlang.runtime import checkpoint_folders as folders
+from shardlang.runtime.checkpoint_folders import FORMAT, INDEX, RANK_FILE
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import world
 
-INDEX, FORMAT = "index.json", 1
-_FILE = re.compile(r"rank-\d{5,}(-\d+)?\.safetensors")
 # A file is copied in memory before it is written; what is kept in mapped files may be larger than memory.
 _FILE_BYTES = 2**30
 
@@ -50,44 +48,48 @@ class Checkpoints:
     def due(self, step: int, total: int) -> bool:
         return step % self.every == 0 or step == total
 
+    def prepare(self, total: int) -> None:
+        """Before training, by all ranks: removes what killed runs left. RunError where anything of the user's has the
+        name of a checkpoint that is to be written.
+        """
+        if world.rank == 0:
+            folders.tidy(self.folder)
+            folders.require_way(self.folder, lambda step: self.due(step, total))
+        _together()
+
     def latest(self) -> Path | None:
         """The complete checkpoint of the greatest step."""
-        found = [(int(p.name[5:]), p) for p in self._all()]
-        return max(found)[1] if found else None
+        found = self._all()
+        return found[max(found)] if found else None
 
-    def _all(self) -> list[Path]:
-        return [p for p in self.folder.glob("step-*") if p.name[5:].isdigit() and (p / INDEX).is_file()]
+    def _all(self) -> dict[int, Path]:
+        return {step: path for step, path in folders.steps(self.folder).items() if (path / INDEX).is_file()}
 
     def write(self, step: int, pieces: Sequence[Piece], facts: Mapping[str, Any]) -> Path:
         """All ranks call it. The folder gets its name once every rank has written its file."""
         whole = self.folder / f"step-{step}"
-        draft = self.folder / f".step-{step}.part"
+        draft = folders.draft_of(whole)
         if world.rank == 0:
-            shutil.rmtree(draft, ignore_errors=True)
-            _made(draft)
+            folders.begin(draft, step)
         _together()
         blocks = _write_files(draft, f"rank-{world.rank:05d}", pieces)
         listed = _collected(blocks)
         if world.rank == 0:
             index = {"format": FORMAT, "step": step, **facts, "blocks": [b for part in listed for b in part]}
-            (draft / INDEX).write_text(json.dumps(index))
-            shutil.rmtree(whole, ignore_errors=True)
-            os.replace(draft, whole)
-            self._drop_old(step)
+            try:
+                folders.write_index(draft, json.dumps(index))
+                folders.put(draft, whole)
+                self._drop_old(step)
+            except OSError as error:
+                raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
         _together()
         return whole
 
     def _drop_old(self, step: int) -> None:
-        older = sorted((p for p in self._all() if int(p.name[5:]) <= step), key=lambda p: int(p.name[5:]))
-        for path in older[: -self.keep] if self.keep else []:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _made(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=folder) from None
+        found = self._all()
+        older = sorted(n for n, path in found.items() if n <= step and folders.foreign(path) is None)
+        for number in older[: -self.keep] if self.keep else []:
+            folders.drop(found[number])
 
 
 def _together() -> None:
@@ -252,5 +254,5 @@ def _require_block(block: Mapping[str, Any]) -> None:
     numbers = [block[field] for field in ("shape", "offsets", "lengths")]
     if len({len(n) for n in numbers}) > 1 or any(type(n) is not int or n < 0 for part in numbers for n in part):
         raise ValueError(f"shape, offsets and lengths of {block['name']!r}")
-    if _FILE.fullmatch(block["file"]) is None:
+    if RANK_FILE.fullmatch(block["file"]) is None:
         raise ValueError(f"{block['file']!r} is no file of a rank")

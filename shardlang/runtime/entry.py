@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from shardlang.locks import Claims
+from shardlang.owned import WEIGHTS
 from shardlang.runtime import causes, mesh
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import FAILED, launch_program, report_alone, takes_cuda
@@ -20,6 +22,7 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.program import Program
 from shardlang.runtime.rank import report_of
+from shardlang.runtime.resuming import claim_of_program
 from shardlang.runtime.train import datasets, require_ranks, run
 
 
@@ -32,7 +35,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     parser.add_argument(
-        "--log-dir", type=Path, default=Path("logs"), help="a log per rank, where this file forks its ranks"
+        "--log-dir", type=Path, help="a log per rank, where this file forks its ranks; by default a new folder each"
     )
     return parser.parse_args()
 
@@ -73,15 +76,26 @@ def _speaks(error: Exception, main_file: Path, rank: int) -> bool:
 
 
 def _one_rank(program: Program, main_file: Path, options: argparse.Namespace) -> int:
+    with Claims() as claims:
+        return _claimed_rank(claims, program, main_file, options)
+
+
+def _claimed_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace) -> int:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    log = Log(sys.stdout if rank == 0 else None, options.metrics if rank == 0 else None)
+    log = Log(sys.stdout if rank == 0 else None, None)
+    save_weights: Path | None = options.save_weights
     try:
         require_ranks(program, size)
+        if rank == 0:
+            # For all ranks: a run ends when one of them does.
+            log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
+            save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
+            claim_of_program(claims, program, save_weights)
         here = int(os.environ.get("LOCAL_RANK", rank))
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         device = torch.device("cuda", here) if takes_cuda(options.device, local) else torch.device("cpu")
         mesh.connect(rank, size, device)
-        run(program, datasets(program), log, options.save_weights)
+        run(program, datasets(program), log, save_weights)
         if size > 1:
             torch.distributed.barrier()
     except Exception as error:

@@ -27,11 +27,14 @@ from types import FrameType
 import torch
 
 from shardlang.display import safe
+from shardlang.locks import Claims
+from shardlang.run_files import RunFiles, claim, log_file
 from shardlang.runtime import rank as forked
 from shardlang.runtime.data import Dataset
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Program
 from shardlang.runtime.rank import Report, Task, Work
+from shardlang.runtime.resuming import claim_of_program
 from shardlang.runtime.train import datasets, require_ranks, run
 
 FAILED = 3
@@ -103,7 +106,7 @@ def launch(
             main_file,
             ranks,
             takes_cuda(device, ranks),
-            log_dir or main_file.parent / "logs",
+            log_dir if log_dir is not None else main_file.parent / "logs",
             metrics,
             save_weights,
         )
@@ -117,7 +120,7 @@ def launch_program(
     main_file: Path,
     ranks: int,
     cuda: bool,
-    log_dir: Path,
+    log_dir: Path | None,
     metrics: Path | None,
     save_weights: Path | None,
     work: Work = run,
@@ -125,17 +128,27 @@ def launch_program(
 ) -> int:
     """Runs a program that has been read. RunError where it cannot start.
 
-    work: what each rank does, by default all of training. data: in the place of the program's own.
+    log_dir: None for a new one. work: what each rank does, by default all of training. data: in the place of the
+    program's own.
     """
     require_ranks(program, ranks)
+    with Claims() as claims:
+        files = claim(claims, ranks, log_dir, metrics, save_weights)
+        claim_of_program(claims, program, files.save_weights)
+        return _launch(program, main_file, ranks, cuda, files, work, data)
+
+
+def _launch(
+    program: Program, main_file: Path, ranks: int, cuda: bool, files: RunFiles, work: Work,
+    data: Mapping[str, Dataset] | None,
+) -> int:  # fmt: skip
     if program.pipeline is not None and program.pipeline.splits_backward:
         # Takes seconds, once for all ranks.
         importlib.import_module("torch.distributed.pipelining._backward")
     data = data if data is not None else datasets(program)
-    log_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="shard-"))
-    task = Task(program, main_file, data, ranks, cuda, folder / "store", metrics, save_weights, work)
-    watch = Watch(log_dir)
+    task = Task(program, main_file, data, ranks, cuda, folder / "store", files.metrics, files.save_weights, work)
+    watch = Watch(files.log_dir)
     former = {number: signal.signal(number, _interrupt) for number in ENDING}
     try:
         watch.fork(task)
@@ -191,7 +204,7 @@ class Watch:
     release: int = -1
 
     def log_file(self, rank: int) -> Path:
-        return self.log_dir / f"rank-{rank}.log"
+        return log_file(self.log_dir, rank)
 
     def fork(self, task: Task) -> None:
         """Forks all ranks."""

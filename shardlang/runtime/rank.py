@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from shardlang.owned import LOG_MARK
 from shardlang.runtime import mesh
 from shardlang.runtime.data import Dataset
 from shardlang.runtime.errors import RunError
@@ -97,6 +98,7 @@ def _redirect(log_file: Path) -> int:
     """Sends this process's output to its log file; returns a descriptor of the former standard output."""
     terminal = os.dup(1)
     descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.write(descriptor, f"{LOG_MARK}\n".encode())
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)

@@ -5,12 +5,16 @@ Turns a model's parameters, states and optimizer state into pieces; their files 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from shardlang.locks import Claims
 from shardlang.runtime.checkpoints import Checkpoints, Piece, Saved
+from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Mesh
 from shardlang.runtime.model import Model
 from shardlang.runtime.program import Parameter, Program, State
@@ -22,6 +26,23 @@ def checkpoints(program: Program) -> Checkpoints | None:
         return None
     _, given = program.checkpoint
     return Checkpoints(program.base / str(given["to"]), int(given["steps"]), int(given["keep"]))
+
+
+def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
+    """Claims the folder of checkpoints. RunError where the weights are to be saved in a file that the run starts
+    from.
+    """
+    written = checkpoints(program)
+    if written is not None:
+        claims.folder(written.folder, "checkpoints")
+    if program.init is not None and save_weights is not None:
+        given = program.base / str(program.init[1]["path"])
+        read = given.parent.glob(given.name) if "*" in given.name else [given]
+        if save_weights in (Path(os.path.realpath(path)) for path in read):
+            raise RunError(
+                "SH512", "the run starts from this file, and is to save its weights there", file=save_weights,
+                help="another file for --save-weights",
+            )  # fmt: skip
 
 
 def facts(program: Program) -> dict[str, Any]:

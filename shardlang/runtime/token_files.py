@@ -15,10 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
+from shardlang.locks import Claims, draft_of
+from shardlang.owned import TOKENS, TOKENS_MARK
 from shardlang.runtime import data_files
 from shardlang.runtime.errors import RunError
 
-MAGIC, VERSION = b"SHARDTOK", 1
+MAGIC, VERSION = TOKENS_MARK, 1
 _HEADER = struct.Struct("<8sIIQ")
 WIDTHS = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
 _CHUNK = 1 << 20
@@ -78,10 +80,15 @@ def _lines(paths: Iterable[Path]) -> Iterator[str]:
 
 def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
     """Writes the tokens of texts, one after another, to a file that appears only when it is whole; how many."""
+    with Claims() as claims:
+        return _write(texts, claims.file(to, TOKENS), tokenizer)
+
+
+def _write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
     width = "u16" if tokenizer.vocab <= 1 << 16 else "u32"
-    kind, count, part = WIDTHS[width], 0, to.with_name(f"{to.name}.part")
+    kind, count, part = WIDTHS[width], 0, draft_of(to)
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, 0))
             for tokens in tokenizer.encode(_lines(texts)):
                 file.write(tokens.astype(kind).tobytes())

@@ -96,6 +96,8 @@ class Run:
 
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
+        if self.checkpoints is not None:
+            self.checkpoints.prepare(self.total)
         if not self.program.resume:
             return
         if self.checkpoints is None:

@@ -11,11 +11,13 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
+from shardlang.locks import draft_of
+from shardlang.owned import WEIGHTS_MARK
 from shardlang.runtime.blocks import chunk_sizes, gathered
 from shardlang.runtime.copies import device_of
 from shardlang.runtime.errors import RunError
@@ -54,8 +56,8 @@ def save(
     has it. All ranks must call it.
     """
     first = world.rank == 0
-    draft = path.with_name(path.name + ".part")
-    file = draft.open("wb") if first else None
+    draft = draft_of(path)
+    file = _begun(draft) if first else None
     try:
         if file is not None:
             file.write(_header(program, [tensor for tensor, _ in tensors]))
@@ -64,11 +66,23 @@ def save(
             value = _brought(program, tensor, value)
             if file is not None and value is not None:
                 file.write(_raw(value))
+        if file is not None:
+            file.close()
+            os.replace(draft, path)
+    except OSError as error:
+        raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=path) from None
     finally:
         if file is not None:
             file.close()
-    if first:
-        os.replace(draft, path)
+            draft.unlink(missing_ok=True)
+
+
+def _begun(draft: Path) -> BinaryIO:
+    """A new file. RunError where there is one: what a killed run left is gone by now."""
+    try:
+        return draft.open("xb")
+    except OSError as error:
+        raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=draft) from None
 
 
 def _brought(program: Program, tensor: Parameter | State, value: Tensor | None) -> Tensor | None:
@@ -102,7 +116,8 @@ def _header(program: Program, tensors: Sequence[Parameter | State]) -> bytes:
             "data_offsets": [start, start + size],
         }
         start += size
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    # What comes first tells later runs that the file may be replaced.
+    text = f"{WEIGHTS_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
 

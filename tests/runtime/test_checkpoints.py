@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,6 +106,120 @@ def test_only_what_is_complete_counts_and_old_ones_go(tmp_path: Path) -> None:
     (tmp_path / "step-40").mkdir()  # as it would be left by a run that died
     assert run.latest() == tmp_path / "step-30"
     assert Saved(tmp_path / "step-30").index["seed"] == 0
+
+
+def one(step: int) -> list[Piece]:
+    return [Piece("w", (2,), (0,), torch.ones(2) * step, True)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+THEIRS = ("step-2/notes.txt", "step-2/rank-00000.safetensors", "step-2/index.json", "step-2", ".step-2.part/x")
+THEIRS += (".step-2.part/rank-00000.safetensors", ".step-2.part/index.json", ".step-2.part", ".step-2.old/x")
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_what_is_not_a_checkpoint_is_never_replaced(tmp_path: Path, name: str) -> None:
+    """Neither before the training, which is told, nor where it came to be during it."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"format": 1, "step": 3, "weight_map": {}}')
+    before = contents(tmp_path)
+    run = Checkpoints(tmp_path, every=2, keep=1)
+    with pytest.raises(RunError, match="something else is in the way of a checkpoint") as raised:
+        run.prepare(4)
+    place = tmp_path / Path(name).parts[0]
+    assert (raised.value.code, raised.value.file) == ("SH512", place)
+    assert f"mv {place} {place}.mine" in raised.value.help
+    with pytest.raises(RunError, match="in the way"):
+        run.write(2, one(2), {})
+    assert contents(tmp_path).items() >= before.items()
+    Checkpoints(tmp_path, every=3, keep=1).prepare(4)  # that writes steps 3 and 4: step-2 is not in its way
+
+
+def test_a_file_of_the_users_in_a_checkpoint_keeps_it(tmp_path: Path) -> None:
+    run = Checkpoints(tmp_path, every=1, keep=1)
+    run.write(1, one(1), {})
+    (tmp_path / "step-1" / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    for step in (2, 3):
+        run.write(step, one(step), {})
+    assert contents(tmp_path / "step-1") == {n.removeprefix("step-1/"): c for n, c in before.items()}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-1", "step-3"]
+    with pytest.raises(RunError) as raised:
+        run.prepare(4)
+    assert raised.value.file == tmp_path / "step-1" / "notes.txt"
+
+
+def test_a_link_to_a_checkpoint_is_never_replaced(tmp_path: Path) -> None:
+    run = Checkpoints(tmp_path / "here", every=1, keep=1)
+    Checkpoints(tmp_path / "there", every=1, keep=1).write(1, one(1), {})
+    run.write(2, one(2), {})
+    (tmp_path / "here" / "step-1").symlink_to(tmp_path / "there" / "step-1")
+    run.write(3, one(3), {})
+    assert sorted(p.name for p in (tmp_path / "here").iterdir()) == ["step-1", "step-3"]
+    assert (tmp_path / "there" / "step-1" / kept.INDEX).is_file()
+    with pytest.raises(RunError, match="in the way"):
+        run.prepare(3)
+
+
+def test_a_former_runs_checkpoints_are_replaced(tmp_path: Path) -> None:
+    for value in (1, 7):
+        run = Checkpoints(tmp_path, every=2, keep=0)
+        run.prepare(4)
+        for step in (2, 4):
+            run.write(step, one(step * value), {})
+    found = torch.zeros(2)
+    Saved(tmp_path / "step-4").read([Piece("w", (2,), (0,), found, False)])
+    assert found.tolist() == [28, 28]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-2", "step-4"]
+
+
+class Killed(BaseException):
+    """In the place of SIGKILL."""
+
+
+def dies_at(call: int, folder: Path) -> bool:
+    """Writes two checkpoints, and dies at the change of a file or folder with this number, if it comes so far."""
+    calls = 0
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def killed(*given: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                raise Killed
+            return real(*given, **named)
+
+        return killed
+
+    run = Checkpoints(folder, every=1, keep=1)
+    with contextlib.suppress(Killed), pytest.MonkeyPatch.context() as patch:
+        for where, name in ((os, "replace"), (Path, "mkdir"), (Path, "unlink"), (Path, "rmdir"), (Path, "write_text")):
+            patch.setattr(where, name, counted(getattr(where, name)))
+        run.write(2, one(2), {})
+        run.write(3, one(3), {})
+    return calls == call
+
+
+def test_a_run_that_is_killed_leaves_a_whole_checkpoint_and_nothing_in_the_way(tmp_path: Path) -> None:
+    """Wherever it dies, the next run goes on from a whole checkpoint, and cleans up."""
+    for call in itertools.count(1):
+        folder = tmp_path / str(call)
+        for step in (1, 2):
+            Checkpoints(folder, every=1, keep=1).write(step, one(step), {})
+        died = dies_at(call, folder)
+        again = Checkpoints(folder, every=1, keep=1)
+        again.prepare(9)
+        latest = again.latest()
+        assert latest is not None and latest.name in ("step-2", "step-3"), call
+        Saved(latest).read([Piece("w", (2,), (0,), torch.zeros(2), False)])
+        again.write(3, one(3), {})
+        assert [p.name for p in folder.iterdir()] == ["step-3"]
+        if not died:
+            break
+    assert call > 15
 
 
 def test_a_scalar_and_a_type_of_its_own(tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""One run at a time writes to one place: what a run writes to, held by locks of the system (flock(2)).
+
+The system gives a lock back when the last process that has it ends, however it ends: ranks that are forked have it
+too. A lock is on a file that shardlang makes: in a folder, or beside a file that is replaced at the end. That file goes
+with its run; one that a killed run left behind is free, and is taken over.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shlex
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from shardlang.errors import RunError
+from shardlang.owned import FIGURES, Kind, target
+from shardlang.records import dataclass
+
+_MARK = b"a lock of shardlang, "
+_NAME = ".shardlang-lock"
+# File systems without locks, and servers that do not answer for theirs.
+_LACKING = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+# By real path, what this process holds: who holds a place may name it again.
+_held: dict[str, int] = {}
+
+
+def draft_of(path: Path) -> Path:
+    """Where a file is written until it is whole."""
+    return path.with_name(f".{path.name}.shardlang-part")
+
+
+@dataclass
+class _Lock:
+    """A locked file. remove: it goes with the lock, or, where it is the place itself, if nothing was written to it."""
+
+    key: str
+    file: Path
+    descriptor: int
+    beside: bool
+    remove: bool
+
+
+class Claims:
+    """The places that a run writes to, from when they are claimed to the end of the `with`."""
+
+    def __init__(self) -> None:
+        self._locks: list[_Lock] = []
+
+    def __enter__(self) -> Claims:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._locks:
+            _release(self._locks.pop())
+
+    def folder(self, path: Path, what: str) -> None:
+        """A folder, made if absent. RunError where it cannot be, or another run writes to it."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(path, what, error) from None
+        self._take(path, path / _NAME, what)
+
+    def file(self, path: Path, kind: Kind) -> Path:
+        """A file that is replaced once its draft is whole; where that is, links followed. RunError where something of
+        the user's is in the way of either, or another run writes to it.
+        """
+        path = target(path, kind)
+        lock, draft = path.with_name(f".{path.name}{_NAME}"), draft_of(path)
+        # What a run that was killed left behind has its lock beside it.
+        if os.path.lexists(draft) and str(path) not in _held and not _is_lock(lock):
+            raise _in_the_way(draft, kind.what)
+        if self._take(path, lock, kind.what):
+            draft.unlink(missing_ok=True)
+        return path
+
+    def figures(self, path: Path) -> Path:
+        """A file that is written line by line: it is locked itself."""
+        path = target(path, FIGURES)
+        if path.is_file() or not path.exists():
+            self._take(path, path, FIGURES.what)
+        return path
+
+    def _take(self, place: Path, file: Path, what: str) -> bool:
+        """Locks a place by its file; False where this process has it already."""
+        key = os.path.realpath(place)
+        if key in _held:
+            return False
+        self._locks.append(_locked(key, place, file, what))
+        _held[key] = os.getpid()
+        return True
+
+
+def _is_lock(file: Path) -> bool:
+    try:
+        with file.open("rb") as lock:
+            return lock.read(len(_MARK)) == _MARK
+    except OSError:
+        return False
+
+
+def _locked(key: str, place: Path, file: Path, what: str) -> _Lock:
+    """The lock on a file, which is made if absent and says who holds it, unless it is the place itself."""
+    beside = file != place
+    while True:
+        try:
+            made, descriptor = True, os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            made, descriptor = False, _opened(file, place, what)
+            if descriptor < 0:
+                continue
+        except OSError as error:
+            raise _unwritable(place, what, error) from None
+        if beside and not made and os.fstat(descriptor).st_size and not os.pread(descriptor, 64, 0).startswith(_MARK):
+            os.close(descriptor)
+            raise _in_the_way(file, what)
+        _flock(descriptor, place, what, beside)
+        if _is_there(file, descriptor):
+            break
+        # The run that held it has just ended, and its file with it.
+        os.close(descriptor)
+    ours = made or (beside and os.fstat(descriptor).st_size > 0)
+    if beside and ours:
+        os.pwrite(descriptor, _MARK + f"held by process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return _Lock(key, file, descriptor, beside, ours)
+
+
+def _opened(file: Path, place: Path, what: str) -> int:
+    """A file that is there; -1 where it has just gone."""
+    try:
+        return os.open(file, os.O_RDWR | os.O_NONBLOCK | (os.O_NOFOLLOW if file != place else 0))
+    except FileNotFoundError:
+        return -1
+    except OSError as error:
+        raise _unwritable(place, what, error) from None
+
+
+def _flock(descriptor: int, place: Path, what: str, beside: bool) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _LACKING:
+            text = f"warning: `{place}` is on a file system without locks: see to it that no other run writes there"
+            print(text, file=sys.stderr, flush=True)
+            return
+        who = os.pread(descriptor, 4096, 0).decode(errors="replace") if beside else ""
+        os.close(descriptor)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise _unwritable(place, what, error) from None
+        who = who.removeprefix(_MARK.decode()).strip().removeprefix("held by ")
+        raise RunError(
+            "SH513", f"another run writes {what} there" + (f": {who}" if who else ""), file=place,
+            help="wait until it has ended, or give this run a place of its own",
+        ) from None  # fmt: skip
+
+
+def _is_there(file: Path, descriptor: int) -> bool:
+    """Whether the name still means the file that is open."""
+    try:
+        return os.path.samestat(file.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _release(lock: _Lock) -> None:
+    """Gives a lock back, and before that removes its file: whoever waits for the name then makes a new one."""
+    if _held.pop(lock.key, 0) == os.getpid() and lock.remove:
+        with suppress(OSError):
+            if lock.beside or not os.fstat(lock.descriptor).st_size:
+                lock.file.unlink()
+    os.close(lock.descriptor)
+
+
+def _unwritable(path: Path, what: str, error: OSError) -> RunError:
+    reason = "a file is in the way" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+    return RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="give it another place")
+
+
+def _in_the_way(path: Path, what: str) -> RunError:
+    moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.mine')}"
+    return RunError("SH512", f"something else is in the way of {what}", file=path, help=f"move it away: {moved}")

@@ -1,0 +1,117 @@
+"""Which files shardlang has written itself: those alone does it replace or remove.
+
+Each kind of file tells by what it begins with who wrote it. A path that leads to anything else is refused, with its
+name and what to type, before anything is written. An empty file holds nothing, and may become any kind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from shardlang.errors import RunError
+from shardlang.records import dataclass
+
+# The second paragraph of every emitted file begins so.
+EMITTED_MARK = "Written by shardc from the program and its strategy."
+# The first line of a rank's log.
+LOG_MARK = "A log of shardlang: the next run in this folder replaces it."
+# What the header of saved weights begins with, after its length.
+WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"}'
+TOKENS_MARK = b"SHARDTOK"
+_FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "eval\.|\})')
+_HEAD = 8192
+
+
+def _is_emitted(path: Path) -> bool:
+    return f"\n{EMITTED_MARK}".encode() in _head(path)
+
+
+def _is_log(path: Path) -> bool:
+    return _head(path).startswith(LOG_MARK.encode())
+
+
+def _is_weights(path: Path) -> bool:
+    return _head(path)[8:].startswith(WEIGHTS_MARK.encode())
+
+
+def _is_tokens(path: Path) -> bool:
+    return _head(path).startswith(TOKENS_MARK)
+
+
+def _is_figures(path: Path) -> bool:
+    """Each line is of a step or an evaluation; the last may have been cut short by the end of its run."""
+    with path.open("rb") as file:
+        while line := file.readline(1 << 20):
+            cut_short = line.startswith((b'{"step"', b'{"epoch"')) and not line.endswith(b"\n")
+            if _FIGURES.match(line) is None and not cut_short:
+                return False
+    return True
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that shardlang writes. what: in words. option: what names it. streams: may go to a pipe."""
+
+    what: str
+    is_own: Callable[[Path], bool]
+    option: str
+    streams: bool = False
+
+
+EMITTED = Kind("the emitted program", _is_emitted, "another folder")
+LOG = Kind("a rank's log", _is_log, "another folder for --log-dir")
+FIGURES = Kind("figures of a run", _is_figures, "another file for --metrics", streams=True)
+WEIGHTS = Kind("weights that shardlang saved", _is_weights, "another file for --save-weights")
+TOKENS = Kind("tokens", _is_tokens, "another file for -o")
+
+
+def target(path: Path, kind: Kind) -> Path:
+    """Where to write a file of a kind that `path` names: links are followed. RunError where something is in the way."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        raise RunError("SH512", f"{kind.what} cannot be written: {error.strerror}", file=path) from None
+    if kind.streams and not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        return path
+    why = _foreign(path, found.st_mode, kind) if found.st_size or not stat.S_ISREG(found.st_mode) else ""
+    if why:
+        fact = f"something else is in the way of {kind.what}: {why}"
+        raise RunError("SH512", fact, file=path, help=_help(path, kind))
+    return Path(os.path.realpath(path))
+
+
+def _foreign(path: Path, mode: int, kind: Kind) -> str:
+    """Why what is there is not shardlang's to replace; "" where it is."""
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if not stat.S_ISREG(mode):
+        return "no regular file"
+    try:
+        return "" if kind.is_own(path) else f"a file that is not {kind.what}"
+    except OSError as error:
+        return f"a file that cannot be read ({error.strerror})"
+
+
+def _help(path: Path, kind: Kind) -> str:
+    moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.mine')}"
+    return f"name {kind.option}, or move yours away: {moved}"
+
+
+def is_own(path: Path, *kinds: Kind) -> bool:
+    """Whether a path is a regular file, no link, of one of the kinds."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode) and any(kind.is_own(path) for kind in kinds)
+    except OSError:
+        return False

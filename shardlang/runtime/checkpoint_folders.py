@@ -1,0 +1,167 @@
+"""The folders of checkpoints: which are there, which are shardlang's own, and how one takes another's place.
+
+A folder is shardlang's own where its index says so and nothing is in it but what the index names (of a draft, the files
+of ranks). No other is ever replaced or removed. What blocks hold is read and written in checkpoints.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shardlang.runtime.errors import RunError
+
+INDEX, FORMAT = "index.json", 1
+# The index while it is written.
+_NEW_INDEX = "index.json.new"
+RANK_FILE = re.compile(r"rank-\d{5,}(-\d+)?\.safetensors")
+_STEP = re.compile(r"step-(0|[1-9]\d*)")
+_ANY = re.compile(r"\.?step-(\d+)(\.part|\.old)?")
+# A checkpoint that is not whole yet, and one that another has taken the place of.
+_DRAFT, _OLD = ".{}.part", ".{}.old"
+_LEFT = re.compile(r"\.(step-\d+)\.(part|old)")
+
+
+def steps(folder: Path) -> dict[int, Path]:
+    """By its step, what is called step-N."""
+    found = ((_STEP.fullmatch(path.name), path) for path in folder.iterdir()) if folder.is_dir() else ()
+    return {int(match[1]): path for match, path in found if match}
+
+
+def foreign(folder: Path) -> Path | None:
+    """What of a folder shardlang did not write: the folder itself, or something in it; None where all is its own."""
+    if folder.is_symlink() or not folder.is_dir() or folder.is_mount():
+        return folder
+    there = {path.name: path for path in folder.iterdir()}
+    if not there or (set(there) == {_NEW_INDEX} and _is_begun(there[_NEW_INDEX], _step(folder))):
+        return None
+    index = _index(folder)
+    if index is None:
+        return folder
+    known = {INDEX, _NEW_INDEX}
+    known |= {name for name in there if RANK_FILE.fullmatch(name)} if index.get("draft") else _named(index)
+    others = (path for name, path in there.items() if name not in known or path.is_symlink() or not path.is_file())
+    return next(others, None)
+
+
+def _index(folder: Path) -> Mapping[str, Any] | None:
+    """The index of a folder, if it is one of a checkpoint or a draft of that step."""
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        ours = index["format"] == FORMAT and str(index["step"]) == _step(folder) and isinstance(index["blocks"], list)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return index if ours else None
+
+
+def _step(folder: Path) -> str:
+    """The N of step-N, .step-N.part or .step-N.old."""
+    return folder.name.lstrip(".").split(".")[0].removeprefix("step-")
+
+
+def _mark(step: str) -> str:
+    """What the index of a draft holds."""
+    return f'{{"format": {FORMAT}, "step": {step}, "draft": true, "blocks": []}}'
+
+
+def _is_begun(file: Path, step: str) -> bool:
+    """Whether a draft's mark, or a part of it, is all that has been written."""
+    return file.is_file() and not file.is_symlink() and _mark(step).encode().startswith(file.read_bytes())
+
+
+def _named(index: Mapping[str, Any]) -> set[str]:
+    files = (block.get("file") for block in index["blocks"] if isinstance(block, dict))
+    return {file for file in files if isinstance(file, str) and RANK_FILE.fullmatch(file)}
+
+
+def require_own(folder: Path) -> None:
+    """RunError where what is there is not shardlang's to replace."""
+    other = foreign(folder) if os.path.lexists(folder) else None
+    if other is not None:
+        moved = f"mv {shlex.quote(str(folder))} {shlex.quote(f'{folder}.mine')}"
+        raise RunError(
+            "SH512", "something else is in the way of a checkpoint", file=other,
+            help=f"move it away: {moved}; or write checkpoints to another folder: `to` of `checkpoint`",
+        )  # fmt: skip
+
+
+def require_way(folder: Path, due: Callable[[int], bool]) -> None:
+    """RunError where something of somebody else's has a name that writing a checkpoint that is due will take."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = _ANY.fullmatch(path.name)
+        if match is not None and due(int(match[1])):
+            require_own(path)
+
+
+def draft_of(whole: Path) -> Path:
+    return whole.with_name(_DRAFT.format(whole.name))
+
+
+def begin(draft: Path, step: int) -> None:
+    """Makes the folder of a checkpoint, marked as a draft of ours before anything else is in it."""
+    require_own(draft)
+    _remove(draft)
+    try:
+        draft.mkdir(parents=True)
+        write_index(draft, _mark(str(step)))
+    except OSError as error:
+        raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
+
+
+def write_index(folder: Path, index: str) -> None:
+    """Writes an index, whole or not at all."""
+    (folder / _NEW_INDEX).write_text(index)
+    os.replace(folder / _NEW_INDEX, folder / INDEX)
+
+
+def put(draft: Path, whole: Path) -> None:
+    """Gives a finished draft its name. What had that name, if it is ours, goes once the new one is there."""
+    old = whole.with_name(_OLD.format(whole.name))
+    require_own(whole)
+    require_own(old)
+    if os.path.lexists(whole):
+        _remove(old)
+        os.replace(whole, old)
+    os.replace(draft, whole)
+    _remove(old)
+
+
+def drop(whole: Path) -> None:
+    """Removes a checkpoint, unless anything of somebody else's is in it."""
+    old = whole.with_name(_OLD.format(whole.name))
+    if foreign(whole) is None and not os.path.lexists(old):
+        os.replace(whole, old)
+        _remove(old)
+
+
+def tidy(folder: Path) -> None:
+    """Removes what runs that were killed left behind; a checkpoint whose successor got no name has its name again."""
+    for left in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = _LEFT.fullmatch(left.name)
+        if match is None or foreign(left) is not None:
+            continue
+        whole = folder / match[1]
+        if match[2] == "old" and not os.path.lexists(whole) and _has_all(left):
+            os.replace(left, whole)
+        else:
+            _remove(left)
+
+
+def _has_all(folder: Path) -> bool:
+    """Whether the files that the index names are there."""
+    index = _index(folder)
+    return index is not None and all((folder / name).exists() for name in _named(index))
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder of ours, its index last: until then it can be told whose it is."""
+    if not os.path.lexists(folder):
+        return
+    for path in sorted(folder.iterdir(), key=lambda p: (p.name == INDEX, p.name)):
+        path.unlink()
+    folder.rmdir()

@@ -1,0 +1,212 @@
+"""Locks of what runs write: one run at a time, free once it has ended however it ends, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shardlang import locks, owned, run_files
+from shardlang.errors import RunError
+from shardlang.locks import Claims, draft_of
+from shardlang.owned import EMITTED, TOKENS, WEIGHTS
+from tests.emit.sources import emitted_files
+from tests.runtime.test_launch import TORCHRUN, finish, left, start, write
+
+HOLD = r"""
+import os, sys, time
+from pathlib import Path
+from shardlang.locks import Claims
+from shardlang.owned import TOKENS
+claims = Claims()
+claims.folder(Path("kept"), "checkpoints")
+claims.figures(Path("m.jsonl"))
+claims.file(Path("t.bin"), TOKENS)
+os.fork()
+os.write(1, b"held\n")
+time.sleep(60)
+"""
+
+
+def claim_all() -> None:
+    with Claims() as claims:
+        claims.folder(Path("kept"), "checkpoints")
+        claims.figures(Path("m.jsonl"))
+        claims.file(Path("t.bin"), TOKENS)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_lock_goes_with_its_run(here: Path) -> None:
+    claim_all()
+    assert [path.name for path in here.rglob("*")] == ["kept"]
+    with Claims() as outer:
+        outer.folder(Path("kept"), "checkpoints")
+        claim_all()  # who holds a place may name it again, and so does not give it back
+        assert (here / "kept" / ".shardlang-lock").exists()
+    assert [path.name for path in here.rglob("*")] == ["kept"]
+
+
+def test_two_runs_are_kept_apart_until_the_last_process_of_the_first_is_killed(here: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == other.stdout.readline() == "held\n"
+    for place, claim in (
+        ("kept", lambda claims: claims.folder(Path("kept"), "checkpoints")),
+        ("m.jsonl", lambda claims: claims.figures(Path("m.jsonl"))),
+        ("t.bin", lambda claims: claims.file(Path("t.bin"), TOKENS)),
+    ):
+        with pytest.raises(RunError, match="another run writes") as raised, Claims() as claims:
+            claim(claims)
+        assert (raised.value.code, Path(str(raised.value.file)).name) == ("SH513", place)
+        assert place == "m.jsonl" or f": process {other.pid} on " in raised.value.message
+    draft_of(here / "t.bin").write_text("half")
+    forked = next(process for process in left(other.pid) if process != other.pid)
+    other.kill()
+    other.wait()
+    with pytest.raises(RunError, match="another run writes"):
+        claim_all()  # its rank is still there
+    os.kill(forked, signal.SIGKILL)
+    while left(other.pid):
+        time.sleep(0.02)
+    claim_all()
+    assert [path.name for path in here.rglob("*")] == ["kept", "m.jsonl"]
+
+
+def test_a_lock_that_is_given_back_meanwhile_is_taken_anew(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file was opened, and then went with the run that held it: a lock on what has no name would hold nothing."""
+    lock, flock, gone = here / "kept" / ".shardlang-lock", locks.fcntl.flock, []
+
+    def late(descriptor: int, how: int) -> None:
+        if not gone:
+            gone.append(lock.unlink())
+        flock(descriptor, how)
+
+    monkeypatch.setattr(locks.fcntl, "flock", late)
+    with Claims() as claims:
+        claims.folder(here / "kept", "checkpoints")
+        assert lock.exists() and len(gone) == 1
+
+
+def test_where_there_are_no_locks_it_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(descriptor: int, how: int) -> None:
+        raise OSError(locks.errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "flock", lacking)
+    with Claims() as claims:
+        claims.folder(here / "kept", "checkpoints")
+    assert "kept` is on a file system without locks" in capsys.readouterr().err
+
+
+def test_an_empty_file_or_a_stream_may_be_written_to(here: Path) -> None:
+    (here / "m.jsonl").touch()
+    (here / ".t.bin.shardlang-lock").touch()
+    os.mkfifo(here / "pipe")
+    claim_all()
+    with Claims() as claims:
+        assert claims.figures(Path("/dev/null")) == Path("/dev/null")
+        assert claims.figures(here / "pipe") == here / "pipe"
+    assert sorted(path.name for path in here.iterdir()) == [".t.bin.shardlang-lock", "kept", "m.jsonl", "pipe"]
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ('{"step": 1, "epoch": 1, "loss": 0.5, "step_ms": 1.0}\n{"epoch": 1, "eval.loss": 0.5}\n', True),
+        ('{"step": 1, "epoch": 1, "loss": 0.5, "step_ms": 1.0}\n{"step": 2, "ep', True),
+        ('{"step": 1, "epoch": 1, "loss": 0.5, "step_ms": 1.0}\nmine\n', False),
+        ('{"step": 1, "prompt": "x"}\n', False),
+        ('{"epoch": 1, "accuracy": 0.5}\n', False),
+        ("step,loss\n", False),
+    ],
+)
+def test_figures_are_told_from_other_lines(here: Path, text: str, own: bool) -> None:
+    (here / "m.jsonl").write_text(text)
+    assert owned.FIGURES.is_own(here / "m.jsonl") is own
+
+
+def test_every_emitted_file_says_who_wrote_it(here: Path) -> None:
+    for name in ("quickstart", "digits"):
+        text = (Path(__file__).parents[2] / "examples" / f"{name}.shard").read_text()
+        for file, content in emitted_files(text, 8).items():
+            (here / file).write_text(content)
+            assert owned.is_own(here / file, EMITTED), (name, file)
+
+
+def test_old_log_folders_go_but_not_what_a_user_put_there(here: Path) -> None:
+    def one() -> Path:
+        with Claims() as claims:
+            folder = run_files.claim(claims, 1, None, None, None).log_dir
+            (folder / "rank-0.log").write_text(f"{owned.LOG_MARK}\n")
+        return folder
+
+    for _ in range(3):
+        one()
+    (here / "shardlang-logs" / "run-2" / "notes.txt").write_text("mine")
+    with Claims() as claims:
+        claims.folder(here / "shardlang-logs" / "run-3", "logs")
+        held = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True)
+    assert held.stdout == ""
+    names = {path.name for path in (here / "shardlang-logs").iterdir()}
+    newest = {f"run-{n}" for n in range(14, 34)}
+    assert names == {"latest", "run-2", "run-3", *newest}
+    assert os.readlink(here / "shardlang-logs" / "latest") == "run-33"
+    (here / "shardlang-logs" / "latest").unlink()
+    (here / "shardlang-logs" / "latest").write_text("mine")
+    assert one().name == "run-34"
+    assert (here / "shardlang-logs" / "latest").read_text() == "mine"
+
+
+AGAIN = """
+from shardlang import owned, run_files
+from shardlang.locks import Claims
+for _ in range(30):
+    with Claims() as claims:
+        folder = run_files.claim(claims, 1, None, None, None).log_dir
+        (folder / "rank-0.log").write_text(owned.LOG_MARK)
+"""
+
+
+@pytest.mark.parametrize("name", ["w.safetensors", "t.bin"])
+def test_a_folder_that_cannot_be_written_to_is_told(here: Path, name: str) -> None:
+    with pytest.raises(RunError, match="cannot be written") as raised, Claims() as claims:
+        claims.file(here / "nowhere" / name, WEIGHTS)
+    assert raised.value.code == "SH512"
+
+
+@pytest.mark.slow
+def test_two_runs_of_one_program_and_one_that_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """Forked and under torchrun: who comes second is refused, until the first is killed."""
+    path = write(tmp_path, ranks=2, line="time.sleep(0.02)", steps=100_000)
+    setting = 'checkpoint=("every", {"steps": 1, "keep": 2, "to": "kept"}), forward=forward,'
+    path.write_text(path.read_text().replace("forward=forward,", setting))
+    first = start(path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "kept" / "step-3").exists():
+        assert time.monotonic() < deadline and first.poll() is None
+        time.sleep(0.05)
+    for launcher, what, place in (((), "logs", "logs"), ((*TORCHRUN, "2"), "checkpoints", "kept")):
+        code, _, err = finish(start(path, launcher=launcher))
+        assert code != 0
+        assert f"error[SH513]: another run writes {what} there: process {first.pid} on " in err, err
+        assert f"--> {tmp_path}/{place}" in err
+    first.kill()
+    first.communicate()
+    while left(first.pid):
+        time.sleep(0.02)
+    path.write_text(path.read_text().replace("steps=100000", "steps=3"))
+    code, _, err = finish(start(path, "--resume"))
+    assert (code, err) == (0, "")
+    names = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert all(name.startswith("step-") for name in names), names
