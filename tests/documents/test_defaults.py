@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from shardlang import runtime as rt
 from shardlang.check.declared import Declared
@@ -21,7 +22,7 @@ from shardlang.check.sources import SOURCES
 from shardlang.cli.reference import DECLARED, default, signature
 from shardlang.ops.declaration import REGISTRY
 from shardlang.runtime.data import Loader, load
-from shardlang.runtime.optimizers import KINDS, scheduled
+from shardlang.runtime.optimizers import KINDS, optimizer, scheduled
 from tests.documents.bless import SPECS
 from tests.emit.sources import main_file
 
@@ -95,6 +96,14 @@ def test_an_optimizer_runs_with_the_defaults_that_are_declared(kind: str) -> Non
         parameters = inspect.signature(cls.__init__).parameters.values()
         own |= {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "lr"}
     assert own == given
+
+
+def test_the_names_of_what_an_optimizer_keeps() -> None:
+    _, rows = next(t for t in tables(SPECS / "checkpoints.md") if t[0] == ["optimizer", "names"])
+    told = {kind: re.findall(r"`(\w+)`", row[1]) for row in rows for kind in re.findall(r"`(\w+)`", row[0])}
+    settings: dict[str, dict[str, Any]] = {"sgd": {"momentum": 0.9}}
+    made = {kind: optimizer(kind, [torch.zeros(3)], {"lr": 0.1, **settings.get(kind, {})}) for kind in KINDS}
+    assert told == {kind: list(one.kept()) for kind, one in made.items()}
 
 
 def _files(folder: Path) -> dict[str, dict[str, Any]]:
