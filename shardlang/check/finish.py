@@ -81,16 +81,16 @@ def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
 
 
 def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...]:
-    """Fields of whole numbers that declare no bound, with that which follows from their use: ids stay below the rows of
-    their table.
+    """Fields of whole numbers with what follows from their use: where no bound is declared, ids stay below the rows of
+    their table; a label may be the number that its losses ignore.
     """
-    fields = [v for v in values if v.kind is Kind.DATA and not v.type.floating and v.bound is None]
-    if not fields:
-        return values
-    bounds, found = index_bounds(values, ops), list(values)
-    for field in fields:
-        found[field.id] = replace(field, bound=bounds.get(field.id))
-    return tuple(found)
+    known = index_bounds(values, ops)
+    return tuple(
+        replace(v, bound=v.bound or known[v.id].bound, ignored=known[v.id].further)
+        if v.kind is Kind.DATA and not v.type.floating and v.id in known
+        else v
+        for v in values
+    )
 
 
 def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:

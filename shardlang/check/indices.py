@@ -35,7 +35,7 @@ def _check(op: Op, graph: Graph, sink: Sink) -> None:
             op.span,
             "an index past the end",
             labels=[(index.span, f"below {index.bound}")],
-            help=f"make `{name}` at least {index.bound}, or the bound at most {size}",
+            help=f"make `{name}` at least {index.bound}, or the bound at most {size}{_beside(op)}",
         )
     elif places is not None and places.type.shape[0] > size:
         counted, many = term_text(places.type.dims[0]), places.type.shape[0]
@@ -46,6 +46,12 @@ def _check(op: Op, graph: Graph, sink: Sink) -> None:
             "an index past the end",
             help=f"make `{name}` at least {many}",
         )
+
+
+def _beside(op: Op) -> str:
+    """What data may hold beside the indices."""
+    ignored = op.attrs.get("ignore_index")
+    return "" if ignored is None else f"; {ignored}, which is ignored, may be in the data all the same"
 
 
 def _counted(index: Value, graph: Graph) -> Value | None:

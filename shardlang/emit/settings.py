@@ -141,9 +141,11 @@ def _field_text(plan: Plan, name: str, value: int) -> str:
     type, layout = plan.graph.values[value].type, plan.produced[value]
     arguments = [literal(name), literal(type.dtype), literal(type.shape)]
     arguments.extend(cut_arguments(type, layout, plan))
-    bound = plan.graph.values[value].bound
+    bound, ignored = plan.graph.values[value].bound, plan.graph.values[value].ignored
     if bound is not None:
         arguments.append(f"bound={bound}")
+    if ignored:
+        arguments.append(f"ignored={literal(ignored)}")
     if value in plan.places:
         arguments.append(f"place={literal(plan.places[value])}")
     return call_text("rt.Field", arguments, 3)

@@ -56,6 +56,7 @@ class Value:
     init: Init | None = None
     constant: float | int | None = None
     bound: int | None = None  # DATA of integers: exclusive upper bound, where known
+    ignored: tuple[int, ...] = ()  # DATA of integers: numbers outside of the bound that all uses leave out
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def _typed(value: Value) -> str:
 def _start(value: Value) -> str:
     if value.init is not None:
         return f" = {value.init.kind}({', '.join(f'{a:g}' for a in value.init.args)})"
-    return f" < {value.bound}" if value.bound is not None else ""
+    further = "".join(f" or {number}" for number in value.ignored)
+    return f" < {value.bound}{further}" if value.bound is not None else ""
 
 
 def _op(op: Op, graph: Graph) -> str:

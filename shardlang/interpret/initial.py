@@ -13,6 +13,9 @@ from shardlang.graph.graph import Graph, Init, Value
 from shardlang.interpret import draws
 from shardlang.interpret.call import element_type
 
+# The share of ignored labels in drawn batches.
+_LEFT_OUT = 0.125
+
 
 def initial(graph: Graph, seed: int, dtype: torch.dtype) -> dict[int, Tensor]:
     """Parameters and states as `init` says, by value id: drawn in float32 in every run, as the runtime draws."""
@@ -49,11 +52,12 @@ def _interval(init: Init) -> tuple[float, float]:
 
 
 def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, Tensor]:
-    """A batch of random numbers for the data fields, by value id: normal where floating, else below the field's bound.
+    """A batch of random numbers for the data fields, by value id: normal where floating, else below the field's bound,
+    an eighth of them ignored where the field's uses ignore a number that is not.
 
     Verification needs numbers without symmetry, not the user's data, which may not be at hand.
     """
-    bounds = index_bounds(graph.values, graph.ops)
+    known = index_bounds(graph.values, graph.ops)
     fields = {}
     for id in graph.data:
         value = graph.values[id]
@@ -61,6 +65,11 @@ def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, T
         if value.type.floating:
             drawn = draws.normal(key, value.type.shape)
         else:
-            drawn = torch.floor(draws.uniform(key, value.type.shape).double() * bounds.get(id, 2))
+            bound = known[id].bound if id in known else 2
+            drawn = torch.floor(draws.uniform(key, value.type.shape).double() * bound)
+            for number in value.ignored:
+                left_out = draws.uniform(draws.key_of(seed, f"verify:{value.path}:{number}", 0, step), drawn.shape)
+                left_out.view(-1)[:1] = 1.0  # of nothing but ignored labels no loss is a number
+                drawn[left_out < _LEFT_OUT] = number
         fields[id] = drawn.to(element_type(value.type.dtype, dtype))
     return fields

@@ -232,6 +232,12 @@ class Saved:
         piece.local[tuple(here)] = part.to(device=piece.local.device, dtype=piece.local.dtype)
         return part.numel()
 
+    def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
+        """All saved blocks: the tensor's name, where in it the block begins, its numbers."""
+        for name, blocks in self.blocks.items():
+            for block in blocks:
+                yield name, tuple(block["offsets"]), self._part(block, tuple(slice(0, n) for n in block["lengths"]))
+
     def _part(self, block: Mapping[str, Any], where: tuple[slice, ...]) -> Tensor:
         """A part of a saved block."""
         from safetensors import SafetensorError, safe_open

@@ -111,6 +111,12 @@ class Loader:
         for number in range(first, self.batches):
             yield self._batch(examples[number * self.source.batch : (number + 1) * self.source.batch])
 
+    def examples(self, step: int) -> np.ndarray:
+        """int64 [batch]: the examples of a training step, from 1."""
+        epoch, number = divmod(step - 1, self.batches)
+        ordered = order(self.dataset.length, self.seed, epoch + 1, self.shuffle)
+        return ordered[number * self.source.batch : (number + 1) * self.source.batch]
+
     def once(self) -> Iterator[tuple[Batch, int]]:
         """All examples in their own order, with the number of real ones in each batch; the last is filled up with
         example 0.

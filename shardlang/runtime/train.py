@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shardlang.runtime import random, timings
+from shardlang.runtime import not_finite, random, timings
 from shardlang.runtime.checkpoints import Saved
 from shardlang.runtime.data import Batch, Dataset, Loader, load
 from shardlang.runtime.errors import RunError
@@ -68,6 +68,7 @@ class Run:
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self.checkpoints = checkpoints(program)
+        self.saved: Saved | None = None
         self._waiting: list[tuple[int, int, float, Pending]] = []
         # Milliseconds on the host by name, of steps whose figures are waited for; the last step that had them.
         self._timed: dict[int, dict[str, float]] = {}
@@ -109,7 +110,8 @@ class Run:
         if latest is None:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
-        self.step = self._logged = resume(self.model, Saved(latest))
+        self.saved = Saved(latest)
+        self.step = self._logged = resume(self.model, self.saved)
         self.log.note(f"goes on after step {self.step}, from {latest}")
 
     def _epoch(self, epoch: int) -> None:
@@ -147,11 +149,7 @@ class Run:
 
     def _show(self, step: int, epoch: int, elapsed: float, figures: Mapping[str, float]) -> None:
         if not math.isfinite(figures["loss"]):
-            raise RunError(
-                "SH506",
-                f"the loss is {figures['loss']} at step {step} (epoch {epoch})",
-                help="a smaller learning rate, or clip, may keep it finite",
-            )
+            raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"])
         self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
 
     def _evaluate(self, epoch: int) -> None:
@@ -162,7 +160,11 @@ class Run:
             for batch, rows in self.test.once():
                 whole.add(self.passes.evaluate(batch, rows))
             finished = self.program.finish(whole.totals())
-        self.log.evaluation(epoch, self.step, {name: float(value) for name, value in finished.items()})
+        figures = {name: float(value) for name, value in finished.items()}
+        self.log.evaluation(epoch, self.step, figures)
+        if not all(map(math.isfinite, figures.values())):
+            for note in not_finite.notes(self.test):
+                self.log.note(note)
         self._clock = time.perf_counter()
 
     def save(self, path: Path) -> None:

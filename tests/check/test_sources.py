@@ -101,3 +101,60 @@ def test_a_batch_by_number_is_a_dim_of_its_own() -> None:
 def test_eval_is_like_data(line: str, message: str) -> None:
     found = sourced("random(x: [batch, d], batches = 1)", f"  {line}\n").messages
     assert found and found[0].startswith(message), found
+
+
+LABELS = """\
+dim batch = 8, d = 16, seq = 4, classes = 3
+
+model Net {
+  param w: [d, classes] = normal(0.1)
+
+  forward(x: [batch, d]) -> [batch, classes] {
+    return x @ w
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: LABEL, batches = 2)
+  scores = model(x)
+  loss = LOSS
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
+ENTROPY = "cross_entropy(scores, label, ignore_index = -100)"
+
+
+@pytest.mark.parametrize(
+    ("label", "loss", "expected"),
+    [
+        ("i64[batch] < classes", ENTROPY, (3, (-100,))),
+        ("i64[batch] < 2", ENTROPY, (2, (-100,))),
+        ("i64[batch] < classes", ENTROPY.replace("-100", "255"), (3, (255,))),
+        ("i64[batch] < classes", ENTROPY.replace("-100", "0"), (3, ())),
+        ("i64[batch] < classes", "cross_entropy(scores, label)", (3, ())),
+        ("i64[batch] < classes", f"{ENTROPY} + mean(label != -100)", (3, (-100,))),
+        ("i64[batch] < classes", f"nll_loss(log_softmax(scores, over = classes), label, ignore_index = -1) + {ENTROPY}",
+         (3, ())),
+        ("i64[batch] < classes", f"{ENTROPY} + cross_entropy(scores, label)", (3, ())),
+        ("i64[batch] < classes", f"{ENTROPY} + mean(embedding(label, model.w))", (3, ())),
+        ("i64[batch] < classes", f"{ENTROPY} + mean(one_hot(label, classes) * scores)", (3, ())),
+        ("i64[batch, seq] < 20", ENTROPY.replace("label,", "rearrange(slice(label, seq = 1..2) -> [batch]),"),
+         (20, (-100,))),
+        ("i64[batch] < 20", "mean(scores) + mean(cast(label, f32))", (20, ())),
+    ],
+)  # fmt: skip
+def test_labels_are_indices_or_what_all_uses_ignore(
+    label: str, loss: str, expected: tuple[int, tuple[int, ...]]
+) -> None:
+    found = checked(LABELS.replace("LABEL", label).replace("LOSS", loss))
+    assert not [m for m in found.messages if not m.startswith("SH223")], found.messages
+    value = found.value("train.label")
+    assert (value.bound, value.ignored) == expected
+
+
+def test_a_bound_that_counts_the_ignored_label_is_told_how() -> None:
+    found = checked(LABELS.replace("LABEL", "i64[batch] < 256").replace("LOSS", ENTROPY.replace("-100", "255")))
+    (message,) = [d for d in found.found if d.code == "SH289"]
+    assert "the bound at most 3; 255, which is ignored, may be in the data all the same" in message.help[0]
