@@ -18,8 +18,6 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-# Operators that programs name and that do not exist yet.
-ABSENT = ("auc",)
 _CALLABLE = (Instance, LayerArray, FunctionDecl, ModelDecl)
 
 
@@ -57,9 +55,6 @@ def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, spa
 def unknown_callee(callee: ast.Name, frame: Frame) -> None:
     """Report a name that nothing callable has."""
     sink = frame.context.sink
-    if callee.text in ABSENT:
-        sink.report("SH400", f"the operator `{callee.text}` is not there yet", callee.span, "in no version so far")
-        return
     if not frame.first_unknown(callee.text):
         return
     close = nearest(callee.text, [*operator_names(), *frame.visible()])

@@ -1,0 +1,27 @@
+"""What the README and the pages of specs/ point to is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documents.bless import SPECS
+
+ROOT = SPECS.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(SPECS.glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    linked = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert [link for link in linked if not (page.parent / link).exists()] == []
+    named = re.findall(r"`([\w-]+\.md)`", text) if page.parent == SPECS else []
+    assert [name for name in named if not (SPECS / name).exists()] == []
+
+
+def test_the_readme_leads_to_what_a_new_user_needs() -> None:
+    linked = re.findall(r"\]\(specs/(\w+\.md)\)", PAGES[0].read_text("utf-8"))
+    assert {"reference.md", "recipes.md", "pytorch.md", "schedules.md"} <= set(linked)
