@@ -29,7 +29,9 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 # What each line of the metrics holds besides the loss.
-_LOGGED = ("step", "epoch", "step_ms")
+_LOGGED = ("step", "epoch", "step_ms", "host_ms")
+# A key of every file of weights that is none of a tensor: https://huggingface.co/docs/safetensors
+_NO_TENSOR = "__metadata__"
 
 Found = tuple[Graph, Training] | None
 
@@ -71,10 +73,21 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         return None
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
     _check_loss(graph, reading)
+    _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
     settings.init = fitted(settings.init, graph, reading.given["init"].span if settings.init else node.span, frame)
     assigned = assign(optimizers, graph, frame)
     return None if frame.context.sink.failed else (graph, _training(reading, settings, assigned))
+
+
+def _check_names(graph: Graph, frame: Frame) -> None:
+    """Parameters and states are saved under their paths."""
+    for value in graph.values:
+        if value.path == _NO_TENSOR and value.id in (*graph.params, *graph.states):
+            frame.context.sink.report(
+                "SH201", f"`{_NO_TENSOR}` is no tensor's name in a file of weights, but a key that each has already",
+                value.span, "a tensor of this name", help="give it another name, such as `metadata`",
+            )  # fmt: skip
 
 
 def _training(reading: _Reading, settings: Settings, optimizers: tuple[Any, ...]) -> Training:

@@ -1,4 +1,4 @@
-"""Faults of the page that writes literals, comments and docstrings: texts of a program that get out of them."""
+"""Faults of the page that writes literals, comments and docstrings, and of names: texts of a program that are more."""
 
 from __future__ import annotations
 
@@ -21,4 +21,12 @@ FAULTS = (
     Fault("what is said counts as what is computed", "imports and groups of a program", "python_text.py",
           'return _ASIDE.sub(lambda found: QUOTE * 2 if found.group().startswith(QUOTE) else "", text)', "return text",
           TEXTS),
+    Fault("a parameter is always an attribute", "names that Python has uses for", "emit/names.py",
+          'return not (keyword.iskeyword(name) or name.startswith("_"))', "return not keyword.iskeyword(name)",
+          ("emit/test_emit.py", "end_to_end/test_names.py")),
+    Fault("an axis is always a keyword argument", "axes called as Python's keywords", "emit/header.py",
+          "plain = not any(keyword.iskeyword(axis.name) for axis in mesh.axes)", "plain = True",
+          ("end_to_end/test_names.py",)),
+    Fault("a mistake of a run is shown as it is", "a terminal that obeys a name", "runtime/errors.py",
+          '{safe(self.message)}"', '{self.message}"', ("cli/test_shown.py",)),
 )  # fmt: skip
