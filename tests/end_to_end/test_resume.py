@@ -50,6 +50,7 @@ train {
   eval = digits(split = "test", batch = batch)
   loss = cross_entropy(model(image), label)
   optimizer = %(optimizer)s
+  lr_schedule = warmup_cosine(warmup = 15, min = 0.001)
   checkpoint = every(10, keep = 3, to = "kept")
   steps = 30
 }
