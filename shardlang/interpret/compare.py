@@ -362,7 +362,7 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
     graph = plan.graph
     params = initial.initial(graph, seed, dtype)
     kept = ranks.store(plan, params)
-    alone, together = Descent(plan), Descent(plan)
+    alone, together = Descent(plan, steps), Descent(plan, steps)
     comparison = Comparison(plan, tolerance)
     for step in range(1, steps + 1):
         comparison = replace(comparison, step=step)

@@ -26,8 +26,9 @@ def _infer_embedding(site: CallSite) -> Inference | None:
         )  # fmt: skip
         return None
     factors = Factors()
-    mine, rows = factors.dims(ids.dims), factors.dims(table.dims)
-    if len(rows[0]) == 1 and all(rows[0][0] not in dim for dim in mine):
+    # The places of ids over the dim of the rows, or of the width, are another index than these.
+    (mine,), (rows,) = factors.by_place([ids.dims]), factors.by_place([table.dims])
+    if len(rows[0]) == 1:
         factors.exchanged(rows[0][0])
     rule = factors.rule((mine, rows), ((*mine, rows[1]),), ((1,),))
     return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule)
@@ -135,7 +136,7 @@ def _infer_one_hot(site: CallSite) -> Inference | None:
     if not require(site, 0, "integer"):
         return None
     factors = Factors()
-    mine = factors.dims(ids.dims)
+    (mine,) = factors.by_place([ids.dims])
     rule = factors.rule((mine,), ((*mine, factors.term(classes)),))
     return Inference((TensorType("i64", (*ids.dims, classes)),), rule)
 

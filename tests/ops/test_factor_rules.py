@@ -264,6 +264,9 @@ EXAMPLES = [
         stride=1,
     ),
     ex("embedding", "i64 b=4 s=2", "v=8 d=6", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
+    # ids over the dim of the rows, or of the width: places, and what is at them
+    ex("embedding", "i64 v=8", "v=8 d=6", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
+    ex("embedding", "i64 b=4 d=6", "v=8 d=6", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
     ex("embedding", "i64 b=4 s=2", "v=8 1", oracle=lambda i, t: F.one_hot(i, 8).double() @ t, make={0: below(8)}),
     ex("gather", "b=4 v=8", "i64 b", over="v", oracle=lambda x, i: x[torch.arange(4), i], make={1: below(8)}),
     ex("gather", "b=4 v=8", "i64 b k=2", over="v", oracle=lambda x, i: torch.gather(x, 1, i), make={1: below(8)}),
@@ -274,6 +277,7 @@ EXAMPLES = [
         oracle=lambda i: (i[..., None] == torch.arange(8)).long(),
         make={0: below(8)},
     ),
+    ex("one_hot", "i64 v=8", classes="v=8", oracle=lambda i: torch.eye(8).long()[i], make={0: below(8)}),
     ex("arange", dim="v=8", oracle=lambda: torch.tensor(list(range(8)))),
     ex("rearrange", "b=4 s=2 h=4*e=3", arrow="b h s e", oracle=lambda x: x.view(4, 2, 4, 3).permute(0, 2, 1, 3)),
     ex("rearrange", "b=4 h=4 s=2 e=3", arrow="b s h*e", oracle=lambda x: x.transpose(1, 2).reshape(4, 2, 12)),

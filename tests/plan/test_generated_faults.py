@@ -62,3 +62,11 @@ def test_what_a_positional_rule_hands_on_divides_into_microbatches_too() -> None
 def test_a_rule_of_a_loss_does_not_speak_of_the_count_that_microbatches_add(rule: str) -> None:
     report = verify_plan(planned(in_parts(f"at train.loss: shard {rule}", 3), 6))
     assert report.ok, str(report.difference)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "warmup_cosine"])
+def test_a_schedule_is_that_of_the_steps_that_are_verified(schedule: str) -> None:
+    rate = f"optimizer = sgd(lr = 0.1)\n  lr_schedule = {schedule}(warmup = 1, min = 1e-3)"
+    text = in_parts("mesh a = 2\n  split batch over a", 2).replace("optimizer = sgd(lr = 0.1)", rate)
+    report = verify_plan(planned(text, 2), steps=3)
+    assert report.ok and report.steps == 3, report.difference
