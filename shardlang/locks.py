@@ -16,6 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from shardlang import ending
 from shardlang.errors import RunError
 from shardlang.owned import FIGURES, Kind, target
 from shardlang.records import dataclass
@@ -49,11 +50,17 @@ class Claims:
 
     def __init__(self) -> None:
         self._locks: list[_Lock] = []
+        self._until = ending.at_once(self._release)
 
     def __enter__(self) -> Claims:
+        self._until.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._release()
+        self._until.__exit__(None, None, None)
+
+    def _release(self) -> None:
         while self._locks:
             _release(self._locks.pop())
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from shardlang import __version__
+from shardlang import __version__, ending
 from shardlang.display import one_line
 
 COMMANDS = {
@@ -74,7 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A compiler's trees live until it ends: looking for garbage among them takes a fifth of its time and finds none.
     # (`run` turns it on again before it trains.)
     gc.disable()
-    sys.exit(run(arguments))
+    ending.watch()
+    try:
+        code = run(arguments)
+    except ending.Interrupted:  # with nothing left to do but to say so
+        code = ending.FAILED
+    ending.over()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -104,9 +110,11 @@ def _invoke(arguments: Sequence[str] | None) -> int:
         vars(wrong)["message"] = one_line(wrong.message)
         wrong.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        print("\nshardc: interrupted", file=sys.stderr)
-        return 3
+    except (click.Abort, KeyboardInterrupt) as end:
+        # Click has its own exception for Ctrl-C.
+        by = end.__cause__ if isinstance(end, click.Abort) else end
+        print(f"\nshardc: ended by {by}" if isinstance(by, ending.Interrupted) else "\nshardc: ended", file=sys.stderr)
+        return ending.FAILED
     except BrokenPipeError:
         raise
     except Exception as fault:

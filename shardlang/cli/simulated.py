@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.cli.compile import write_files
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.scratch import scratch
 
 
 def run(
@@ -35,6 +35,6 @@ def run(
     output.show(sink)
     from shardlang.interpret.simulate import simulate
 
-    with tempfile.TemporaryDirectory(prefix="shardc-simulate-") as folder:
-        write_files(Path(folder), files)
-        return simulate(plan, Path(folder, "main.py"), base, metrics, save_weights)
+    with scratch("simulate") as folder:
+        write_files(folder.path, files)
+        return simulate(plan, folder.path / "main.py", base, metrics, save_weights)

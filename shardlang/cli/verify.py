@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from shardlang.cli.compile import write_files
 from shardlang.cli.progress import Live
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.records import dataclass
+from shardlang.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
@@ -94,16 +94,15 @@ def command(
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     if program is None:
         ctx.exit(output.show(sink))
-    folder = Path(tempfile.mkdtemp(prefix="shardc-verify-"))
     wanted = Wanted(file, ranks, steps, dtype, real, random_data)
     names = [s.name.text for s in program.strategies] if all_strategies else [strategy]
-    prepared = [_prepare(program, name, wanted, folder / str(at), sink) for at, name in enumerate(names)]
-    if all(check.job is None for check in prepared):
-        shutil.rmtree(folder)
-        ctx.exit(output.show(sink) or 1)
-    if strategy:
-        output.show(sink)
-    ctx.exit(_finish(_compare(prepared), wanted, folder, as_json))
+    with scratch("verify") as folder:
+        prepared = [_prepare(program, name, wanted, folder.path / str(at), sink) for at, name in enumerate(names)]
+        if all(check.job is None for check in prepared):
+            ctx.exit(output.show(sink) or 1)
+        if strategy:
+            output.show(sink)
+        ctx.exit(_finish(_compare(prepared), wanted, folder, as_json))
 
 
 def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink) -> Check:
@@ -150,8 +149,8 @@ def _compare(prepared: list[Check]) -> list[Check]:
         live.clear()
 
 
-def _finish(checks: list[Check], wanted: Wanted, folder: Path, as_json: bool) -> int:
-    """Shows the verdicts; the exit code. What was emitted is kept where something differs."""
+def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool) -> int:
+    """Shows the verdicts; the exit code. What was emitted is kept where something differs and its place is told."""
     from shardlang.cli import verify_text
 
     if not checks:
@@ -165,6 +164,9 @@ def _finish(checks: list[Check], wanted: Wanted, folder: Path, as_json: bool) ->
             verify_text.tell(check, wanted, sink)
         output.show(sink)
     if all(verdict.ok for verdict in verdicts):
-        shutil.rmtree(folder)
         return 0
+    folder.kept = not as_json
+    for check in checks:
+        if check.job is not None:
+            shutil.rmtree(check.job.watched, ignore_errors=True)
     return 1 if any(verdict.difference is not None for verdict in verdicts) else 3

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shardlang.ending import FAILED
 from shardlang.interpret import ranks
 from shardlang.interpret.call import element_type
 from shardlang.interpret.descent import Descent
@@ -24,7 +25,7 @@ from shardlang.owned import WEIGHTS
 from shardlang.plan.plan import Plan
 from shardlang.runtime.data import Batch
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.launch import FAILED, read_program
+from shardlang.runtime.launch import read_program
 from shardlang.runtime.logs import Log
 from shardlang.runtime.microbatches import Accumulation
 from shardlang.runtime.program import Program

@@ -50,6 +50,11 @@ class Job:
     real: bool = True
     random: bool = False
 
+    @property
+    def watched(self) -> Path:
+        """Where real ranks write down what they compute."""
+        return self.folder / "watched"
+
 
 @dataclass(frozen=True)
 class Started:
@@ -106,9 +111,9 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     if not job.real:
         return Started(job, batches, None)
     progress(f"training on {job.plan.ranks} real ranks")
-    folder = job.folder / "watched"
-    folder.mkdir()
-    trial = Trial(min(job.steps, batches.total), folder, frozenset(str(p.resolve()) for p in job.folder.glob("*.py")))
+    job.watched.mkdir()
+    files = frozenset(str(p.resolve()) for p in job.folder.glob("*.py"))
+    trial = Trial(min(job.steps, batches.total), job.watched, files)
     code = launch_program(
         batches.program, main, job.plan.ranks, False, job.folder / "logs", None, None, work=trial, data=batches.data
     )

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import torch
 
+from shardlang import ending
+from shardlang.ending import FAILED
 from shardlang.locks import Claims
 from shardlang.owned import WEIGHTS
 from shardlang.runtime import causes, mesh
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.launch import FAILED, launch_program, report_alone, takes_cuda
+from shardlang.runtime.launch import launch_program, report_alone, takes_cuda
 from shardlang.runtime.logs import Log
 from shardlang.runtime.mesh import world
 from shardlang.runtime.program import Program
@@ -48,6 +50,7 @@ def main(program: Program) -> None:
     program.resume, program.host_storage = options.resume, options.host_storage
     if "RANK" in os.environ:
         sys.exit(_one_rank(program, main_file, options))
+    ending.watch()
     try:
         code = launch_program(
             program,
@@ -61,6 +64,10 @@ def main(program: Program) -> None:
     except RunError as error:
         print(error, file=sys.stderr)
         code = FAILED
+    except ending.Interrupted as signal:
+        print(f"\nthe run was ended by {signal}", file=sys.stderr)
+        code = FAILED
+    ending.over()
     sys.exit(code)
 
 

@@ -13,20 +13,20 @@ import importlib.util
 import json
 import os
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 import torch
 
+from shardlang import ending
 from shardlang.display import safe
+from shardlang.ending import FAILED
 from shardlang.locks import Claims
 from shardlang.run_files import RunFiles, claim, log_file
 from shardlang.runtime import rank as forked
@@ -36,8 +36,8 @@ from shardlang.runtime.program import Program
 from shardlang.runtime.rank import Report, Task, Work
 from shardlang.runtime.resuming import claim_of_program
 from shardlang.runtime.train import datasets, require_ranks, run
+from shardlang.scratch import scratch
 
-FAILED = 3
 # After a first failure: time for the ranks to report theirs, so that the cause is told and not what followed from it.
 _GRACE = 0.5
 
@@ -146,32 +146,15 @@ def _launch(
         # Takes seconds, once for all ranks.
         importlib.import_module("torch.distributed.pipelining._backward")
     data = data if data is not None else datasets(program)
-    folder = Path(tempfile.mkdtemp(prefix="shard-"))
-    task = Task(program, main_file, data, ranks, cuda, folder / "store", files.metrics, files.save_weights, work)
     watch = Watch(files.log_dir)
-    former = {number: signal.signal(number, _interrupt) for number in ENDING}
-    try:
-        watch.fork(task)
-        return watch.wait()
-    finally:
-        for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)
-        watch.kill()
-        shutil.rmtree(folder, ignore_errors=True)
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-# Ctrl-C, and requests to end.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interrupted(Exception):
-    """One of `ENDING` has come."""
-
-
-def _interrupt(number: int, _: FrameType | None) -> None:
-    raise Interrupted(signal.Signals(number).name)
+    with scratch("run") as folder, ending.at_once(watch.kill):
+        store = folder.path / "store"
+        task = Task(program, main_file, data, ranks, cuda, store, files.metrics, files.save_weights, work)
+        try:
+            watch.fork(task)
+            return watch.wait()
+        finally:
+            watch.kill()
 
 
 @dataclass
@@ -214,7 +197,7 @@ class Watch:
         gc.collect()
         gc.freeze()
         # A signal between a fork and what follows it would find a rank that nobody knows of.
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        signal.pthread_sigmask(signal.SIG_BLOCK, ending.SIGNALS)
         wait_end, self.release = os.pipe()
         parent = os.getpid()
         for rank in range(task.ranks):
@@ -226,7 +209,7 @@ class Watch:
             os.close(write)
             self.children.append(Child(rank, pid, read))
         os.close(wait_end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending.SIGNALS)
 
     def _close_inherited(self, read: int) -> None:
         """A child holds no end of another's pipes, nor the one whose closing it waits for."""
@@ -237,18 +220,14 @@ class Watch:
 
     def wait(self) -> int:
         """Waits for the end; prints what went wrong. The exit code."""
-        try:
-            self._until(lambda: any(c.failed for c in self.children) or all(c.done for c in self.children))
-            if not any(child.failed for child in self.children):
-                os.close(self.release)
-                self.release = -1
-                self._until(lambda: all(child.status is not None for child in self.children))
-            if not any(child.failed for child in self.children):
-                return 0
-            self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
-        except Interrupted as interrupted:
-            print(f"\nthe run was ended by {interrupted}", file=sys.stderr)
-            return FAILED
+        self._until(lambda: any(c.failed for c in self.children) or all(c.done for c in self.children))
+        if not any(child.failed for child in self.children):
+            os.close(self.release)
+            self.release = -1
+            self._until(lambda: all(child.status is not None for child in self.children))
+        if not any(child.failed for child in self.children):
+            return 0
+        self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
         # Before the rest is killed, which would look like a cause.
         cause = self._cause()
         text = safe(self._text(cause))
@@ -319,13 +298,14 @@ class Watch:
         return "\n".join([*lines, f"  log: {log}"])
 
     def kill(self) -> None:
-        """Ends what is left of the ranks."""
+        """Ends what is left of the ranks. A second signal may come to this while it goes on."""
         left = [child for child in self.children if child.status is None]
         for child in left:
-            os.kill(child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
         for child in left:
-            _, status = os.waitpid(child.pid, 0)
-            child.status = os.waitstatus_to_exitcode(status)
+            with suppress(ChildProcessError):
+                self._reap(child)
 
 
 def _how(status: int) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from shardlang import ending
 from shardlang.owned import LOG_MARK
 from shardlang.runtime import mesh
 from shardlang.runtime.data import Dataset
@@ -110,10 +111,7 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
     are done.
     """
     _die_with_parent(parent)
-    # Ctrl-C reaches every process of the terminal; the launcher decides what becomes of the ranks.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    ending.in_rank()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     terminal = _redirect(log_file)
     code = 3

@@ -62,19 +62,29 @@ def write(
     return path
 
 
-def start(path: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start(
+    path: Path, *arguments: str, launcher: tuple[str, ...] = (), ignoring: tuple[signal.Signals, ...] = ()
+) -> subprocess.Popen[str]:
+    """ignoring: as `nohup` does."""
     command = [*(launcher or (sys.executable,)), str(path), "--device", "cpu", *arguments]
     if not launcher:
         command += ["--log-dir", str(path.parent / "logs")]
     return subprocess.Popen(
         command,
         cwd=path.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(_temporary(path.parent))},
+        preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignoring] and None,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+def _temporary(folder: Path) -> Path:
+    """Where a run has its temporary folders: none is left when it is over."""
+    (folder / "temporary").mkdir(exist_ok=True)
+    return folder / "temporary"
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -149,6 +159,38 @@ def test_ctrl_c_ends_all_ranks(tmp_path: Path, number: signal.Signals) -> None:
     assert time.monotonic() - begun < 5
     assert code == 3
     assert f"the run was ended by {number.name}" in err
+
+
+def test_a_closed_terminal_does_not_end_what_nohup_started(tmp_path: Path) -> None:
+    """SIGHUP that was ignored at the start stays so, in the ranks too; other signals are not."""
+    path = write(tmp_path, ranks=2, line="time.sleep(0.01)", steps=100_000)
+    process = start(path, "--metrics", "m.jsonl", ignoring=(signal.SIGHUP,))
+    _wait_for(tmp_path / "m.jsonl")
+    os.killpg(process.pid, signal.SIGHUP)
+    lines = (tmp_path / "m.jsonl").read_text().count("\n")
+    deadline = time.monotonic() + 30
+    while (tmp_path / "m.jsonl").read_text().count("\n") < lines + 50:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    code, _, err = finish(process)
+    assert (code, err) == (3, "\nthe run was ended by SIGTERM\n")
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.002, 0.02])
+def test_further_signals_end_it_at_once(tmp_path: Path, pause: float) -> None:
+    """While a run ends, any number more may come."""
+    process = start(write(tmp_path, ranks=2, line="time.sleep(0.01)", steps=100_000), "--metrics", "m.jsonl")
+    _wait_for(tmp_path / "m.jsonl")
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):
+        if not process.poll():
+            process.send_signal(number)
+        time.sleep(pause)
+    code, _, err = finish(process)
+    assert code == 3
+    assert err in ("", "\nthe run was ended by SIGINT\n")
+    assert list(_temporary(tmp_path).iterdir()) == []
+    assert not [path for path in tmp_path.rglob(".*") if "lock" in path.name]
 
 
 def test_ranks_die_with_their_parent(tmp_path: Path) -> None:

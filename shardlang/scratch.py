@@ -1,0 +1,65 @@
+"""Temporary folders that go with the command that made them, and those that killed commands left behind.
+
+A lock of the system is on a file in each while its command lives; whoever makes the next folder removes those of this
+user whose lock is free.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardlang import ending
+
+_PREFIX, _LOCK = "shardc-", ".shardlang-scratch"
+
+
+@dataclass
+class Scratch:
+    """A temporary folder. kept: it is for the user, and stays."""
+
+    path: Path
+    kept: bool = False
+
+
+@contextmanager
+def scratch(purpose: str) -> Iterator[Scratch]:
+    """A new folder whose name says what for."""
+    _sweep()
+    made = Scratch(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")))
+
+    def gone() -> None:
+        shutil.rmtree(made.path, ignore_errors=True)
+
+    with ending.at_once(gone):
+        lock = os.open(made.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield made
+        finally:
+            if made.kept:
+                (made.path / _LOCK).unlink()
+            else:
+                gone()
+            os.close(lock)
+
+
+def _sweep() -> None:
+    """Removes this user's folders whose commands are no more: their locks can be had."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        with suppress(OSError):
+            if left.is_symlink() or left.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(left / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(lock)

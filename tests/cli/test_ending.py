@@ -1,0 +1,66 @@
+"""A command that is ended before its time: the exit code, and no process and no temporary folder that stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_run import TEXT
+from tests.runtime.test_launch import left
+
+pytestmark = pytest.mark.slow
+SHARDC = (sys.executable, "-c", "import sys; from shardlang.cli.main import main; main(sys.argv[1:])")
+SWEEP = "from shardlang.scratch import scratch\nwith scratch('verify'): pass"
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    (folder / "temporary").mkdir(exist_ok=True)
+    (folder / "net.shard").write_text(TEXT.replace("epochs = 2", "epochs = 100000"))
+    return subprocess.Popen(
+        [*SHARDC, *words], cwd=folder, env={**os.environ, "TMPDIR": str(folder / "temporary")}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGTERM)])
+@pytest.mark.parametrize("until", ["shardc-verify-*", "shardc-verify-*/0/watched/2-of-0.pt"])
+def test_verify_leaves_nothing(tmp_path: Path, until: str, signals: tuple[signal.Signals, ...]) -> None:
+    process = start(tmp_path, "verify", "net.shard", "--ranks", "2", "--steps", "10000")
+    wait_for(process, tmp_path / "temporary", until)
+    for number in signals:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert err.strip() in ("", f"shardc: ended by {signals[0].name}")
+    assert left(process.pid) == []
+    assert [path.name for path in (tmp_path / "temporary").iterdir()] == []
+
+
+def test_what_a_killed_verify_left_goes_with_the_next(tmp_path: Path) -> None:
+    process = start(tmp_path, "verify", "net.shard", "--ranks", "2", "--steps", "10000")
+    wait_for(process, tmp_path / "temporary", "shardc-verify-*/0/watched/2-of-0.pt")
+    (tmp_path / "temporary" / "shardc-verify-mine").mkdir()
+    (tmp_path / "temporary" / "shardc-verify-mine" / "notes.txt").write_text("mine")
+    sweep = [sys.executable, "-c", SWEEP]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    subprocess.run(sweep, env=environment, check=True)
+    assert len(list((tmp_path / "temporary").iterdir())) > 1, "it is in use"
+    process.kill()
+    process.communicate()
+    while left(process.pid):
+        time.sleep(0.02)
+    subprocess.run(sweep, env=environment, check=True)
+    assert [path.name for path in (tmp_path / "temporary").iterdir()] == ["shardc-verify-mine"]
