@@ -18,6 +18,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What is to be done however the process ends, the last first.
 _due: list[Callable[[], None]] = []
 _come: list[int] = []
+_holds: list[bool] = []
+_waiting: list[int] = []
 
 
 class Interrupted(KeyboardInterrupt):
@@ -44,6 +46,7 @@ def in_rank() -> None:
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _due.clear()
+    _waiting.clear()
 
 
 @contextmanager
@@ -57,7 +60,25 @@ def at_once(undo: Callable[[], None]) -> Iterator[None]:
             _due.remove(undo)
 
 
+@contextmanager
+def held() -> Iterator[None]:
+    """What is short and must be done whole: a signal that comes meanwhile counts after it."""
+    _holds.append(True)
+    try:
+        yield
+    finally:
+        _holds.pop()
+        if _waiting and not _holds:
+            number, *further = _waiting
+            _waiting.clear()
+            _come.extend(further)
+            _end(number, None)
+
+
 def _end(number: int, _: FrameType | None) -> None:
+    if _holds:
+        _waiting.append(number)
+        return
     _come.append(number)
     if len(_come) == 1:
         raise Interrupted(signal.Signals(number).name)

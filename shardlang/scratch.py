@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,23 +32,24 @@ class Scratch:
 def scratch(purpose: str) -> Iterator[Scratch]:
     """A new folder whose name says what for."""
     _sweep()
-    made = Scratch(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")))
-
-    def gone() -> None:
-        shutil.rmtree(made.path, ignore_errors=True)
-
-    with ending.at_once(gone):
-        lock = os.open(made.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
+    with ExitStack() as stack:
+        with ending.held():
+            made = Scratch(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")))
+            stack.enter_context(ending.at_once(lambda: _end(made)))
+            stack.callback(_end, made)
+            lock = os.open(made.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            stack.callback(os.close, lock)
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield made
-        finally:
-            if made.kept:
-                (made.path / _LOCK).unlink()
-            else:
-                gone()
-            os.close(lock)
+        yield made
+
+
+def _end(made: Scratch) -> None:
+    with ending.held():
+        if made.kept:
+            (made.path / _LOCK).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(made.path, ignore_errors=True)
 
 
 def _sweep() -> None:
