@@ -195,7 +195,7 @@ def _complete(
 
 
 def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
-    """Each parameter goes to the most specific setting that covers it."""
+    """Each parameter that is trained goes to the most specific setting that covers it."""
     reported = len(frame.context.sink.found)
     best: dict[int, tuple[Specificity, int]] = {}
     rivals: dict[int, int] = {}
@@ -215,6 +215,11 @@ def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: F
         for index, (setting, (kind, arguments)) in enumerate(settings)
         if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
     )
+
+
+def trained(graph: Graph) -> list[int]:
+    """The parameters that get a gradient; the others are frozen."""
+    return [p for p in graph.params if graph.values[p].gradient]
 
 
 def _report_rivals(
@@ -238,16 +243,20 @@ def _report_rivals(
 def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Specificity]:
     """Parameters under a setting's selectors, with how specific the selector is."""
     if not setting.at:
-        return dict.fromkeys(graph.params, EVERYWHERE)
+        return dict.fromkeys(trained(graph), EVERYWHERE)
     found: dict[int, Specificity] = {}
-    params = set(graph.params)
+    params = set(trained(graph))
     for selector in setting.at:
         rank = specificity(selector)
         scope = select(graph, [selector], frame.context.sink)
         covered = params & scope.values.keys()
         if scope.values and not covered:
+            frozen = scope.values.keys() & set(graph.params)
             help = "an optimizer trains parameters: name one, or a layer that has some"
-            frame.context.sink.report("SH238", f"`{selector.span.text}` covers no parameter", selector.span, help=help)
+            frame.context.sink.report(
+                "SH238", f"`{selector.span.text}` covers {'frozen parameters alone' if frozen else 'no parameter'}",
+                selector.span, help="`detach` keeps them as they are: leave this optimizer out" if frozen else help,
+            )  # fmt: skip
         for value in covered:
             found[value] = max(rank, found.get(value, rank))
     return found
@@ -256,7 +265,7 @@ def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Spec
 def _report_without(
     best: Mapping[int, Any], settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame
 ) -> None:
-    left = [graph.values[p] for p in graph.params if p not in best]
+    left = [graph.values[p] for p in trained(graph) if p not in best]
     if left and settings:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         frame.context.sink.report(

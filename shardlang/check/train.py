@@ -5,7 +5,6 @@ Sources are sources.py's, optimizers optimizers.py's; the frozen graph is made b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -20,11 +19,11 @@ from shardlang.check.overrides import Overrides, member_dims
 from shardlang.check.program import DataSource, Training
 from shardlang.check.settings import RESERVED, Settings, read_settings
 from shardlang.check.sources import read_source
+from shardlang.check.trained import check_loss
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
-from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
@@ -72,7 +71,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     if reading.loss is None or reading.source is None or frame.context.sink.failed:
         return None
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
-    _check_loss(graph, reading)
+    given = reading.given.get("loss")
+    check_loss(graph, given.value.span if given else None, frame.context.sink)
     _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
     settings.init = fitted(settings.init, graph, reading.given["init"].span if settings.init else node.span, frame)
@@ -339,46 +339,6 @@ def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | N
         )
         return None
     return value
-
-
-def _check_loss(graph: Graph, reading: _Reading) -> None:
-    """The loss must depend on a parameter, and every parameter on it."""
-    sink, given = reading.frame.context.sink, reading.given.get("loss")
-    assert graph.loss is not None
-    span: Span | None = given.value.span if given else None
-    if not graph.values[graph.loss].gradient:
-        sink.report(
-            "SH233",
-            "the loss does not depend on any parameter, so nothing can be trained",
-            span,
-            "no gradient",
-            help="compute it from `model(...)`; `detach`, comparisons and `argmax` stop gradients",
-        )
-        return
-    unused = [graph.values[p] for p in graph.params if not graph.values[p].gradient]
-    used = [graph.values[p].path for p in graph.params if graph.values[p].gradient]
-    told: set[str] = set()
-    for value in unused:
-        layer = _unused_layer(value.path, used)
-        stem = re.sub(r"\[\d+\]", "", layer or value.path)
-        if stem in told:
-            continue
-        told.add(stem)
-        sink.report(
-            "SH233",
-            f"the loss does not depend on {f'layer `{layer}`' if layer else f'parameter `{value.path}`'}",
-            value.span,
-            "never trained",
-            labels=[(span, "the loss")] if span else [],
-            help="call it, or leave it out" if layer else "use it, or declare it as a `state`",
-        )
-
-
-def _unused_layer(path: str, used: Sequence[str]) -> str | None:
-    """The outermost layer around a parameter of which nothing is used; None where there is none."""
-    parts = path.split(".")
-    layers = (".".join(parts[:n]) for n in range(1, len(parts)))
-    return next((la for la in layers if not any(u.startswith(f"{la}.") for u in used)), None)
 
 
 __all__: Sequence[str] = ("check_train",)

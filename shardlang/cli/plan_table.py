@@ -163,7 +163,8 @@ def _collectives(table: Table, collectives: Sequence[Found]) -> None:
 def _parameters(found: Found, terminal: bool) -> Table:
     table = _table(terminal, "parameter", "layout", "whole", "local", "local bytes", "zero")
     for p in found["parameters"]:
-        zero = f"{p['zero']} over {_axes(p['zero_axes'])}" if p["zero"] else "" if p["trained"] else "state"
+        kept = "frozen" if p["frozen"] else "" if p["trained"] else "state"
+        zero = ", ".join(filter(None, [kept, f"{p['zero']} over {_axes(p['zero_axes'])}" if p["zero"] else ""]))
         zero += f"{', ' if zero else ''}host" if p["place"] == "host" else ""
         zero += f"{', ' if zero else ''}stage {', '.join(map(str, p['stages']))}" if p["stages"] is not None else ""
         _add(table, p["path"], p["layout"], _shape(p["shape"]), _local(p), _bytes(p["local_bytes"]), zero)

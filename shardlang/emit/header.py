@@ -102,6 +102,8 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
         arguments.append(f"use={literal(value.type.dtype)}")
     if planned.sparse:
         arguments.append("sparse=True")
+    if plan.graph.frozen(value.id):
+        arguments.append("frozen=True")
     if planned.reduce_axes:
         arguments.append(f"reduce={literal(planned.reduce_axes)}")
     if planned.zero:

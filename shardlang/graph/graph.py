@@ -20,7 +20,7 @@ from shardlang.types.dim import Dim, TensorType
 
 class Kind(Enum):
     DATA = "data"  # a field of a batch
-    PARAM = "param"  # trained
+    PARAM = "param"  # trained, or frozen
     STATE = "state"  # saved, not trained
     RESULT = "result"  # of an operator
     CONSTANT = "constant"  # a static number used as a tensor of no dims; `Value.constant` holds it
@@ -98,3 +98,7 @@ class Graph:
     dims: Mapping[str, tuple[Dim, ...]]
     batch: Dim | None = None  # the dim that the data source batches over
     producers: Mapping[int, int] = field(default_factory=dict)  # value id -> op id
+
+    def frozen(self, value: int) -> bool:
+        """Whether a value is a parameter that stays as it begins: the loss has no gradient for it."""
+        return self.values[value].kind is Kind.PARAM and self.loss is not None and not self.values[value].gradient

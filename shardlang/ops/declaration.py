@@ -96,6 +96,7 @@ class Operator:
     """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of the whole operator.
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot, detach).
+    freezes: what it is given is meant to get no gradient from it (detach).
     random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
     train_only: the operator is the identity on its first operand in `eval` (dropout).
     reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
@@ -123,6 +124,7 @@ class Operator:
     reduces: str = ""
     accumulate: Callable[[OpSite], str] | None = None
     numbers: bool = False
+    freezes: bool = False
     internal: bool = False
     example: str = ""
     renames: bool = False

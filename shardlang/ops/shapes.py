@@ -351,5 +351,6 @@ def _infer_detach(site: CallSite) -> Inference | None:
 register(
     Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
              "The same value, through which no gradient flows.",
-             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, keeps=nothing, lies=view)
+             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, keeps=nothing,
+             lies=view)
 )  # fmt: skip

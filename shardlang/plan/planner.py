@@ -158,6 +158,8 @@ def _params(problem: Problem, stored: dict[int, Stored]) -> dict[int, ParamPlan]
         if kind not in (Kind.PARAM, Kind.STATE):
             continue
         rule = problem.strategy.zero.get(value) if kind is Kind.PARAM else None
+        if rule is not None and rule.level < 3 and problem.graph.frozen(value):
+            rule = None  # what is frozen has neither a gradient nor optimizer state to cut
         axes = sharded(rule.axes, form.layout, problem.meshes) if rule and problem.tensors[value].shape else ()
         level = rule.level if rule and axes else 0
         found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes)

@@ -136,7 +136,8 @@ def _parameter(plan: Plan, param: ParamPlan) -> Report:
         "place": plan.places.get(param.value, "device"),
         "rows": param.sparse,
         "stages": list(plan.pipeline.param_stages.get(param.value, ())) if plan.pipeline else None,
-        "trained": value.kind is Kind.PARAM,
+        "trained": value.kind is Kind.PARAM and not plan.graph.frozen(value.id),
+        "frozen": plan.graph.frozen(value.id),
     }
 
 

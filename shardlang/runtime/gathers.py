@@ -25,16 +25,17 @@ from shardlang.runtime.zero import padded, wholes, width
 class Stored:
     """A parameter of `shape` (of what this rank would hold without ZeRO), whose rows `piece` are here.
 
-    Calling it gives the whole, with a gradient, as a value of type `dtype`. leaf: what autograd knows it by, without
-    elements; the gradient of the whole is taken from here. once: it counts in the first microbatch alone.
+    Calling it gives the whole, with a gradient unless `frozen`, as a value of type `dtype`. leaf: what autograd knows it
+    by, without elements; the gradient of the whole is taken from here. once: it counts in the first microbatch alone.
     """
 
     def __init__(
-        self, piece: Tensor, shape: tuple[int, ...], group: Group, gathers: Gathers, dtype: torch.dtype | None = None
-    ) -> None:
+        self, piece: Tensor, shape: tuple[int, ...], group: Group, gathers: Gathers, dtype: torch.dtype | None = None,
+        frozen: bool = False,
+    ) -> None:  # fmt: skip
         self.piece, self.shape, self.group, self.gathers = piece, shape, group, gathers
         self.dtype = dtype or piece.dtype
-        self.leaf = piece.new_empty(0, requires_grad=True)
+        self.leaf = piece.new_empty(0, requires_grad=not frozen)
         self.gradient: Tensor | None = None
         self.once = False
 

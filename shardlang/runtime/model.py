@@ -53,7 +53,9 @@ class Model:
         ]
         self.hosted = [self._hosted(o) for o in program.optimizers]
         self.norm_parts = [
-            (self.trained[t.path], self._mesh(t)[self._cut_axes(t)]) for t in self.parameters if self.keeps(t)
+            (self.trained[t.path], self._mesh(t)[self._cut_axes(t)])
+            for t in self.parameters
+            if self.keeps(t) and not t.frozen
         ]
 
     def keeps(self, tensor: Parameter | State) -> bool:
@@ -63,7 +65,7 @@ class Model:
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """What a stage trains."""
-        mine = [tensor.path for tensor in self.parameters if stage in tensor.stages]
+        mine = [tensor.path for tensor in self.parameters if stage in tensor.stages and not tensor.frozen]
         return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
@@ -77,7 +79,7 @@ class Model:
         """A gradient that is not pending over the microbatches is whole in each: that of the first counts."""
         for tensor in self.parameters:
             time = self._mesh(tensor)._time
-            if not time or time in tensor.reduce:
+            if not time or time in tensor.reduce or tensor.frozen:
                 continue
             if tensor.path in self.stored:
                 self.stored[tensor.path].once = True
@@ -109,9 +111,9 @@ class Model:
         value = self._begin(tensor)
         group = self.zero_group(tensor)
         if group is None or tensor.zero < 3:
-            return value.requires_grad_()
+            return value.requires_grad_(not tensor.frozen)
         piece, use = mapped.clone(shard(value, group)), DTYPES[tensor.use] if tensor.use else None
-        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use)
+        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
         return piece
 
     def _shared(self, tensor: Parameter) -> Shared | None:
@@ -124,7 +126,7 @@ class Model:
     def _buckets(self) -> list[Bucket]:
         """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO apart."""
         items = []
-        for tensor in self.parameters:
+        for tensor in (t for t in self.parameters if not t.frozen):
             how, dtype = self._reduction(tensor), dtype_of(self.program, tensor)
             if tensor.sparse:
                 self._add(RowBucket(how.over(how.sum), self.leaves[tensor.path]), how)

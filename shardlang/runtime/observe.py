@@ -170,7 +170,7 @@ class Trial:
     def _watch(self, run: Run, observer: Observer) -> None:
         """Puts the taking of records around the model's update, which ends each step."""
         model, total, update = run.model, run.total, run.model.update
-        hooked = {path: leaf for path, leaf in model.leaves.items() if path not in model.stored}
+        hooked = {path: leaf for path, leaf in model.leaves.items() if leaf.requires_grad and path not in model.stored}
         for path, leaf in hooked.items():
             leaf.register_hook(partial(observer.on_gradient, path))
         observer.record = Record(0, parameters=copied(model.trained), states=copied(model.states), done=True)

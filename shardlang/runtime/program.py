@@ -69,7 +69,7 @@ class Parameter:
 
     sparse: its gradient is rows of it (sparse.py). place: "host" where it is in the host's memory, "" on the device.
     stages: those that use it, ascending; () where there are none, or all do. use: the type of the copy that `forward`
-    works with, made at each use, where that is not its own.
+    works with, made at each use, where that is not its own. frozen: it gets no gradient and stays as it begins.
     """
 
     path: str
@@ -86,6 +86,7 @@ class Parameter:
     use: str = ""
     sparse: bool = False
     place: str = ""
+    frozen: bool = False
 
     def split_axes(self) -> tuple[str, ...]:
         return tuple(axis for axes in self.cut for axis in axes)
