@@ -25,8 +25,8 @@ from shardlang.runtime.zero import padded, wholes, width
 class Stored:
     """A parameter of `shape` (of what this rank would hold without ZeRO), whose rows `piece` are here.
 
-    Calling it gives the whole, with a gradient unless `frozen`, as a value of type `dtype`. leaf: what autograd knows it
-    by, without elements; the gradient of the whole is taken from here. once: it counts in the first microbatch alone.
+    Calling it gives the whole, with a gradient unless `frozen`, as a value of type `dtype`. leaf: what autograd knows
+    it by, without elements; the gradient of the whole is taken from here. once: it counts in the first microbatch only.
     """
 
     def __init__(

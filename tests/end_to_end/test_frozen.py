@@ -1,0 +1,181 @@
+"""Frozen parameters on ranks: values as on one device, bytes that ranks hold, files that they are written to and read
+from.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shardlang.interpret.compare import verify_plan
+from shardlang.plan.memory import memory
+from shardlang.plan.traffic import reduction_bytes
+from tests.emit.sources import planned
+from tests.end_to_end.kept import PARTS, held
+
+# A frozen teacher, a frozen layer that gradients pass by (its rows not divisible by 4), and one in another stage.
+TEXT = """\
+use std.nn: LayerNorm, Linear
+
+dim batch = 8, d = 16, hidden = 32, rank = 4, classes = 4
+
+model Adapted(in: dim, out: dim) {
+  layer base = Linear(in, out)
+  param down: [rank, in] = normal(0.1)
+  param up: [out, rank] = normal(0.1)
+
+  forward(x: [..., in]) -> [..., out] {
+    low = einsum(x, down -> [..., rank])
+    return einsum(x, detach(base.weight) -> [..., out]) + detach(base.bias) + einsum(low, up -> [..., out])
+  }
+}
+
+model Net {
+  layer teacher = Linear(d, classes)
+  layer first = Adapted(d, hidden)
+  layer norm = LayerNorm(hidden)
+  layer last = Adapted(hidden, classes)
+  param scale: [5] = ones()
+
+  forward(x: [batch, d]) -> [batch, classes] {
+    h = x |> first |> relu |> norm
+    taught = detach(softmax(teacher(x), over = classes))
+    return last(h) * detach(mean(scale)) + taught
+  }
+}
+
+strategy s {
+  RULES
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: i64[batch] < classes, batches = 2)
+  loss = cross_entropy(model(x), label)
+  optimizer = adamw(lr = 1e-2)
+  clip = 0.5
+  steps = 4
+  checkpoint = every(2, to = "kept")
+}
+"""
+FROZEN = {"teacher.weight", "teacher.bias", "first.base.weight", "first.base.bias", "last.base.weight",
+          "last.base.bias", "scale"}  # fmt: skip
+STAGED = """mesh pp = 2, dp = 2
+  split batch over dp
+  stages over pp {
+    0: teacher, first
+    1: norm, last
+  }
+  schedule "zero_bubble"
+  microbatches 2
+  zero 3 over dp"""
+
+
+def text(rules: str) -> str:
+    return TEXT.replace("RULES", rules)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "mesh dp = 4\n  split batch over dp\n  zero 3 over dp",
+        "mesh dp = 4\n  split batch over dp\n  zero 1 over dp",
+        "mesh dp = 2, mp = 2\n  split batch over dp\n  split hidden over mp\n  zero 3 over dp\n  microbatches 2\n"
+        "  at first: recompute",
+        "mesh dp = 2, mp = 2\n  split batch over dp\n  zero 3 over (dp, mp)\n  split hidden over mp",
+        STAGED,
+    ],
+)
+def test_values_are_those_of_one_device(rules: str) -> None:
+    plan = planned(text(rules), 4)
+    assert {v.path for v in plan.graph.values if plan.graph.frozen(v.id)} == FROZEN
+    for value, param in plan.params.items():
+        if plan.graph.frozen(value):
+            assert param.zero == (3 if "zero 3" in rules else 0)
+            assert not param.reduce_axes and reduction_bytes(plan, param) == 0
+    report = verify_plan(plan, steps=2)
+    assert report.ok, str(report.difference)
+
+
+# Sizes of which each rank has whole rows, in multiples of a vector's 16 elements.
+LARGE = """\
+use std.nn: Linear
+
+dim batch = 16, d = 64, hidden = 128
+
+model Net {
+  layer up = Linear(d, hidden)
+  layer teacher = Linear(d, hidden)
+
+  forward(x: [batch, d]) -> [batch, hidden] {
+    return up(x) + detach(teacher(x))
+  }
+}
+
+strategy s {
+  mesh dp = 4
+  split batch over dp
+  microbatches 2
+  zero LEVEL over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, hidden], batches = 1)
+  loss = mse_loss(model(x), y)
+  optimizer = adamw(lr = 1e-3)
+  steps = 2
+}
+"""
+LAYER = 4 * (64 * 128 + 128)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [1, 3])
+def test_bytes_that_ranks_hold(level: int, tmp_path: Path) -> None:
+    """Of both layers the parameters, cut in four under zero 3; of the trained one alone its gradient and moments."""
+    program = LARGE.replace("LEVEL", str(level))
+    expected = {
+        "parameters": 2 * LAYER // (4 if level == 3 else 1),
+        "gradients": LAYER // (4 if level == 3 else 1),
+        "optimizer": 2 * LAYER // 4,
+    }
+    before = memory(planned(program, 4))
+    assert {part: getattr(before, part) for part in PARTS} == expected
+    assert held(program, 4, tmp_path / "run") == [expected] * 4
+
+
+@pytest.mark.slow
+def test_they_stay_as_they_begin_in_every_file(tmp_path: Path) -> None:
+    """Two ranks write a checkpoint under zero 3, one goes on from it; then weights start a run on simulated ranks."""
+    (tmp_path / "net.shard").write_text(text("mesh dp = auto\n  split batch over dp\n  zero 3 over dp"))
+    run(tmp_path, "--ranks", "2", "--set", "train.steps=2", "--metrics", "two.jsonl", "--save-weights", "two.st")
+    run(tmp_path, "--ranks", "1", "--resume", "--metrics", "one.jsonl", "--save-weights", "one.st")
+    run(tmp_path, "--ranks", "2", "--simulate", "--metrics", "whole.jsonl", "--save-weights", "whole.st")
+    ends = [load_file(tmp_path / f"{name}.st") for name in ("two", "one", "whole")]
+    assert all(end.keys() == ends[0].keys() for end in ends)
+    for path in ends[0]:
+        if path in FROZEN:
+            assert torch.equal(ends[0][path], ends[1][path]) and torch.equal(ends[0][path], ends[2][path]), path
+        else:
+            assert not torch.equal(ends[0][path], ends[1][path]), path
+            torch.testing.assert_close(ends[1][path], ends[2][path], rtol=1e-5, atol=1e-6)
+    losses = [json.loads(line)["loss"] for name in ("two", "one", "whole") for line in lines(tmp_path, name)]
+    assert losses[:4] == pytest.approx(losses[4:], rel=1e-6)
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    return [line for line in (folder / f"{name}.jsonl").read_text().splitlines() if "loss" in line]
+
+
+def run(folder: Path, *words: str) -> None:
+    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", script, "run", "net.shard", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
