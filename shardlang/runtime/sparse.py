@@ -15,6 +15,10 @@ from torch import Tensor
 from shardlang.runtime import wire
 from shardlang.runtime.mesh import Group
 
+# torch 2.12 and some later ones warn of checks that are off although each call below says so itself. These are off by
+# default; said for the whole process, no version warns.
+torch.sparse.check_sparse_tensor_invariants.disable()
+
 
 def sparse_embedding(ids: Tensor, table: Tensor, start: int | None = None) -> Tensor:
     """[*ids, width]: rows of `table`, whose gradient is sparse. With `start` the table is the whole's from that row on,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from shardlang.runtime.mesh import Mesh
 from shardlang.runtime.optimizers import clip, optimizer
 from shardlang.runtime.sparse import RowBucket, sparse_embedding
+from tests.end_to_end.curves import ROOT
 from tests.runtime.forked import on_ranks
 
 ROWS, WIDTH, STEPS = 40, 3, 50
@@ -186,3 +189,27 @@ def rows_of_ranks() -> None:
 
 def test_ranks_have_one_devices_rows() -> None:
     on_ranks(__file__, "rows_of_ranks", 4)
+
+
+SILENT = """
+import warnings, torch
+torch.set_warn_always(True)
+warnings.simplefilter("error")
+from shardlang import runtime as rt
+from shardlang.runtime.sparse import RowBucket
+table = torch.zeros(5, 2, requires_grad=True)
+bucket = RowBucket(rt.Mesh()[()], table)
+for _ in range(2):
+    rt.sparse_embedding(torch.tensor([1, 3, 1]), table).sum().backward()
+bucket.launch()
+bucket.finish()
+assert table.grad.coalesce().values().tolist() == [[4, 4], [2, 2]]
+# what some versions of torch make of every call, whatever it says of the checks
+torch.sparse_coo_tensor(size=(5, 2))
+"""
+
+
+def test_torch_does_not_warn_of_tables() -> None:
+    """In a process of its own: torch warns once."""
+    done = subprocess.run([sys.executable, "-c", SILENT], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
