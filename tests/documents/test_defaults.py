@@ -24,8 +24,9 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.runtime.data import Loader, load
 from shardlang.runtime.optimizers import KINDS, optimizer, scheduled
 from tests.documents.bless import SPECS
-from tests.emit.sources import main_file
+from tests.emit.sources import main_file, planned
 
+ROOT = SPECS.parent
 ALL: Mapping[str, Declared] = {name: one for *_, declared in DECLARED for name, one in declared.items()}
 
 
@@ -78,6 +79,17 @@ def test_the_table_of_settings() -> None:
     assert header == ["setting", "default", "meaning"]
     said = {row[0].strip("`"): row[1] for row in rows}
     assert said == {f.name: "none" if f.default is None else str(f.default) for f in dataclasses.fields(Settings)}
+
+
+def test_the_table_of_rules_of_a_strategy() -> None:
+    _, rows = next(t for t in tables(SPECS / "strategies.md") if t[0] == ["rule", "without it"])
+    plan = planned((ROOT / "examples" / "quickstart.shard").read_text("utf-8"), 8)
+    assert plan.strategy and {p.zero for p in plan.params.values()} == {0}
+    found = {
+        "zero": "0", "bucket gradients": f"{plan.bucket_bytes // 10**6}MB", "microbatches": str(plan.microbatches),
+        "strict": str(plan.strict).lower(),
+    }  # fmt: skip
+    assert {row[0].strip("`"): row[1] for row in rows} == found
 
 
 def test_the_rates_in_the_table() -> None:
