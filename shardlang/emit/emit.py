@@ -12,11 +12,11 @@ from shardlang.emit.evaluate import evaluate_text, finish_text
 from shardlang.emit.evaluation import Evaluation, evaluation
 from shardlang.emit.forward import forward_text
 from shardlang.emit.header import docstring, imports, mesh_lines, parameter_lines, state_lines
-from shardlang.emit.once import once_texts
+from shardlang.emit.once import once_names, once_texts
 from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.settings import program_text
 from shardlang.emit.sizes import Groups
-from shardlang.emit.stages import once_names, schedule_text, stage_docstring, stage_list, stage_name
+from shardlang.emit.stages import schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.plan.plan import Plan
 from shardlang.python_text import emitted
 
@@ -38,7 +38,7 @@ def emit(plan: Plan, sink: Sink | None = None) -> Mapping[str, str]:
     groups.note_text("\n".join(text for texts in functions for text in texts))
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}\n"
     if plan.pipeline is None:
-        once = tuple(once_names(parts[0]))
+        once = tuple(once_names(parts[0].phases))
         program = program_text(plan, training, groups, evaluated, loss, once)
         return {"main.py": _file(docstring(plan), plan, lists, [*functions[0], *final, program])}
     program = program_text(plan, training, groups, evaluated, loss)

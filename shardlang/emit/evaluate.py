@@ -12,8 +12,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
 from shardlang.emit.forward import dict_text, function_text, received_lines, signature, step_writer
 from shardlang.emit.lines import Block, Line
-from shardlang.emit.names import Form, made_form, short_names
-from shardlang.emit.needs import form, layout_of, steps_for
+from shardlang.emit.names import short_names
 from shardlang.emit.places import place
 from shardlang.emit.scope import Scope, is_transfer
 from shardlang.emit.sites import Sites
@@ -21,6 +20,7 @@ from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text, operator
 from shardlang.graph.graph import Kind
 from shardlang.ops.internal import TRANSFER
+from shardlang.plan.needs import Form, form, layout_of, made_form, steps_for
 from shardlang.plan.phases import phases
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.python_text import literal
@@ -107,11 +107,11 @@ def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
     """The steps before the accumulators, without the operators that only training has."""
     wanted: list[Form] = []
     # A sum of losses needs no count of its items: it is divided by what all batches together have.
-    known = phases(plan).known
-    totals = {(plan.conversions[s.index].value, s.index) for s in known if s.kind == "conversion"}
+    given = phases(plan).given
     for accumulator in evaluation.accumulators.values():
         if accumulator.op >= 0:
-            wanted.extend(form(use) for use in plan.ops[accumulator.op].operands if form(use) not in totals)
+            read = ((use.value, made_form(plan, use.conversion)) for use in plan.ops[accumulator.op].operands)
+            wanted.extend(at for at in read if at not in given)
         else:
             wanted.append(accumulator.form)
     steps = steps_for(plan, wanted)

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.emit.names import Form
-from shardlang.emit.needs import final_form, form, layout_of
 from shardlang.emit.statements import operator
 from shardlang.ops.rule import Split
+from shardlang.plan.needs import Form, final_form, form, layout_of
 from shardlang.plan.plan import Plan
 from shardlang.records import dataclass
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from shardlang.emit.fuse import fusions
-from shardlang.emit.given import concluded, given_forms, sum_names
+from shardlang.emit.given import handed_names, sum_names
 from shardlang.emit.lines import Block, Line, block_text, indented
-from shardlang.emit.names import Form, identifier
-from shardlang.emit.needs import final_form, layout_of, steps_for, summed_first
+from shardlang.emit.names import identifier
 from shardlang.emit.regions import Region, arranged, inputs_of, outputs_of
 from shardlang.emit.scope import Scope
 from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
+from shardlang.plan.needs import Form, final_form, layout_of, steps_for, summed_first
 from shardlang.plan.plan import Plan, Step
 from shardlang.python_text import code, comment, literal
 
@@ -23,27 +23,25 @@ def forward_text(scope: Scope, groups: Groups) -> str:
     with microbatches, the sums follow that further metrics are made of.
     """
     plan, names, found = scope.plan, scope.names, scope.phases
-    given = given_forms(plan, found)
     sizes = Sizes(plan, groups)
     sizes.taken.names.update(names.values())
     writer = step_writer(plan, names, sizes)
     losses = [] if scope.loss is None else [scope.loss]
     ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
-    for_loss = steps_for(plan, ends, frozenset(given))
-    shown = {name: value for name, value in scope.metrics.items() if not concluded(plan, found, value)}
-    further = [*(final_form(plan, value) for value in shown.values()), *found.sums, *scope.sent]
-    for_metrics = steps_for(plan, further, frozenset(given)) - for_loss
+    for_loss = steps_for(plan, ends, frozenset(found.given))
+    shown = {name: value for name, value in scope.metrics.items() if value not in found.last}
     trained = [step for step in found.body if step in for_loss]
-    metric_steps = [step for step in found.body if step in for_metrics]
+    metric_steps = [step for step in found.body if step not in for_loss]
+    parts = {**sum_names(plan, found.sums, names), **handed_names(plan, found.handed, names, groups)}
     # Before what it defines is listed.
     body = trained_text(writer, trained, metric_steps, [*ends, *scope.sent])
     metric_blocks = writer.blocks(metric_steps)
     numbers = {name: returned(plan, names, groups, value) for name, value in shown.items()}
     results = [*(names[at] for at in scope.sent), *(returned(plan, names, groups, value) for value in losses)]
-    results += [dict_text(numbers)] if losses or numbers or found.sums else []
-    results += [dict_text(sum_names(plan, found.after, names))] if found.sums else []
+    results += [dict_text(numbers)] if losses or numbers or parts else []
+    results += [dict_text(parts)] if parts else []
     return function_text(
-        signature("forward", [*scope.arguments(), *(names[at] for at in given)]),
+        signature("forward", [*scope.arguments(), *(names[at] for at in found.given)]),
         [*received_lines(writer, scope), *sizes.definitions],
         body,
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",

@@ -1,59 +1,47 @@
-"""What of a plan with microbatches runs once a step: the forms that `forward` is given, the sums that metrics need.
+"""What of a plan with microbatches goes from one function to another: forms that are given, sums and their parts.
 
-Which steps these are is phases.py's; their text is in once.py.
+Which steps a function has is phases.py's; the text of those that run once a step is in once.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from shardlang.emit.names import Form, made_form
-from shardlang.emit.needs import final_form, form
+from shardlang.emit.sizes import Groups
+from shardlang.plan.needs import Form, inputs, layout_of, made_form, makes
 from shardlang.plan.phases import Phases, summed_in_time
-from shardlang.plan.plan import Plan, Step
+from shardlang.plan.plan import MoveKind, Plan, Step
 
 
-def given_forms(plan: Plan, found: Phases) -> list[Form]:
-    """The forms, known before the first microbatch, that steps of each microbatch read, in the plan's order."""
-    known = made_forms(plan, found.known)
-    read = {at for step in found.body for at in read_forms(plan, step)}
-    return list(dict.fromkeys(at for at in known if at in read))
-
-
-def made_forms(plan: Plan, steps: Sequence[Step]) -> list[Form]:
+def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:
     """The forms that lines of their own make."""
-    made: list[Form] = []
-    for step in steps:
-        if step.kind == "op":
-            made.extend((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
-        else:
-            made.append((plan.conversions[step.index].value, made_form(plan, step.index)))
-    return made
+    return [(value, made_form(plan, at)) for step in steps for value, at in makes(plan, step)]
 
 
 def read_forms(plan: Plan, step: Step) -> list[Form]:
     """The forms that a step reads, a VIEW as what it is a view of."""
-    if step.kind == "op":
-        uses = [form(use) for use in plan.ops[step.index].operands]
-    else:
-        conversion = plan.conversions[step.index]
-        uses = [(conversion.value, conversion.parent)]
-    return [(value, made_form(plan, at)) for value, at in uses]
+    return [(value, made_form(plan, at)) for value, at in inputs(plan, step)]
 
 
-def concluded(plan: Plan, found: Phases, value: int) -> bool:
-    """Whether a metric is made of totals, once the last microbatch is through."""
-    return final_form(plan, value) in made_forms(plan, found.after)
+def apart(plan: Plan, found: Phases) -> frozenset[int]:
+    """The sums over the microbatches that `forward` is given beside their parts."""
+    made = set(made_forms(plan, found.body))
+    totals = (plan.conversions[at] for _, at in found.given if at >= 0)
+    return frozenset(c.id for c in totals if summed_in_time(plan, c) and (c.value, made_form(plan, c.parent)) in made)
 
 
-def time_sums(plan: Plan, steps: Sequence[Step]) -> list[int]:
-    """The conversions among `steps` that sum over the microbatches."""
-    return [
-        step.index for step in steps if step.kind == "conversion" and summed_in_time(plan, plan.conversions[step.index])
-    ]
+def sum_names(plan: Plan, sums: Iterable[int], names: Mapping[Form, str]) -> dict[str, str]:
+    """The name of each of these sums over the microbatches -> the name of one microbatch's part of it."""
+    found = [plan.conversions[at] for at in sums]
+    return {names[c.value, c.id]: names[c.value, c.parent] for c in found}
 
 
-def sum_names(plan: Plan, steps: Sequence[Step], names: Mapping[Form, str]) -> dict[str, str]:
-    """The name of each sum over the microbatches that `steps` begin with -> the name of one microbatch's part of it."""
-    sums = [plan.conversions[at] for at in time_sums(plan, steps)]
-    return {names[c.value, c.id]: names[c.value, c.parent] for c in sums}
+def handed_names(plan: Plan, handed: Iterable[Form], names: Mapping[Form, str], groups: Groups) -> dict[str, str]:
+    """What forward hands on, as parts of a sum: the value in the first microbatch, nothing in the others."""
+    found = {}
+    for at in handed:
+        mesh = layout_of(plan, at).mesh
+        time = plan.meshes[mesh].time
+        assert time is not None
+        found[names[at]] = f"rt.{MoveKind.I_TO_P.value}({names[at]}, {groups.text((time.name,), mesh)})"
+    return found

@@ -13,6 +13,7 @@ from dataclasses import field
 
 from shardlang.emit.paths import readable_paths
 from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.plan.needs import Form, made_form
 from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.python_text import literal
@@ -50,7 +51,6 @@ RESERVED = frozenset(
     }
 )
 
-Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
 
 def identifier(text: str) -> str:
@@ -93,12 +93,15 @@ def is_plain(name: str) -> bool:
     return not (keyword.iskeyword(name) or name.startswith("_"))
 
 
-def form_names(plan: Plan, values: Set[int] | None = None) -> dict[Form, str]:
-    """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are given."""
+def form_names(plan: Plan, values: Set[int] | None = None, apart: Set[int] = frozenset()) -> dict[Form, str]:
+    """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are given.
+
+    apart: sums over the microbatches that one function reads beside their parts.
+    """
     names: dict[Form, str] = {}
     taken = Taken(set(_mesh_names(plan)))
     short = short_names(plan.graph, values)
-    trees, read, alike = _trees(plan.conversions), _read_forms(plan), _alike(plan)
+    trees, read, alike = _trees(plan.conversions), _read_forms(plan), _alike(plan, apart)
     for value in _by_claim(plan.graph):
         if value.id not in short:
             continue
@@ -108,18 +111,11 @@ def form_names(plan: Plan, values: Set[int] | None = None) -> dict[Form, str]:
     return names
 
 
-def _alike(plan: Plan) -> set[int]:
-    """The conversions whose form is called as what they convert: no line makes a view, nor a sum over the microbatches
-    (where one function reads both the sum and its parts, these keep their own names).
+def _alike(plan: Plan, apart: Set[int]) -> set[int]:
+    """The conversions whose form is called as what they convert: no line makes a view, nor a sum over the microbatches.
     """
-    read = {(use.value, use.conversion) for op in plan.ops for use in op.operands}
-    parts = {(value, -1) for value in plan.graph.metrics.values()}
-    found = set()
-    for c in plan.conversions:
-        both = (c.value, c.id) in read and ((c.value, c.parent) in read or (c.value, c.parent) in parts)
-        if c.move.kind is MoveKind.VIEW or (summed_in_time(plan, c) and not both):
-            found.add(c.id)
-    return found
+    summed = (c for c in plan.conversions if c.move.kind is MoveKind.VIEW or summed_in_time(plan, c))
+    return {c.id for c in summed} - apart
 
 
 def _read_forms(plan: Plan) -> dict[int, set[int]]:
@@ -130,13 +126,6 @@ def _read_forms(plan: Plan) -> dict[int, set[int]]:
             if use.conversion >= 0:
                 read.setdefault(use.value, set()).add(made_form(plan, use.conversion))
     return read
-
-
-def made_form(plan: Plan, conversion: int) -> int:
-    """The form that a line makes: what a VIEW is a view of."""
-    while conversion >= 0 and plan.conversions[conversion].move.kind is MoveKind.VIEW:
-        conversion = plan.conversions[conversion].parent
-    return conversion
 
 
 def _mesh_names(plan: Plan) -> Iterable[str]:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 from shardlang.emit.given import made_forms, read_forms
-from shardlang.emit.names import Form
 from shardlang.graph.graph import Kind
+from shardlang.plan.needs import Form
 from shardlang.plan.owners import Owners
 from shardlang.plan.plan import Plan, Step
 from shardlang.records import dataclass

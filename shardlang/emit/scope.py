@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.names import Form, form_names
-from shardlang.emit.needs import final_form, form, inputs, steps_for
+from shardlang.emit.given import apart
+from shardlang.emit.names import form_names
 from shardlang.graph.graph import Kind
 from shardlang.ops.internal import TRANSFER
-from shardlang.plan.phases import Phases, phases, summed_in_time
+from shardlang.plan.needs import Form, final_form, form, inputs, steps_for
+from shardlang.plan.phases import Phases, phases
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
 from shardlang.records import dataclass
 
@@ -26,7 +27,7 @@ class Scope:
 
     steps: what is computed in it. received: values, in the order of `forward`'s arguments. sent: forms, in the order
     that the next stage receives them; the loss depends on those of `trained`. fields: of the batch. loss, metrics:
-    those that it returns. names: the text of each form here.
+    those that it returns. names: the text of each form here. phases: when the steps run.
     """
 
     plan: Plan
@@ -39,36 +40,24 @@ class Scope:
     loss: int | None
     metrics: dict[str, int]
     names: dict[Form, str]
+    phases: Phases
 
     def arguments(self, received: Iterable[int] | None = None) -> list[str]:
         """The arguments of `forward` after `p`: what is received (or some of it), then the fields of the batch."""
         first = self.received if received is None else received
         return [self.names[value, -1] for value in (*first, *self.fields)]
 
-    @cached_property
-    def phases(self) -> Phases:
-        """When the steps of this file run."""
-        found, mine = phases(self.plan), self.steps
-        known, after = (tuple(s for s in steps if s in mine) for steps in (found.known, found.after))
-        return Phases(
-            tuple(s for s in found.ahead if s in mine), summed_forms(self.plan, known), known,
-            tuple(s for s in found.body if s in mine), summed_forms(self.plan, after), after,
-        )  # fmt: skip
-
 
 def scopes(plan: Plan) -> list[Scope]:
     """All of a plan, or its stages in order."""
     graph = plan.graph
     if plan.pipeline is None:
-        steps, names = frozenset(plan.steps), form_names(plan)
-        return [Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), names)]
+        steps, found = frozenset(plan.steps), phases(plan)
+        names = form_names(plan, apart=apart(plan, found))
+        return [
+            Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), names, found)
+        ]
     return [_Division(plan, plan.pipeline).scope(stage) for stage in range(len(plan.pipeline.coordinates))]
-
-
-def summed_forms(plan: Plan, steps: Iterable[Step]) -> tuple[Form, ...]:
-    """The forms whose sums over the microbatches `steps` begin with."""
-    conversions = [plan.conversions[step.index] for step in steps if step.kind == "conversion"]
-    return tuple(dict.fromkeys((c.value, c.parent) for c in conversions if summed_in_time(plan, c)))
 
 
 def stage_names(plan: Plan) -> dict[Form, str]:
@@ -110,10 +99,12 @@ class _Division:
         fields = tuple(value for value in graph.data if value in read)
         made = {v for step in steps if step.kind == "op" for v in graph.ops[plan.ops[step.index].op].results}
         leaves = {v.id for v in graph.values if v.kind not in (Kind.DATA, Kind.RESULT)}
-        names = form_names(plan, frozenset({*made, *leaves, *received, *fields}))
+        ends = [*sent, *([final_form(plan, loss)] if last else [])]
+        found = phases(plan, ends, metrics.values() if last else (), {(value, -1) for value in received})
+        names = form_names(plan, frozenset({*made, *leaves, *received, *fields}), apart(plan, found))
         return Scope(
             plan, stage, steps, received, sent, trained, fields,
-            loss if last else None, dict(metrics) if last else {}, names,
+            loss if last else None, dict(metrics) if last else {}, names, found,
         )  # fmt: skip
 
     def transfers(self, stage: int) -> list[PlannedOp]:

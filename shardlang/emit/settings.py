@@ -9,9 +9,9 @@ from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.lines import WIDTH, call_text, indented, list_text
-from shardlang.emit.needs import left_pending
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
+from shardlang.plan.needs import left_pending
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
 

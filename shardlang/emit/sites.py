@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shardlang.emit.names import Form
 from shardlang.emit.sizes import Sizes
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.given import of_factors
+from shardlang.plan.needs import Form
 from shardlang.plan.plan import OperandUse, Plan, PlannedOp
 from shardlang.records import dataclass
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.evaluation import Evaluation
-from shardlang.emit.given import time_sums
 from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.lines import WIDTH, call_text, indented, list_text
+from shardlang.emit.once import once_names
 from shardlang.emit.scope import Scope
 from shardlang.plan.plan import Pipeline, Plan
 from shardlang.python_text import comment, docstring, literal
@@ -43,7 +43,7 @@ def stage_list(scopes: Sequence[Scope], evaluation: Evaluation | None) -> str:
 def _stage(scope: Scope, evaluation: Evaluation | None) -> str:
     module, plan = stage_name(scope.stage or 0), scope.plan
     names = [literal(plan.graph.values[value].name) for value in scope.fields]
-    functions = [f"{name}={module}.{name}" for name in once_names(scope)]
+    functions = [f"{name}={module}.{name}" for name in once_names(scope.phases)]
     arguments = [f"{module}.forward"]
     if scope.received:
         arguments.append(f"receives={list_text([_received(scope, value, evaluation) for value in scope.received])}")
@@ -59,14 +59,6 @@ def _stage(scope: Scope, evaluation: Evaluation | None) -> str:
 def _broken(arguments: Sequence[str]) -> str:
     body = "\n".join(f"{argument}," for argument in arguments)
     return f"rt.Stage(\n{indented(body)}\n)"
-
-
-def once_names(scope: Scope) -> list[str]:
-    """The functions of a file that run once a step, by name; see once.py."""
-    found = scope.phases
-    further = len(found.known) > len(time_sums(scope.plan, found.known))
-    there = {"prepare": found.totals, "prepared": further, "conclude": found.sums}
-    return [name for name, needed in there.items() if needed]
 
 
 def _received(scope: Scope, value: int, evaluation: Evaluation | None) -> str:

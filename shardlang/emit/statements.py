@@ -12,12 +12,12 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
 from shardlang.emit.lines import Block, Line, block_text
 from shardlang.emit.moves import move_text
-from shardlang.emit.names import Form
 from shardlang.emit.places import Place, place
 from shardlang.emit.sites import Sites
 from shardlang.emit.sizes import Sizes
 from shardlang.graph.graph import Op
 from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.plan.needs import Form
 from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.python_text import literal

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import fusions
-from shardlang.emit.needs import final_form, steps_for
-from shardlang.emit.scope import scopes
+from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.stages import stage_name
 from shardlang.interpret.compare import forms_of
 from shardlang.interpret.grid import Grid
 from shardlang.interpret.ranks import Form, Locals, Results
+from shardlang.plan.needs import final_form, steps_for
 from shardlang.plan.plan import Plan
 from shardlang.plan.plan import Step as PlanStep
 from shardlang.runtime.observe import Call, Record
@@ -48,20 +48,26 @@ def homes(plan: Plan) -> dict[Form, Home]:
     """The forms that local variables stand for, in order of computation; of what several stages have, in the first."""
     found: dict[Form, Home] = {}
     for scope in reversed(scopes(plan)):
-        known, after = (_made(plan, steps) for steps in (scope.phases.known, scope.phases.after))
-        here = {*_made(plan, list(scope.steps)), *((v, -1) for v in (*scope.received, *scope.fields))}
-        # A name that `forward` is given, of a total, is that of its parts only before.
-        ahead = {scope.names[form] for form in known}
         stage, file = (0, "main.py") if scope.stage is None else (scope.stage, f"{stage_name(scope.stage)}.py")
-        for form in here:
-            name = scope.names.get(form, "")
-            if form in known:
-                found[form] = Home(stage, file, ("forward", "prepared"), True, name)
-            elif form in after:
-                found[form] = Home(stage, file, ("conclude",), True, name)
-            else:
-                found[form] = Home(stage, file, ("prepare",) if name in ahead else ("forward",), False, name)
+        for form, (functions, once) in _functions(plan, scope).items():
+            found[form] = Home(stage, file, functions, once, scope.names.get(form, ""))
     return {form: found[form] for form in forms_of(plan) if form in found and found[form].name.isidentifier()}
+
+
+def _functions(plan: Plan, scope: Scope) -> dict[Form, tuple[tuple[str, ...], bool]]:
+    """The functions of a file that have a form, and whether they run once a step; of what several make, the first of
+    these lines.
+    """
+    steps = scope.phases
+    totals, sums = ({(plan.conversions[at].value, at) for at in which} for which in (steps.totals, steps.sums))
+    arguments = {(v, -1) for v in (*scope.received, *scope.fields)}
+    made = (
+        (_made(plan, steps.after) | sums, ("conclude",), True),
+        (_made(plan, steps.ahead), ("prepare",), False),
+        (_made(plan, steps.known) | totals, ("prepared", "forward"), True),
+        (_made(plan, steps.body) | arguments, ("forward",), False),
+    )
+    return {form: (functions, once) for forms, functions, once in made for form in forms}
 
 
 def due(plan: Plan) -> set[Form]:

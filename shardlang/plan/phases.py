@@ -1,33 +1,41 @@
-"""Which steps of a plan with microbatches run once, and when: before the first microbatch, or after the last.
+"""Which steps of a plan with microbatches run when: before the first microbatch, with each, after the last.
 
-A value without gradient that is summed over all microbatches is either made of data alone, then it is known ahead; or
-read by metrics alone, then it is known last. Everything else runs with every microbatch.
+A sum over all microbatches is known once they are through. What is made of such sums, and is the same in every
+microbatch (it is whole in time), is computed once: from sums of data alone already before the first microbatch, where
+the forward reads it; for a metric after the last. Each of the four functions is then what its results need, back to
+what it is given: totals, and what another stage sends. What is the same in every microbatch, two may compute.
 """
 
 from __future__ import annotations
 
-from shardlang.graph.graph import Kind
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import field
+
+from shardlang.graph.graph import Graph, Kind
+from shardlang.plan.needs import Form, final_form, form, inputs, layout_of, made_form, makes, steps_for
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
 from shardlang.records import dataclass
-
-Form = tuple[int, int]  # (value, conversion), -1 for the value as produced
 
 
 @dataclass(frozen=True)
 class Phases:
-    """The plan's steps, sorted; each keeps its order.
+    """The plan's steps by function; each keeps its order. Sums are numbers of conversions.
 
-    ahead: with every microbatch, before the first forward: what the totals are made of (most of it is in `body` too).
-    totals: forms that are sums over all microbatches, of data alone. known: what is computed from them once.
-    body: with every microbatch. sums: forms whose sums over all microbatches `after` begins with. after: once.
+    ahead: with every microbatch, before the first forward: the parts of `totals`. known: once, from the totals to what
+    forward is `given`.
+    body: with every microbatch. after: once, from `sums`, and from forms that forward hands on from the first
+    microbatch (`handed`), to the metrics of `last`.
     """
 
-    ahead: tuple[Step, ...]
-    totals: tuple[Form, ...]
-    known: tuple[Step, ...]
-    body: tuple[Step, ...]
-    sums: tuple[Form, ...]
-    after: tuple[Step, ...]
+    ahead: tuple[Step, ...] = ()
+    totals: tuple[int, ...] = ()
+    known: tuple[Step, ...] = ()
+    given: tuple[Form, ...] = ()
+    body: tuple[Step, ...] = ()
+    sums: tuple[int, ...] = ()
+    handed: tuple[Form, ...] = ()
+    after: tuple[Step, ...] = ()
+    last: frozenset[int] = field(default_factory=frozenset)
 
 
 def summed_in_time(plan: Plan, conversion: Conversion) -> bool:
@@ -36,73 +44,74 @@ def summed_in_time(plan: Plan, conversion: Conversion) -> bool:
     return time is not None and time.name in move.axes and move.kind in (MoveKind.P_TO_I, MoveKind.P_TO_R)
 
 
-def phases(plan: Plan) -> Phases:
-    """All in `body` where there are no microbatches."""
-    early = _of_data_alone(plan)
-    known: list[Step] = []
-    body: list[Step] = []
-    after: list[Step] = []
-    once: dict[Form, list[Step]] = {}  # forms that are computed once -> the list of steps they stand in
-    for step in plan.steps:
-        reads, makes, value = _forms(plan, step)
-        home = _home(plan, step, value in early, [once[r] for r in reads if r in once], known, after)
-        if home is None:
-            body.append(step)
-            continue
-        home.append(step)
-        once.update(dict.fromkeys(makes, home))
-    totals = _begins(plan, known)
-    return Phases(_needed(plan, totals), totals, tuple(known), tuple(body), _begins(plan, after), tuple(after))
+def phases(
+    plan: Plan,
+    ends: Iterable[Form] | None = None,
+    metrics: Iterable[int] | None = None,
+    received: Set[Form] = frozenset(),
+) -> Phases:
+    """The phases of a file: with every microbatch it makes `ends`, by default the loss; `metrics`: values, by default
+    all. received: what other stages send it.
+    """
+    graph = plan.graph
+    if ends is None:
+        ends = [] if graph.loss is None else [final_form(plan, graph.loss)]
+    shown = {value: final_form(plan, value) for value in (graph.metrics.values() if metrics is None else metrics)}
+    once, early = _once(plan), _of_data_alone(graph)
+    totals = {at for at in once if at[1] >= 0 and summed_in_time(plan, plan.conversions[at[1]])}
+    known = {at for at in once if at[0] in early}
+
+    last = frozenset(value for value, at in shown.items() if at in once)
+    after, reached = _back(plan, [shown[value] for value in last], totals | received)
+    sums = [conversion for _, conversion in reached if (_, conversion) in totals]
+    handed = [at for at in reached if at in received]
+    every = [*ends, *(at for value, at in shown.items() if value not in last), *_parts(plan, sums), *handed]
+    body, reached = _back(plan, every, known | received)
+    given = list(dict.fromkeys((value, made_form(plan, at)) for value, at in reached if (value, at) in known))
+    before, reached = _back(plan, given, totals)
+    first = [conversion for _, conversion in reached]
+    ahead, _ = _back(plan, _parts(plan, first), frozenset())
+    return Phases(
+        ahead, tuple(first), before, tuple(given), body, tuple(sums), tuple(handed), after, last
+    )  # fmt: skip
 
 
-def _home(plan: Plan, step: Step, early: bool, read: list[list[Step]], known: list[Step],
-          after: list[Step]) -> list[Step] | None:  # fmt: skip
-    """Where a step stands that runs once; None for one that runs with every microbatch."""
-    if step.kind == "conversion":
-        conversion = plan.conversions[step.index]
-        if summed_in_time(plan, conversion):
-            return known if early else after
-        return read[0] if read else None
-    op = plan.ops[step.index]
-    if any(home is after for home in read):
-        return after
-    forms = [(use.value, use.conversion) for use in op.operands]
-    values = plan.graph.values
-    constant = [values[v].kind is Kind.CONSTANT for v, _ in forms]
-    return known if read and len(read) + sum(constant) == len(forms) else None
+def _once(plan: Plan) -> set[Form]:
+    """The forms that are the same in every microbatch and made of a sum over all of them."""
+    found: set[Form] = set()
+    for step in plan.steps if plan.microbatches > 1 else ():
+        if step.kind == "conversion" and summed_in_time(plan, plan.conversions[step.index]):
+            found.update(makes(plan, step))
+        elif any(at in found for at in inputs(plan, step)):
+            found.update(at for at in makes(plan, step) if _whole_in_time(plan, at))
+    return found
 
 
-def _forms(plan: Plan, step: Step) -> tuple[list[Form], list[Form], int]:
-    """What a step reads and makes, and the value it is about."""
-    if step.kind == "conversion":
-        conversion = plan.conversions[step.index]
-        return [(conversion.value, conversion.parent)], [(conversion.value, conversion.id)], conversion.value
-    op = plan.ops[step.index]
-    results = plan.graph.ops[op.op].results
-    return [(u.value, u.conversion) for u in op.operands], [(v, -1) for v in results], results[0]
+def _whole_in_time(plan: Plan, at: Form) -> bool:
+    layout = layout_of(plan, at)
+    time = plan.meshes[layout.mesh].time
+    return time is not None and layout.state(time.name) in "IR"
 
 
-def _of_data_alone(plan: Plan) -> set[int]:
-    found = {v.id for v in plan.graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}
-    for op in plan.graph.ops:
+def _of_data_alone(graph: Graph) -> set[int]:
+    found = {v.id for v in graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}
+    for op in graph.ops:
         if found.issuperset(op.operands):
             found.update(op.results)
     return found
 
 
-def _begins(plan: Plan, steps: list[Step]) -> tuple[Form, ...]:
-    """The forms that sums over all microbatches start from."""
-    conversions = [plan.conversions[s.index] for s in steps if s.kind == "conversion"]
-    return tuple(dict.fromkeys((c.value, c.parent) for c in conversions if summed_in_time(plan, c)))
+def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Step, ...], list[Form]]:
+    """The steps that lead from what is given to `ends`, and which of the given they read, both in the plan's order."""
+    found = steps_for(plan, ends, given)
+    steps = tuple(step for step in plan.steps if step in found)
+    read = [*(at for step in steps for at in inputs(plan, step)), *ends]
+    return steps, list(dict.fromkeys(at for at in read if at in given))
 
 
-def _needed(plan: Plan, wanted: tuple[Form, ...]) -> tuple[Step, ...]:
-    """The steps that make some forms, in order."""
-    need = set(wanted)
-    found = []
-    for step in reversed(plan.steps):
-        reads, makes, _ = _forms(plan, step)
-        if need.intersection(makes):
-            need.update(reads)
-            found.append(step)
-    return tuple(reversed(found))
+def _parts(plan: Plan, sums: Iterable[int]) -> list[Form]:
+    """What of one microbatch is a part of each of these sums."""
+    return [(plan.conversions[at].value, plan.conversions[at].parent) for at in sums]
+
+
+__all__ = ["Phases", "form", "phases", "summed_in_time"]

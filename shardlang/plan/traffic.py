@@ -6,6 +6,7 @@ What a microbatch sends counts once for each of them. Times are not estimated.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection
 
 from shardlang.ops.internal import TO_DEVICE, TO_HOST, TRANSFER
@@ -60,15 +61,20 @@ def conversion_stages(plan: Plan) -> dict[int, set[int]]:
 
 
 def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
-    """Per conversion what it sends in a step, forward and backward: what runs once is not counted with every part."""
-    found = [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
-    if plan.microbatches > 1:
-        steps = phases(plan)
-        for step in (*steps.known, *steps.after):
-            if step.kind == "conversion":
-                forward, backward = found[step.index]
-                found[step.index] = forward // plan.microbatches, backward // plan.microbatches
-    return found
+    """Per conversion what it sends in a step, forward and backward: what runs once is not counted with every part, and
+    what is taken ahead of the forward is counted there too.
+    """
+    if plan.microbatches == 1:
+        return [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
+    found = phases(plan)
+    runs = Counter({c.id: 0 for c in plan.conversions})
+    each, once = plan.microbatches, 1
+    for steps, times in ((found.ahead, each), (found.known, once), (found.body, each), (found.after, once)):
+        runs.update({step.index: times for step in steps if step.kind == "conversion"})
+    return [
+        (c.move.forward_bytes * runs[c.id] // each, c.move.backward_bytes * runs[c.id] // each)
+        for c in plan.conversions
+    ]
 
 
 def sends(plan: Plan, conversion: Conversion) -> bool:

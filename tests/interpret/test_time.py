@@ -115,10 +115,10 @@ def test_masked_loss_a_term_without_the_batch_and_a_metric_of_the_total() -> Non
     graph, found = plan.graph, phases(plan)
     names = {v.path: v.id for v in graph.values}
     operators = {graph.ops[plan.ops[s.index].op].operator for s in found.body if s.kind == "op"}
-    assert {value for value, _ in found.totals} == {names["train.loss:1:count"]}
+    assert {plan.conversions[at].value for at in found.totals} == {names["train.loss:1:count"]}
     assert [graph.ops[plan.ops[s.index].op].operator for s in found.ahead if s.kind == "op"] == ["kept_count"]
     assert [graph.ops[plan.ops[s.index].op].operator for s in found.after if s.kind == "op"] == ["exp"]
-    assert {value for value, _ in found.sums} == {graph.loss}
+    assert {plan.conversions[at].value for at in found.sums} == {graph.loss}
     assert {"einsum", "cross_entropy", "dropout", "tanh"} <= operators
 
 

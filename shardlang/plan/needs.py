@@ -1,12 +1,13 @@
-"""Which steps of a plan some values need: parts metrics from the loss, and the program of `eval` from training's."""
+"""Which steps of a plan some forms of values need, and what each step reads and makes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 
-from shardlang.emit.names import Form
-from shardlang.plan.plan import OperandUse, Plan, Step
+from shardlang.plan.plan import MoveKind, OperandUse, Plan, Step
 from shardlang.types.layout import Layout
+
+Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
 
 def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset()) -> frozenset[Step]:
@@ -37,6 +38,21 @@ def inputs(plan: Plan, step: Step) -> Iterator[Form]:
     else:
         conversion = plan.conversions[step.index]
         yield conversion.value, conversion.parent
+
+
+def makes(plan: Plan, step: Step) -> Iterator[Form]:
+    """The forms that a step makes."""
+    if step.kind == "op":
+        yield from ((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
+    else:
+        yield plan.conversions[step.index].value, step.index
+
+
+def made_form(plan: Plan, conversion: int) -> int:
+    """The form that a line makes: what a VIEW is a view of."""
+    while conversion >= 0 and plan.conversions[conversion].move.kind is MoveKind.VIEW:
+        conversion = plan.conversions[conversion].parent
+    return conversion
 
 
 def layout_of(plan: Plan, at: Form) -> Layout:
