@@ -183,12 +183,26 @@ class _Walk:
             return InTime(self.axis, factor)
         if not pending:
             return InTime(self.axis)
-        through = next((t for t, may in enumerate(op.rule.through) if set(pending) <= set(may)), -1)
+        through = self._through(op, pending)
         if through < 0 or self.late.intersection(op.operands):
             self._total(op, pending)
             return InTime(self.axis)
         self.states.update(dict.fromkeys(op.results, PENDING))
         return InTime(self.axis, through=through)
+
+    def _through(self, op: Op, pending: list[int]) -> int:
+        """Which of the operands are parts of a sum as the result is then; -1: all sums are needed whole. Beside them
+        the loss may have sums of data alone, which are known before the first microbatch.
+        """
+        for which, may in enumerate(op.rule.through):
+            beside = [op.operands[i] for i in pending if i not in may]
+            if not beside:
+                return which
+            ahead = self.early.issuperset(beside) and not self.early.issuperset(op.operands[i] for i in pending)
+            if op.section == "loss" and ahead:
+                self._known_ahead(op, beside)
+                return which
+        return -1
 
     def _factor(self, op: Op) -> int:
         """The factor that is cut in time: that of a dim of an operand that is, else that of the batch; -1: none."""
@@ -244,9 +258,12 @@ class _Walk:
             self.summed.update(op.results)
 
     def _total(self, op: Op, pending: list[int]) -> None:
-        """A function of totals: of data alone it is known before the first microbatch, in a metric after the last."""
+        """A function of totals: of data alone it is known before the first microbatch, in a metric after the last; so is
+        a metric of totals of what depends on a total.
+        """
         operands = [op.operands[i] for i in pending]
-        if self.early.issuperset(operands):
+        last = op.section == "metric" and not self.summed.isdisjoint(operands)
+        if self.early.issuperset(operands) and not last:
             self._known_ahead(op, operands)
             return
         if op.section != "metric":

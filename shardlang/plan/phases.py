@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import field
 
 from shardlang.graph.graph import Graph, Kind
-from shardlang.plan.needs import Form, final_form, form, inputs, layout_of, made_form, makes, steps_for
+from shardlang.plan.needs import Form, final_form, inputs, layout_of, made_form, makes, steps_for
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
 from shardlang.records import dataclass
 
@@ -63,17 +63,15 @@ def phases(
 
     last = frozenset(value for value, at in shown.items() if at in once)
     after, reached = _back(plan, [shown[value] for value in last], totals | received)
-    sums = [conversion for _, conversion in reached if (_, conversion) in totals]
-    handed = [at for at in reached if at in received]
+    handed = tuple(at for at in reached if at in received)
+    sums = tuple(conversion for value, conversion in reached if (value, conversion) in totals)
     every = [*ends, *(at for value, at in shown.items() if value not in last), *_parts(plan, sums), *handed]
     body, reached = _back(plan, every, known | received)
-    given = list(dict.fromkeys((value, made_form(plan, at)) for value, at in reached if (value, at) in known))
+    given = tuple(dict.fromkeys((value, made_form(plan, at)) for value, at in reached if (value, at) in known))
     before, reached = _back(plan, given, totals)
-    first = [conversion for _, conversion in reached]
+    first = tuple(conversion for _, conversion in reached)
     ahead, _ = _back(plan, _parts(plan, first), frozenset())
-    return Phases(
-        ahead, tuple(first), before, tuple(given), body, tuple(sums), tuple(handed), after, last
-    )  # fmt: skip
+    return Phases(ahead, first, before, given, body, sums, handed, after, last)
 
 
 def _once(plan: Plan) -> set[Form]:
@@ -112,6 +110,3 @@ def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Ste
 def _parts(plan: Plan, sums: Iterable[int]) -> list[Form]:
     """What of one microbatch is a part of each of these sums."""
     return [(plan.conversions[at].value, plan.conversions[at].parent) for at in sums]
-
-
-__all__ = ["Phases", "form", "phases", "summed_in_time"]

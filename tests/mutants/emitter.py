@@ -80,7 +80,7 @@ FAULTS = (
           'return f"{total}[0]" if summed else f"{total}[0] / {total}[1]"', 'return f"{total}[0] / {total}[1]"',
           (*EVALUATE, *FORMS)),
     Fault("metrics run before what they read", "values that only metrics need", "emit/forward.py",
-          " - for_loss\n", " & for_loss\n", GOLDENS),
+          "if step not in for_loss]", "if step in for_loss]", GOLDENS),
     Fault("a bias is added to a product that others read", "fused calls", "emit/fuse.py",
           "F.linear({x}, {w}, {bias})", "F.linear({x}, {w})", GOLDENS),
     Fault("a field lies as a whole", "how data is cut", "emit/settings.py",

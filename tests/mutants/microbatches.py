@@ -7,6 +7,7 @@ from tests.mutants.fault import Fault
 SIMULATED = ("interpret/test_time.py",)
 RANKS = ("runtime/test_microbatches.py",)
 WHOLE = ("diagnostics/SH410-the-whole-batch-at-once.md",)
+TOTALS = ("end_to_end/test_totals.py",)
 SCHEDULES = ("plan/test_schedules.py",)
 
 FAULTS = (
@@ -27,6 +28,24 @@ FAULTS = (
     Fault("bytes of one microbatch", "what a step sends", "plan/timed.py",
           "forward_bytes=move.forward_bytes * count", "forward_bytes=move.forward_bytes",
           ("plan/test_bytes_in_time.py",)),
+    Fault("two totals of which one is of data are no ratio", "SH410 for a sum over a count", "plan/microbatches.py",
+          'if op.section == "loss" and ahead:', "if False:", TOTALS),
+    Fault("totals of totals are known ahead", "a deviation as a metric", "plan/microbatches.py",
+          'last = op.section == "metric" and not self.summed.isdisjoint(operands)', "last = False", TOTALS),
+    # when what is computed
+    Fault("numbers are no part of what is known ahead", "`1 / n` where the 1 is pending", "plan/phases.py",
+          "before, reached = _back(plan, given, totals)",
+          "before, reached = _back(plan, given, totals | "
+          "{(c.value, c.id) for c in plan.conversions if graph.values[c.value].constant is not None})", TOTALS),
+    Fault("metrics expect what forward is given", "a metric over a count that is known ahead", "plan/phases.py",
+          "[shown[value] for value in last], totals | received)",
+          "[shown[value] for value in last], totals | known | received)", TOTALS),
+    Fault("what depends on a total is computed once", "single examples beside a total", "plan/phases.py",
+          "for at in makes(plan, step) if _whole_in_time(plan, at))", "for at in makes(plan, step))", TOTALS),
+    Fault("what is handed on counts in every microbatch", "a value of an earlier stage in a metric", "emit/given.py",
+          'f"rt.{MoveKind.I_TO_P.value}({names[at]}, {groups.text((time.name,), mesh)})"', "names[at]", TOTALS),
+    Fault("a total is called as its parts", "a count that forward is given and sums up again", "emit/names.py",
+          "return {c.id for c in summed} - apart", "return {c.id for c in summed}", TOTALS),
     # running them
     Fault("gradients are reduced with each microbatch", "sums that are taken twice", "runtime/microbatches.py",
           "self.model.backward(loss, number == last)", "self.model.backward(loss, True)", RANKS),
