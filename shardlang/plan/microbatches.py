@@ -258,8 +258,8 @@ class _Walk:
             self.summed.update(op.results)
 
     def _total(self, op: Op, pending: list[int]) -> None:
-        """A function of totals: of data alone it is known before the first microbatch, in a metric after the last; so is
-        a metric of totals of what depends on a total.
+        """A function of totals: of data alone it is known before the first microbatch, in a metric after the last; so
+        is, in a metric, a total of what depends on a total.
         """
         operands = [op.operands[i] for i in pending]
         last = op.section == "metric" and not self.summed.isdisjoint(operands)
