@@ -29,7 +29,8 @@ def run(
     from shardlang.interpret.limits import check_size
 
     training = plan.program.training
-    plan = in_type(plan, "f64" if training is not None and training.precision == "f64" else "f32")
+    if training is not None and training.precision in ("bf16", "f16"):
+        plan = in_type(plan, "f32")
     if not check_size(plan, sink):
         return output.show(sink)
     output.show(sink)

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from shardlang.graph.graph import Graph
 from shardlang.interpret import initial
-from shardlang.interpret.call import element_type
+from shardlang.interpret.call import ELEMENTS
 from shardlang.runtime.data import Dataset, Loader
 from shardlang.runtime.program import Block, Field, Program, Source
 from shardlang.runtime.train import datasets
@@ -40,7 +39,7 @@ class Drawn:
             return np.zeros(block.shape)
         step = int(examples[0]) // self.batch + 1
         if step not in self.made:
-            self.made = {step: initial.batch(self.graph, self.seed, step, torch.float64)}
+            self.made = {step: initial.batch(self.graph, self.seed, step)}
         whole = self.made[step][self.names[field.name]].numpy()
         return whole[(examples % self.batch, *block.slices()[1:])]
 
@@ -55,7 +54,6 @@ class Batches:
     program: Program
     data: Mapping[str, Dataset]
     graph: Graph
-    dtype: torch.dtype
     drawn: str = ""
 
     def __post_init__(self) -> None:
@@ -77,21 +75,21 @@ class Batches:
             self.epoch += 1
             self.coming = self.loader.epoch(self.epoch)
             parts = next(self.coming)
-        types = (element_type(self.graph.values[v].type.dtype, self.dtype) for v in self.graph.data)
+        types = (ELEMENTS[self.graph.values[v].type.dtype] for v in self.graph.data)
         # A field that no axis cuts is whole in every microbatch.
         return {v: x.to(t) for v, x, t in zip(self.graph.data, parts[0].values(), types, strict=True)}
 
 
-def own(program: Program, graph: Graph, dtype: torch.dtype) -> Batches:
+def own(program: Program, graph: Graph) -> Batches:
     """The program's own data, read; RunError where that fails."""
     only = replace(program, eval=None)
-    return Batches(program, datasets(only), graph, dtype)
+    return Batches(program, datasets(only), graph)
 
 
-def drawn(program: Program, graph: Graph, dtype: torch.dtype, steps: int, why: str) -> Batches:
+def drawn(program: Program, graph: Graph, steps: int, why: str) -> Batches:
     """Random numbers: normal where floating, else below each field's bound; `why` is said to the user."""
     source = program.data
     names = {f.name: value for f, value in zip(source.fields, graph.data, strict=True)}
     data = Drawn(graph, names, program.seed, source.batch, steps)
     fake = Source("drawn", batch=source.batch, fields=source.fields, shuffle=False)
-    return Batches(replace(program, data=fake), {"data": data}, graph, dtype, why)
+    return Batches(replace(program, data=fake), {"data": data}, graph, why)

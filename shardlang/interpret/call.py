@@ -14,23 +14,18 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.interpret.draws import key_of
 from shardlang.ops.rule import DimFactors, FactorRule
-from shardlang.types.dim import FLOATS
 
-_WHOLE_NUMBERS = {"i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
-
-
-def element_type(name: str, run: torch.dtype) -> torch.dtype:
-    """`f64` is float64; every other floating type is the type that the interpreter runs in."""
-    if name in FLOATS:
-        return torch.float64 if name == "f64" else run
-    return _WHOLE_NUMBERS[name]
+# The element types of the language: a graph is computed in those that its values have (see elements.py).
+ELEMENTS = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all operators of one pass share: element type, training or `eval`, and what random keys are made of."""
+    """What all operators of one pass share: training or `eval`, and what random keys are made of."""
 
-    dtype: torch.dtype = torch.float64
     training: bool = True
     step: int = 1
     seed: int = 0
@@ -78,7 +73,7 @@ def call_of(graph: Graph, op: Op, run: Run) -> Call:
         rule=op.rule,
         sizes=tuple(f.size for f in op.rule.factors),
         starts=(0,) * len(op.rule.factors),
-        dtypes=tuple(element_type(graph.values[v].type.dtype, run.dtype) for v in op.results),
+        dtypes=tuple(ELEMENTS[graph.values[v].type.dtype] for v in op.results),
         constants=tuple(v.constant if v.kind is Kind.CONSTANT else None for v in values),
         key=key_of(run.seed, op.path, op.call, run.step),
         run=run,

@@ -17,6 +17,7 @@ from torch import Tensor
 from shardlang.graph.graph import Value
 from shardlang.interpret import initial, ranks, whole
 from shardlang.interpret.descent import Descent
+from shardlang.interpret.elements import in_type
 from shardlang.interpret.grid import Grid
 from shardlang.interpret.places import Block, GivenSizes, cut_out, given_of
 from shardlang.interpret.ranks import CannotRun, Form, layout_of, places
@@ -353,23 +354,24 @@ class Comparison:
 
 
 def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9,
-                dtype: torch.dtype = torch.float64) -> Report:
+                dtype: str = "f64") -> Report:
     """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random batches, and compares.
 
     Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an operator that the
     interpreter does not know; everything else a plan can have wrong is in the report.
     """
+    plan = in_type(plan, dtype)
     graph = plan.graph
-    params = initial.initial(graph, seed, dtype)
+    params = initial.initial(graph, seed)
     kept = ranks.store(plan, params)
     alone, together = Descent(plan, steps), Descent(plan, steps)
     comparison = Comparison(plan, tolerance)
     for step in range(1, steps + 1):
         comparison = replace(comparison, step=step)
-        fields = initial.batch(graph, seed, step, dtype)
-        theirs = whole.run(graph, fields, params, dtype=dtype, step=step, seed=seed)
+        fields = initial.batch(graph, seed, step)
+        theirs = whole.run(graph, fields, params, step=step, seed=seed)
         try:
-            mine = ranks.run(plan, fields, kept, dtype=dtype, step=step, seed=seed)
+            mine = ranks.run(plan, fields, kept, step=step, seed=seed)
         except CannotRun as failure:
             return comparison.report(comparison.cannot(failure, theirs), step)
         found = comparison.first(mine, theirs)

@@ -11,15 +11,16 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Init, Value
 from shardlang.interpret import draws
-from shardlang.interpret.call import element_type
+from shardlang.interpret.call import ELEMENTS
 
 # The share of ignored labels in drawn batches.
 _LEFT_OUT = 0.125
 
 
-def initial(graph: Graph, seed: int, dtype: torch.dtype) -> dict[int, Tensor]:
+def initial(graph: Graph, seed: int) -> dict[int, Tensor]:
     """Parameters and states as `init` says, by value id: drawn in float32 in every run, as the runtime draws."""
-    return {v: _begin(graph.values[v], seed).to(dtype) for v in (*graph.params, *graph.states)}
+    values = (graph.values[v] for v in (*graph.params, *graph.states))
+    return {v.id: _begin(v, seed).to(ELEMENTS[v.type.dtype]) for v in values}
 
 
 def _begin(value: Value, seed: int) -> Tensor:
@@ -51,7 +52,7 @@ def _interval(init: Init) -> tuple[float, float]:
     return -bound, bound
 
 
-def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, Tensor]:
+def batch(graph: Graph, seed: int, step: int) -> dict[int, Tensor]:
     """A batch of random numbers for the data fields, by value id: normal where floating, else below the field's bound,
     an eighth of them ignored where the field's uses ignore a number that is not.
 
@@ -71,5 +72,5 @@ def batch(graph: Graph, seed: int, step: int, dtype: torch.dtype) -> dict[int, T
                 left_out = draws.uniform(draws.key_of(seed, f"verify:{value.path}:{number}", 0, step), drawn.shape)
                 left_out.view(-1)[:1] = 1.0  # of nothing but ignored labels no loss is a number
                 drawn[left_out < _LEFT_OUT] = number
-        fields[id] = drawn.to(element_type(value.type.dtype, dtype))
+        fields[id] = drawn.to(ELEMENTS[value.type.dtype])
     return fields

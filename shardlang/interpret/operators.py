@@ -27,6 +27,17 @@ def _elementwise(function: Callable[..., Tensor]) -> Function:
     return lambda call, *operands: function(*operands)
 
 
+def _promoted(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    """A function of two operands in the type of its result: torch divides whole numbers in float32 whatever the run's
+    type, and here a number is a tensor, where in torch it is a number.
+    """
+    return lambda call, left, right: function(left.to(call.dtypes[0]), right.to(call.dtypes[0]))
+
+
+def _where(call: Call, condition: Tensor, then: Tensor, otherwise: Tensor) -> Tensor:
+    return torch.where(condition, then.to(call.dtypes[0]), otherwise.to(call.dtypes[0]))
+
+
 def _gelu(call: Call, x: Tensor) -> Tensor:
     if call.attrs["approximate"] == "tanh":
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
@@ -38,6 +49,7 @@ def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
     """Equal tensors share the gradient, as in torch; a number is a bound, and what equals it keeps the gradient."""
 
     def extremum(call: Call, left: Tensor, right: Tensor) -> Tensor:
+        left, right = left.to(call.dtypes[0]), right.to(call.dtypes[0])
         for x, number in ((left, call.constants[1]), (right, call.constants[0])):
             if number is not None:
                 return torch.clamp(x, **{bound: number})
@@ -47,15 +59,15 @@ def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
 
 
 ELEMENTWISE: dict[str, Function] = {
-    "add": _elementwise(lambda a, b: a + b),
-    "sub": _elementwise(lambda a, b: a - b),
-    "mul": _elementwise(lambda a, b: a * b),
-    "div": _elementwise(lambda a, b: a / b),
-    "pow": _elementwise(lambda a, b: a**b),
+    "add": _promoted(lambda a, b: a + b),
+    "sub": _promoted(lambda a, b: a - b),
+    "mul": _promoted(lambda a, b: a * b),
+    "div": _promoted(lambda a, b: a / b),
+    "pow": _promoted(lambda a, b: a**b),
     "neg": _elementwise(lambda a: -a),
     "relu": _elementwise(torch.relu),
     "gelu": _gelu,
-    "silu": _elementwise(lambda a: a / (1.0 + torch.exp(-a))),
+    "silu": _elementwise(lambda a: a * torch.sigmoid(a)),
     "tanh": _elementwise(torch.tanh),
     "sigmoid": _elementwise(torch.sigmoid),
     "exp": _elementwise(torch.exp),
@@ -74,7 +86,7 @@ ELEMENTWISE: dict[str, Function] = {
     "ge": _elementwise(lambda a, b: a >= b),
     "maximum": _extremum(torch.maximum, "min"),
     "minimum": _extremum(torch.minimum, "max"),
-    "where": _elementwise(torch.where),
+    "where": _where,
     "transfer": lambda call, x: x,
     "to_device": lambda call, x: x,
     "to_host": lambda call, x: x,

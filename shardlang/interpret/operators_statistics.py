@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from shardlang.interpret.call import Call
 
@@ -19,7 +20,7 @@ Function = Callable[..., Tensor]
 
 
 def _floating(call: Call, x: Tensor) -> Tensor:
-    return x if x.is_floating_point() else x.to(call.run.dtype)
+    return x if x.is_floating_point() else x.to(call.dtypes[0])
 
 
 def _sum(call: Call, x: Tensor) -> Tensor:
@@ -115,7 +116,9 @@ def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | No
     label, kept = kept_labels(call, label)
     logs = torch.log_softmax(scores, dim)
     picked = logs.gather(dim, label.unsqueeze(dim)).squeeze(dim)
-    items = -(1.0 - smoothing) * picked - smoothing * logs.mean(dim)
+    items = -(1.0 - smoothing) * picked
+    if smoothing:  # 0 times a score that is -inf would be NaN
+        items = items - smoothing * logs.mean(dim)
     return torch.where(kept, items, 0.0).sum() / (kept.sum() if count is None else count)
 
 
@@ -131,8 +134,8 @@ def squared_errors(x: Tensor, target: Tensor) -> Tensor:
 
 
 def logit_entropies(x: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability that a logit gives its label: log(1 + e^x) - x * target."""
-    return torch.logaddexp(x, torch.zeros((), dtype=x.dtype)) - x * target
+    """-log of the probability that a logit gives its label: of sigmoid(x) by `target`, of sigmoid(-x) by the rest."""
+    return -target * functional.logsigmoid(x) - (1.0 - target) * functional.logsigmoid(-x)
 
 
 STATISTICS: dict[str, Function] = {

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,6 +103,18 @@ def local_extreme(x: Tensor, dims: Sequence[int], low: bool) -> Tensor:
     return x.amin(tuple(dims), keepdim=True) if low else x.amax(tuple(dims), keepdim=True)
 
 
+class _Valued(torch.autograd.Function):
+    """The second tensor, with the gradient of the first: also where the first is infinite."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
 def _extreme(low: bool) -> Function:
     """Gradients reach every element that equals the extreme alike, through the mean of those; the value is exact."""
 
@@ -115,7 +128,7 @@ def _extreme(low: bool) -> Function:
         number = split.sum_identical([t.sum(dims) for t in ties], axes)
         mine = [torch.where(t, x, 0).sum(dims) for x, t in zip(xs, ties, strict=True)]
         means = [x / n for x, n in zip(split.sum_identical(mine, axes), number, strict=True)]
-        return [b.squeeze(dims) + (m - m.detach()) for b, m in zip(best, means, strict=True)]
+        return [_Valued.apply(m, b.squeeze(dims)) for b, m in zip(best, means, strict=True)]
 
     return extreme
 
@@ -251,11 +264,10 @@ def _cross_entropy(split: Split, xs: Tensors, labels: Tensors, counts: Tensors |
     shifted = [x - b for x, b in zip(xs, best, strict=True)]
     sums = split.sum_identical([torch.exp(x).sum(dim) for x in shifted], axes)
     picked = split.sum_identical(_picked(split, shifted, labels), axes)
-    level = split.sum_identical([x.sum(dim) for x in shifted], axes)
-    items = [
-        torch.log(s) - (1.0 - smoothing) * p - smoothing / split.count([classes]) * m
-        for s, p, m in zip(sums, picked, level, strict=True)
-    ]
+    items = [torch.log(s) - (1.0 - smoothing) * p for s, p in zip(sums, picked, strict=True)]
+    if smoothing:  # 0 times a score that is -inf would be NaN
+        level = split.sum_identical([x.sum(dim) for x in shifted], axes)
+        items = [x - smoothing / split.count([classes]) * m for x, m in zip(items, level, strict=True)]
     return _averaged(split, items, labels, counts)
 
 

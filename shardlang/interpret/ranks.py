@@ -98,7 +98,7 @@ class _Pass:
             if value.kind in (Kind.PARAM, Kind.STATE):
                 local = storage(self.plan, value.id).gather(kept[value.id])
             else:
-                local = self._cut(value.id, leaf(graph, value.id, fields, {}, self.run.dtype))
+                local = self._cut(value.id, leaf(graph, value.id, fields, {}))
             trained = self.run.training and value.kind is Kind.PARAM and value.gradient
             self.forms[value.id, -1] = [x.detach().requires_grad_(trained) for x in local]
 
@@ -176,7 +176,7 @@ class _Pass:
 
 
 def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Tensor]], *,
-        dtype: torch.dtype = torch.float64, training: bool = True, step: int = 1, seed: int = 0,
+        training: bool = True, step: int = 1, seed: int = 0,
         inner: bool = True) -> Results:
     """One step on all ranks of the plan; CannotRun names the step that does not work.
 
@@ -187,7 +187,7 @@ def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Te
         stages = plan.pipeline.mesh.axis_size(plan.pipeline.axis) if plan.pipeline else 1
         if mesh.size * stages != plan.ranks * plan.microbatches:
             raise InternalError(f"{mesh.name} has {mesh.size} places for {plan.ranks} ranks")
-    state = _Pass(plan, Run(dtype, training, step, seed))
+    state = _Pass(plan, Run(training, step, seed))
     state.load(fields, kept)
     state.compute()
     gradients = state.backward(inner) if training else {}

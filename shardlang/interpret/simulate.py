@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shardlang.ending import FAILED
 from shardlang.interpret import ranks
-from shardlang.interpret.call import element_type
+from shardlang.interpret.call import ELEMENTS
 from shardlang.interpret.descent import Descent
 from shardlang.interpret.ranks import Locals, returned_form
 from shardlang.interpret.stored import storage
@@ -40,7 +40,6 @@ class Simulated(Accumulation):
     def __init__(self, plan: Plan, run: Run) -> None:
         super().__init__(run.program, run.model, run.figures, run.evaluated)
         self.plan, self.run = plan, run
-        self.dtype = torch.float64 if run.program.precision == "f64" else torch.float32
         self.descent = Descent(plan, run.total)
         self.paths = {v: plan.graph.values[v].path for v in (*plan.graph.params, *plan.graph.states)}
         whole = {**run.model.leaves, **run.model.states}
@@ -51,10 +50,10 @@ class Simulated(Accumulation):
     def step(self, batch: Batch) -> Pending:
         """Forward and backward on all ranks; the figures of the step."""
         graph = self.plan.graph
-        types = (element_type(graph.values[v].type.dtype, self.dtype) for v in graph.data)
+        types = (ELEMENTS[graph.values[v].type.dtype] for v in graph.data)
         fields = {v: x.to(t) for v, x, t in zip(graph.data, batch[0].values(), types, strict=True)}
         mine = ranks.run(
-            self.plan, fields, self.kept, dtype=self.dtype, step=self.run.step, seed=self.program.seed, inner=False
+            self.plan, fields, self.kept, step=self.run.step, seed=self.program.seed, inner=False
         )
         self.kept = {**self.kept, **mine.states}
         self.reduced, self.rows = mine.stored, self.descent.looked_up(mine.parts_of)
@@ -81,7 +80,7 @@ class Simulated(Accumulation):
 def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_weights: Path | None) -> int:
     """Trains the plan; 0, or 3 where the run failed (what is printed). alone: the program as emitted for one rank.
 
-    plan: in one element type (see elements.py). base: the folder that the program's paths are relative to.
+    plan: in the element types to compute in (see elements.py). base: the folder that the program's paths are relative to.
     """
     try:
         with Claims() as claims:

@@ -100,14 +100,14 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     program.base, program.precision = job.base, job.dtype
     # What a trial trains is nobody's: it writes no checkpoints, and drops none.
     program.checkpoint, program.log = None, None
-    dtype, graph = TYPES[job.dtype], job.plan.graph
+    graph = job.plan.graph
     try:
-        batches = None if job.random else own(program, graph, dtype)
+        batches = None if job.random else own(program, graph)
     except RunError as error:
         why = f"{error.message}: {error.file}" if error.file is not None else error.message
-        batches = drawn(program, graph, dtype, job.steps, why)
+        batches = drawn(program, graph, job.steps, why)
     if batches is None:
-        batches = drawn(program, graph, dtype, job.steps, "--random-data")
+        batches = drawn(program, graph, job.steps, "--random-data")
     if not job.real:
         return Started(job, batches, None)
     progress(f"training on {job.plan.ranks} real ranks")
@@ -177,7 +177,7 @@ class Judge:
         program, graph = self.started.batches.program, self.plan.graph
         given = given_weights(program)
         if given is None:
-            return initial.initial(graph, self.seed, self.dtype)
+            return initial.initial(graph, self.seed)
         tensors = {t.path: t for t in (*program.parameters, *program.states)}
         whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
         return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), self.dtype) for v, t in whole}
@@ -204,7 +204,7 @@ class Judge:
 
     def _step(self, step: int, params: dict[int, Tensor], kept: dict[int, Any]) -> tuple[dict[int, Tensor], Any]:
         fields = self.started.batches.next()
-        theirs = whole.run(self.plan.graph, fields, params, dtype=self.dtype, step=step, seed=self.seed)
+        theirs = whole.run(self.plan.graph, fields, params, step=step, seed=self.seed)
         rows = self.alone.looked_up(theirs.parts_of)
         after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients, rows)}
         if self.emitted is not None and not self.emitted.end:
@@ -223,7 +223,7 @@ class Judge:
     ) -> dict[int, Any]:
         comparison = self.simulated.at(step)
         try:
-            mine = ranks.run(self.plan, fields, kept, dtype=self.dtype, step=step, seed=self.seed)
+            mine = ranks.run(self.plan, fields, kept, step=step, seed=self.seed)
         except CannotRun as failure:
             self.simulated.note(comparison.cannot(failure, theirs))
             return kept

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.interpret.call import Call, Run, call_of, computed, element_type
+from shardlang.interpret.call import ELEMENTS, Call, Run, call_of, computed
 from shardlang.interpret.operators import OPERATORS
 from shardlang.interpret.operators_statistics import moved_statistics
 
@@ -70,17 +70,17 @@ class _Pass:
         self.states[op.operands[1]], self.states[op.operands[2]] = mean, variance
 
 
-def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *, dtype: torch.dtype = torch.float64,
+def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *,
         training: bool = True, step: int = 1, seed: int = 0) -> Results:
     """One step's forward and (when training) backward pass.
 
     fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as in random keys.
     """
-    state = _Pass(graph, Run(dtype, training, step, seed))
+    state = _Pass(graph, Run(training, step, seed))
     for value in graph.values:
         if value.kind is Kind.RESULT:
             continue
-        state.values[value.id] = leaf(graph, value.id, fields, params, dtype).requires_grad_(
+        state.values[value.id] = leaf(graph, value.id, fields, params).requires_grad_(
             training and value.kind is Kind.PARAM and value.gradient
         )
     for op in graph.ops:
@@ -88,11 +88,10 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
     return _results(state, {v: state.states.get(v, params[v]) for v in graph.states})
 
 
-def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping[int, Tensor],
-         dtype: torch.dtype) -> Tensor:
+def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]) -> Tensor:
     """A value that no operator makes, whole, on its own memory; InternalError where it has not the declared shape."""
     declared = graph.values[value]
-    wanted = element_type(declared.type.dtype, dtype)
+    wanted = ELEMENTS[declared.type.dtype]
     if declared.kind is Kind.CONSTANT:
         return torch.tensor(declared.constant, dtype=wanted)
     given = (fields if declared.kind is Kind.DATA else params)[value]

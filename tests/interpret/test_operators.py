@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.call import Call, Run, computed, element_type
+from shardlang.interpret.call import ELEMENTS, Call, Run, computed
 from shardlang.interpret.draws import key_of
 from shardlang.interpret.operators import OPERATORS
 from shardlang.ops.declaration import REGISTRY
@@ -21,7 +21,7 @@ def call_of(case: Case) -> Call:
     factors = rule.factors
     return Call(
         case.call.operator, inference.attrs, rule, tuple(f.size for f in factors), (0,) * len(factors),
-        tuple(element_type(t.dtype, torch.float64) for t in inference.results), (None,) * len(case.inputs),
+        tuple(ELEMENTS[t.dtype] for t in inference.results), (None,) * len(case.inputs),
         key_of(0, "net.x", 0, 0), Run(step=0),
     )  # fmt: skip
 

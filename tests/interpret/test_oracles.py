@@ -55,8 +55,8 @@ def compare(oracle: Oracle, case: Case, result: torch.Tensor, found: list[torch.
     inputs = [x.detach() for x in case.inputs]
     wanted = meant(oracle, inputs)
     assert result.shape == wanted.shape, what
-    # In a run in float64 the interpreter takes f32 for f64, so that nothing is rounded.
-    narrow = {"rtol": 1e-6} if wanted.dtype == np.float32 else {"rtol": 1e-10, "atol": 1e-11}
+    single = torch.float32 in (result.dtype, torch.from_numpy(wanted).dtype)
+    narrow = {"rtol": 1e-6} if single else {"rtol": 1e-10, "atol": 1e-11}
     np.testing.assert_allclose(result.detach().numpy(), wanted, err_msg=what, **narrow)
     rng = np.random.default_rng(5)
     for at, gradient in enumerate(found):
