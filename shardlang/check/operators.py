@@ -65,7 +65,8 @@ def _operands(
     values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], span: Span, frame: Frame
 ) -> tuple[Tensor | None, ...] | None:
     """Tensors for all operands: numbers become constants. None where one is unknown or no tensor."""
-    first = next((v for v in values if isinstance(v, Tensor)), None)
+    tensors = [v for v in values if isinstance(v, Tensor)]
+    first = next((v for v in tensors if v.type.dtype != "bool"), tensors[0] if tensors else None)
     found: list[Tensor | None] = []
     for value, at in zip(values, spans, strict=True):
         if value is UNKNOWN:

@@ -80,7 +80,7 @@ class Simulated(Accumulation):
 def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_weights: Path | None) -> int:
     """Trains the plan; 0, or 3 where the run failed (what is printed). alone: the program as emitted for one rank.
 
-    plan: in the element types to compute in (see elements.py). base: the folder that the program's paths are relative to.
+    plan: in the element types to compute in. base: the folder that the program's paths are relative to.
     """
     try:
         with Claims() as claims:

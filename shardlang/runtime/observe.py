@@ -93,12 +93,16 @@ class Observer:
         return self.on_return
 
     def _take(self, frame: FrameType) -> None:
-        """All tensors that the function's names stand for; each is bound once, so nothing has been overwritten."""
+        """All tensors and numbers that the function's names stand for; each is bound once, so nothing has been
+        overwritten. A number is one of the program's own, joined to a pending sum.
+        """
         code = frame.f_code
         call = Call(Path(code.co_filename).name, code.co_name, world.microbatch)
         self.record.calls.append(call)
         seen = set(self.leaves)
         for name, x in frame.f_locals.items():
+            if isinstance(x, (int, float)):
+                call.values[name] = torch.tensor(x, dtype=torch.float64)
             if not isinstance(x, Tensor):
                 continue
             call.values[name] = x.detach().to("cpu", copy=True)
