@@ -364,7 +364,7 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
     graph = plan.graph
     params = initial.initial(graph, seed)
     kept = ranks.store(plan, params)
-    alone, together = Descent(plan, steps), Descent(plan, steps)
+    alone, together, judge = (Descent(plan, steps) for _ in range(3))
     comparison = Comparison(plan, tolerance)
     for step in range(1, steps + 1):
         comparison = replace(comparison, step=step)
@@ -378,9 +378,10 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
         if found is not None or graph.loss in comparison.loose:
             return comparison.report(found, step)
         rows = alone.looked_up(theirs.parts_of)
-        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients, rows)}
-        kept = {**kept, **mine.states, **together.stored(kept, mine.stored, together.looked_up(mine.parts_of))}
-        found = comparison.all_stored(kept, params)
+        after = together.stored(kept, mine.stored, together.looked_up(mine.parts_of))
+        found = comparison.all_stored(after, judge.from_ranks(params, mine.stored, rows))
         if found is not None:
             return comparison.report(found, step)
+        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients, rows)}
+        kept = ranks.store(plan, params)
     return comparison.report(None, steps)

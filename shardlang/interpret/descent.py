@@ -94,6 +94,13 @@ class Descent:
         stepped = self._stepped(mine, gradients, factor, {v: [mask] for v, mask in rows.items()})
         return {v: xs[0] for v, xs in stepped.items()}
 
+    def from_ranks(
+        self, params: Mapping[int, Tensor], gradients: Mapping[int, Sequence[Tensor]], rows: Mapping[int, Tensor]
+    ) -> dict[int, Tensor]:
+        """As `whole`, from the gradients that ranks store: what an optimizer should make of equal gradients."""
+        together = {v: storage(self.plan, v).assembled(parts) for v, parts in gradients.items()}
+        return self.whole(params, together, rows)
+
     def stored(
         self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]],
         rows: Mapping[int, Tensor] = _NONE,

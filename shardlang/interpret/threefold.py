@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from shardlang.interpret.batches import Batches, drawn, own
 from shardlang.interpret.compare import Comparison, Difference, Report
 from shardlang.interpret.descent import Descent
 from shardlang.interpret.ranks import CannotRun
+from shardlang.interpret.stored import storage
 from shardlang.interpret.watched import Emitted, Step
 from shardlang.plan.plan import Plan
 from shardlang.runtime.errors import RunError
@@ -122,9 +122,13 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
 
 @dataclass
 class Side:
-    """One of the two that are held against one device, until it differs. `end` is set once nothing more can be said."""
+    """One of the two that are held against one device, until it differs. `end` is set once nothing more can be said.
+
+    optimizers: what they should make of the gradients that this side has.
+    """
 
     comparison: Comparison
+    optimizers: Descent
     difference: Difference | None = None
     end: bool = False
 
@@ -149,22 +153,23 @@ class Judge:
     def __post_init__(self) -> None:
         job = self.started.job
         self.plan, self.dtype = job.plan, TYPES[job.dtype]
-        self.simulated = Side(Comparison(self.plan, self.tolerance))
-        self.watched = Emitted(self.plan)
-        self.emitted = Side(Comparison(self.plan, self.tolerance)) if self.started.trial is not None else None
         total = self.started.batches.total
+        self.simulated, emitted = (
+            Side(Comparison(self.plan, self.tolerance), Descent(self.plan, total)) for _ in range(2)
+        )
+        self.watched = Emitted(self.plan)
+        self.emitted = emitted if self.started.trial is not None else None
         self.alone, self.together = Descent(self.plan, total), Descent(self.plan, total)
         self.seed = self.started.batches.program.seed
 
     def run(self, progress: Progress) -> Verdict:
         params = self._initial()
-        kept = ranks.store(self.plan, params)
         self._beginning(params)
         steps, step = min(self.started.job.steps, self.started.batches.total), 0
         while step < steps and not self._over():
             step += 1
             progress(f"step {step} of {steps} on one device and {self.plan.ranks} simulated ranks")
-            params, kept = self._step(step, params, kept)
+            params = self._step(step, params)
         return Verdict(
             self.simulated.comparison.report(self.simulated.difference, step),
             self.emitted.comparison.report(self.emitted.difference, step) if self.emitted is not None else None,
@@ -202,54 +207,67 @@ class Judge:
         found = (comparison.all_stored(stored, params) for stored in seen.parameters())
         self.emitted.note(next((d for d in found if d is not None), None))
 
-    def _step(self, step: int, params: dict[int, Tensor], kept: dict[int, Any]) -> tuple[dict[int, Tensor], Any]:
+    def _step(self, step: int, params: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The parameters and states with which all begin the next step: those that real ranks have, as long as there
+        are any, else one device's.
+        """
         fields = self.started.batches.next()
         theirs = whole.run(self.plan.graph, fields, params, step=step, seed=self.seed)
         rows = self.alone.looked_up(theirs.parts_of)
         after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients, rows)}
         if self.emitted is not None and not self.emitted.end:
-            self._emitted(self.emitted, step, theirs, after)
+            after = {**after, **self._emitted(self.emitted, step, theirs, params, rows)}
         if not self.simulated.end:
-            kept = self._simulated(step, fields, kept, theirs, after)
-        return after, kept
+            self._simulated(step, fields, theirs, params, rows)
+        return after
 
     def _simulated(
         self,
         step: int,
         fields: Mapping[int, Tensor],
-        kept: dict[int, Any],
         theirs: whole.Results,
-        after: Mapping[int, Tensor],
-    ) -> dict[int, Any]:
-        comparison = self.simulated.at(step)
+        params: Mapping[int, Tensor],
+        rows: Mapping[int, Tensor],
+    ) -> None:
+        comparison, kept = self.simulated.at(step), ranks.store(self.plan, params)
         try:
             mine = ranks.run(self.plan, fields, kept, step=step, seed=self.seed)
         except CannotRun as failure:
             self.simulated.note(comparison.cannot(failure, theirs))
-            return kept
+            return
         self.simulated.note(comparison.first(mine, theirs))
         if self.simulated.end:
-            return kept
-        rows = self.together.looked_up(mine.parts_of)
-        stored, states = mine.stored, mine.states
+            return
+        stored, parts = mine.stored, self.together.looked_up(mine.parts_of)
         del mine  # of many ranks the values and gradients take more memory than what is stored
-        kept = {**kept, **states, **self.together.stored(kept, stored, rows)}
-        self.simulated.note(comparison.all_stored(kept, after))
-        return kept
+        expected = self.simulated.optimizers.from_ranks(params, stored, rows)
+        self.simulated.note(comparison.all_stored(self.together.stored(kept, stored, parts), expected))
 
-    def _emitted(self, side: Side, step: int, theirs: whole.Results, after: Mapping[int, Tensor]) -> None:
+    def _emitted(
+        self,
+        side: Side,
+        step: int,
+        theirs: whole.Results,
+        params: Mapping[int, Tensor],
+        rows: Mapping[int, Tensor],
+    ) -> dict[int, Tensor]:
+        """What real ranks have of parameters and states after the step; nothing where they have not come so far."""
         seen = self._records(step)
         if seen is None:
-            return
+            return {}
         comparison = side.at(step)
         mine = seen.results()
         done = all(record.done for record in seen.records)
         side.note(comparison.first(mine, theirs) if done else comparison.first_value(mine, theirs))
-        if done and not side.end:
-            # A parameter that several stages have was compared in the first of them so far.
-            further = (comparison.all_stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
-            stored = (comparison.all_stored(x, after) for x in seen.parameters())
-            side.note(next((d for d in itertools.chain(further, stored) if d is not None), None))
+        if not done or side.end:
+            return {}
+        # A parameter that several stages have was compared in the first of them so far.
+        further = (comparison.all_stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
+        expected = side.optimizers.from_ranks(params, mine.stored, rows)
+        copies = list(seen.parameters())
+        stored = (comparison.all_stored(x, {**params, **expected}) for x in copies)
+        side.note(next((d for d in itertools.chain(further, stored) if d is not None), None))
+        return {v: storage(self.plan, v).assembled(parts) for v, parts in {**copies[0], **mine.states}.items()}
 
 
 def judge(started: Started, progress: Progress = lambda _: None, tolerance: float | None = None) -> Verdict:

@@ -32,6 +32,7 @@ class Faulty:
     late: Callable[[Any], Any] | None = None
     runtime: Callable[[], None] | None = None
     file: str = "main.py"
+    dtype: str = "f64"
 
 
 def unreduced(plan: Any) -> Any:
@@ -80,6 +81,7 @@ def shifted_draws() -> None:
 
 
 QUICK, DIGITS = ("examples/quickstart", "propagated", 8), ("examples/digits", "both", 4)
+SHIFTED = ("tests/end_to_end/shifted", "dp", 2)
 STAGED = ("tests/emit/programs/staged", "two", 4)
 HERE = "if mesh.dp.index == 1 and mesh.microbatch.index == 2:"
 LOSS = 'reduction="sum") / 64'
@@ -95,6 +97,8 @@ FAULTS = {
     "a sum not taken of the loss": Faulty(*DIGITS, text=('loss_pending=("dp",)', "loss_pending=()")),
     "a gradient that is not reduced": Faulty(*DIGITS, text=('cut=(("mp",), ()), reduce=("dp",)', 'cut=(("mp",), ())')),
     "another learning rate": Faulty(*DIGITS, text=('"sgd", lr=0.1', '"sgd", lr=0.1001')),
+    "nothing, in float32": Faulty(*SHIFTED, dtype="f32"),
+    "another eps, in float32": Faulty(*SHIFTED, dtype="f32", text=("eps=1e-08", "eps=1e-07")),
     "another initial value": Faulty(*DIGITS, text=("uniform\", -0.125, 0.125", "uniform\", -0.125, 0.1251")),
     "a step that fails": Faulty(*DIGITS, text=("scores = scores_1 + p.down.bias", "scores = scores_1 + p.up.bias")),
     "a wrong value before a step that fails": Faulty(*QUICK, text=(
@@ -137,7 +141,7 @@ def main(name: str) -> None:
     assert program is not None
     plan = driver.plan_program(program, fault.strategy, fault.ranks, sink)
     assert plan is not None
-    plan = in_type(fault.plan(plan) if fault.plan else plan, "f64")
+    plan = in_type(fault.plan(plan) if fault.plan else plan, fault.dtype)
     emitted = driver.emit_plan(plan, sink)
     assert emitted is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -148,9 +152,9 @@ def main(name: str) -> None:
             Path(folder, path).write_text(text)
         if fault.runtime is not None:
             fault.runtime()
-        job = Job(fault.late(plan) if fault.late else plan, Path(folder), file.parent, steps=2)
+        job = Job(fault.late(plan) if fault.late else plan, Path(folder), file.parent, fault.dtype, steps=2)
         check = Check(plan.strategy, job, judge(start(job)))
-    wanted = Wanted(file.name, fault.ranks, 2, "f64", True, False)
+    wanted = Wanted(file.name, fault.ranks, 2, fault.dtype, True, False)
     said = Sink()
     if check.verdict is not None and check.verdict.difference is not None:
         tell(check, wanted, said)

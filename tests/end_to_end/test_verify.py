@@ -25,6 +25,7 @@ FOUND = {
     "a sum not taken of the loss": ("emitted", "figure", "train.loss", 1, "the reported `train.loss`"),
     "a gradient that is not reduced": ("emitted", "stored gradient", "up.weight", 1, "[hidden@mp, pixels]"),
     "another learning rate": ("emitted", "parameter", "up.weight", 1, "the parameter `up.weight`"),
+    "another eps, in float32": ("emitted", "parameter", "s", 1, "the parameter `s`"),
     "another initial value": ("emitted", "parameter", "up.bias", 0, "before the first step"),
     "a wrong value before a step that fails": ("emitted", "value", "h", 1, "[2, 16] where the layout says [8, 4]"),
     "a plan that slices": ("both", "value", "h", 1, "the fault is in the plan, which both follow"),
@@ -51,8 +52,9 @@ def test_a_fault_is_found_and_named(name: str) -> None:
     assert check["failed"] == name.endswith("that fails")
 
 
-def test_where_all_is_right_nothing_is_found() -> None:
-    (check,) = verdict("nothing")["checks"]
+@pytest.mark.parametrize("name", ["nothing", "nothing, in float32"])
+def test_where_all_is_right_nothing_is_found(name: str) -> None:
+    (check,) = verdict(name)["checks"]
     assert check["ok"] and check["differs"] == "" and check["difference"] is None
 
 
@@ -62,7 +64,7 @@ def test_a_rank_that_fails_is_no_agreement() -> None:
 
 
 def test_every_fault_is_expected_here() -> None:
-    assert set(FAULTS) == {*FOUND, "nothing", "a step that fails"}
+    assert set(FAULTS) == {*FOUND, "nothing", "nothing, in float32", "a step that fails"}
 
 
 def shardc(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -139,7 +142,7 @@ def test_one_device_has_torchs_types_and_values(precision: str) -> None:
         value = mine.values[cell_value(graph, at)]
         close = {torch.float32: 1e-6, torch.bfloat16: 1e-2}.get(wanted.dtype, 1e-14)
         assert value.dtype == wanted.dtype, (cell, value.dtype, wanted.dtype)
-        torch.testing.assert_close(value, wanted, rtol=close, atol=close, equal_nan=True, msg=lambda m, c=cell: f"{c}: {m}")
+        torch.testing.assert_close(value, wanted, rtol=close, atol=close, equal_nan=True, msg=str(cell))
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32"])
@@ -180,3 +183,23 @@ def test_casts_have_torchs_values_and_gradients(precision: str) -> None:
     loss = sum((1 + i / 8) * x.sum() for i, x in enumerate(wanted))
     (gradient,) = torch.autograd.grad(loss, p)
     torch.testing.assert_close(mine.gradients[graph.params[0]], gradient, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["f32", "f64"])
+def test_the_emitted_program_has_torchs_values(precision: str) -> None:
+    """On one rank: the mean of each cell in float64 tells in which type it was computed."""
+    values = given(precision)
+    with numbers_of(precision):
+        found = cells(values, lambda cell: {cell[1], cell[2]} <= {*NUMBERS, "n", "k", "sn", "c", "sh", "x"})
+    made, sink = replace(program(list(found), precision), strategies=()), Sink()
+    plan = driver.plan_program(made, None, 1, sink)
+    files = driver.emit_plan(plan, sink) if plan is not None else None
+    assert files is not None, [d.message for d in sink.found]
+    emitted: dict[str, Any] = {"__name__": "emitted"}
+    exec(files["main.py"], emitted)
+    with numbers_of(precision):
+        _, metrics = emitted["forward"](SimpleNamespace(p=torch.ones(3)), values["x"], values["n"])
+    for at, (cell, wanted) in enumerate(found.items()):
+        close = {torch.float32: 1e-6, torch.bfloat16: 1e-2}.get(wanted.dtype, 1e-14)
+        mean = wanted.double().mean()
+        torch.testing.assert_close(metrics[f"m{at}"], mean, rtol=close, atol=close, equal_nan=True, msg=str(cell))
