@@ -97,17 +97,21 @@ def command(
     wanted = Wanted(file, ranks, steps, dtype, real, random_data)
     names = [s.name.text for s in program.strategies] if all_strategies else [strategy]
     with scratch("verify") as folder:
-        prepared = [_prepare(program, name, wanted, folder.path / str(at), sink) for at, name in enumerate(names)]
+        live = Live(sys.stderr)
+        places = enumerate(names)
+        prepared = [_prepare(program, name, wanted, folder.path / str(at), sink, live) for at, name in places]
+        live.clear()
         if all(check.job is None for check in prepared):
             ctx.exit(output.show(sink) or 1)
         if strategy:
             output.show(sink)
-        ctx.exit(_finish(_compare(prepared), wanted, folder, as_json))
+        ctx.exit(_finish(_compare(prepared, live), wanted, folder, as_json))
 
 
-def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink) -> Check:
+def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink, live: Live) -> Check:
     """Plans and emits one strategy; without a job where that is not possible on so many ranks."""
-    mine = Sink()
+    live.head, mine = name or "", Sink()
+    live("planning")
     planned = driver.plan_program(program, name, wanted.ranks, mine)
     from shardlang.interpret.elements import in_type
     from shardlang.interpret.limits import check_size
@@ -125,12 +129,11 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
     return Check(plan.strategy, job)
 
 
-def _compare(prepared: list[Check]) -> list[Check]:
+def _compare(prepared: list[Check], live: Live) -> list[Check]:
     """All real ranks before anything is computed here, as a process with threads is not to be forked."""
     from shardlang.interpret.threefold import judge, start
     from shardlang.runtime.errors import RunError
 
-    live = Live(sys.stderr)
     started: list[Started | None] = []
     try:
         for check in prepared:

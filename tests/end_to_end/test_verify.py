@@ -134,6 +134,38 @@ def test_a_difference_ends_with_1_and_a_rank_that_fails_with_3() -> None:
     assert "what it computed before is right" in done.stdout
 
 
+NUMBERS = """
+dim batch = 4, d = 3
+
+model Net {
+  param w: [d] = ones()
+  forward(x: [batch, d], n: i64[batch, d]) -> [batch, d] { return x * w * ((1 + n) / 13) + silu(-800 * w) }
+}
+
+strategy s {
+  mesh dp = 2
+  split batch over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], keep: [batch, d], n: i64[batch, d] < 5, batches = 2)
+  y = model(x, n)
+  kept = cast(keep > 0.4, f32)
+  loss = sum(y) * (1 / (2 + sum(kept))) + sum(square(y)) / (2 * batch) + 0.5
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32"])
+def test_numbers_that_join_what_is_pending(dtype: str, tmp_path: Path) -> None:
+    (tmp_path / "net.shard").write_text(NUMBERS)
+    (check,) = checks(str(tmp_path / "net.shard"), "--ranks", "2", "--dtype", dtype)
+    assert check["ok"] and check["emitted"]["largest_error"] < {"f64": 1e-13, "f32": 1e-5}[dtype]
+
+
 def test_wrong_use() -> None:
     done = shardc("verify", "examples/digits.shard", "--ranks", "2", "--strategy", "both", "--all-strategies")
     assert done.returncode == 2 and "only one of them" in done.stderr
