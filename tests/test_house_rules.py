@@ -73,6 +73,44 @@ def _imported(node: ast.AST) -> list[str]:
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
+def test_texts_of_emitted_python_are_written_by_one_page() -> None:
+    """No quote and no `#` beside what is put in: python_text.py writes literals, comments and docstrings."""
+    found = [
+        f"{_name(path)}:{piece.lineno} {piece.value!r}"
+        for path, tree in _trees()
+        if _name(path).startswith(("emit/", "ops/"))
+        for piece in _put_together(tree)
+        if set(piece.value) & set("\"#")
+    ]
+    assert not found, "\n".join(found)
+
+
+def _put_together(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The fixed parts of texts that are put together, but for those of messages, which are no Python."""
+    nodes = list(ast.walk(tree))
+    told = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith((".report", "InternalError"))]
+    messages = {id(node) for call in told for node in ast.walk(call)}
+    for node in nodes:
+        parts = node.values if isinstance(node, ast.JoinedStr) else []
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else parts
+        for part in parts if id(node) not in messages else []:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part
+
+
+def test_commands_print_by_one_page() -> None:
+    """cli/output.py shows names so that no terminal obeys them; JSON, and mistakes of a run, are safe in themselves."""
+    found = [
+        f"{_name(path)}:{node.lineno}"
+        for path, tree in _trees()
+        if _name(path).startswith("cli/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print" and node.args
+        and not ast.unparse(node.args[0]).startswith(("error", "json.dumps", "'"))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_checking_imports_nothing_heavy() -> None:
     script = (
         "import sys\nfrom shardlang.cli.main import run\nrun(['check', 'examples/quickstart.shard', '--ranks', '8'])\n"

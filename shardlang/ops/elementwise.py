@@ -12,6 +12,7 @@ from shardlang.ops.factors import Factors, broadcast, promote, require, unary_ru
 from shardlang.ops.kept import Keeps, Local, first, made
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, is_number
+from shardlang.python_text import literal
 from shardlang.types.dim import TensorType
 
 _X = Param("x", "tensor")
@@ -71,7 +72,8 @@ def _infer_gelu(site: CallSite) -> Inference | None:
 
 def _emit_gelu(site: OpSite) -> str:
     kind = site.attrs["approximate"]
-    return f"F.gelu({site.operands[0]})" if kind == "none" else f'F.gelu({site.operands[0]}, approximate="{kind}")'
+    further = "" if kind == "none" else f", approximate={literal(kind)}"
+    return f"F.gelu({site.operands[0]}{further})"
 
 
 register(

@@ -11,6 +11,7 @@ from shardlang.ops.kept import Keeps, Local, elements, others, size
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
+from shardlang.python_text import literal
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
 
@@ -231,7 +232,7 @@ def _emit_einsum(site: OpSite) -> str:
     letters = _Letters(rule)
     inputs = ",".join(letters.text(dims) for dims in rule.operands)
     named = tuple(factors for factors in rule.results[0] if factors)
-    text = f'torch.einsum("{inputs}->{letters.text(named)}", {", ".join(site.operands)})'
+    text = f"torch.einsum({literal(f'{inputs}->{letters.text(named)}')}, {', '.join(site.operands)})"
     return text if named == rule.results[0] else f"{text}.reshape({', '.join(site.result_shapes[0])})"
 
 
