@@ -132,9 +132,9 @@ def put(draft: Path, whole: Path) -> None:
 
 
 def drop(whole: Path) -> None:
-    """Removes a checkpoint, unless anything of somebody else's is in it."""
+    """Removes a checkpoint of ours."""
     old = whole.with_name(_OLD.format(whole.name))
-    if foreign(whole) is None and not os.path.lexists(old):
+    if not os.path.lexists(old):
         os.replace(whole, old)
         _remove(old)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,14 +49,27 @@ class Checkpoints:
     def due(self, step: int, total: int) -> bool:
         return step % self.every == 0 or step == total
 
-    def prepare(self, total: int) -> None:
-        """Before training, by all ranks: removes what killed runs left. RunError where anything of the user's has the
-        name of a checkpoint that is to be written.
-        """
+    def tidy(self) -> None:
+        """Before anything is read, by all ranks: removes what killed runs left."""
         if world.rank == 0:
             folders.tidy(self.folder)
-            folders.require_way(self.folder, lambda step: self.due(step, total))
         _together()
+
+    def require_way(self, total: int) -> None:
+        """Before training. RunError where anything of the user's has the name of a checkpoint that is to be written."""
+        if world.rank == 0:
+            folders.require_way(self.folder, lambda step: self.due(step, total))
+
+    def broken(self, newest: Path, why: Damaged) -> RunError:
+        """What to tell, and to do, where the newest checkpoint cannot be gone on from: there may be one before it."""
+        found = self._all()
+        earlier = (found[step] for step in sorted(found, reverse=True) if found[step] != newest)
+        whole = next((path for path in earlier if Saved.is_whole(path)), None)
+        help = "no other checkpoint is whole: start anew without --resume"
+        if whole is not None:
+            moved = f"mv {shlex.quote(str(newest))} {shlex.quote(f'{newest}.broken')}"
+            help = f"the newest whole one is {whole}; to go on from it, move the broken one away: {moved}"
+        return RunError("SH508", why.message, file=why.file, help=help)
 
     def latest(self) -> Path | None:
         """The complete checkpoint of the greatest step."""
@@ -161,6 +175,13 @@ def _write_file(path: Path, pieces: Sequence[Piece]) -> None:
         raise RunError("SH508", f"a checkpoint cannot be written: {error}", file=path) from None
 
 
+class Damaged(RunError):
+    """A checkpoint is not what was written."""
+
+    def __init__(self, message: str, file: Path) -> None:
+        super().__init__("SH508", message, file=file)
+
+
 class Saved:
     """A checkpoint to go on from."""
 
@@ -169,10 +190,10 @@ class Saved:
         try:
             self.index = json.loads((folder / INDEX).read_text())
         except (OSError, ValueError) as error:
-            raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=folder / INDEX) from None
+            raise Damaged(f"the checkpoint cannot be read: {error}", folder / INDEX) from None
         given = self.index.get("format") if isinstance(self.index, dict) else None
         if given != FORMAT:
-            raise RunError("SH508", f"the checkpoint has format {given}, and this is for {FORMAT}", file=folder / INDEX)
+            raise Damaged(f"the checkpoint has format {given}, and this is for {FORMAT}", folder / INDEX)
         self.blocks: dict[str, list[dict[str, Any]]] = {}
         try:
             self.step = int(self.index["step"])
@@ -180,8 +201,19 @@ class Saved:
                 _require_block(block)
                 self.blocks.setdefault(block["name"], []).append(block)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise RunError("SH508", f"the index is damaged: {error!r}", file=folder / INDEX) from None
+            raise Damaged(f"the index is damaged: {error!r}", folder / INDEX) from None
         self._files: dict[str, Any] = {}
+
+    @staticmethod
+    def is_whole(folder: Path) -> bool:
+        """Whether all that the index names is there, as far as the heads of the files tell."""
+        try:
+            saved = Saved(folder)
+            for block in itertools.chain.from_iterable(saved.blocks.values()):
+                saved._slice(block)
+        except RunError:
+            return False
+        return True
 
     def require(self, facts: Mapping[str, Any]) -> None:
         """What must be as it was for the run to go on as it would have: RunError where it is not."""
@@ -215,7 +247,7 @@ class Saved:
             for block in blocks:
                 filled += self._copy(piece, block)
         if filled != piece.local.numel():
-            raise RunError("SH508", f"the checkpoint lacks a part of `{piece.name}`", file=self.folder)
+            raise Damaged(f"the checkpoint lacks a part of `{piece.name}`", self.folder)
 
     def _copy(self, piece: Piece, block: Mapping[str, Any]) -> int:
         """Copies what a saved block and a piece share; how many elements that is."""
@@ -240,6 +272,17 @@ class Saved:
 
     def _part(self, block: Mapping[str, Any], where: tuple[slice, ...]) -> Tensor:
         """A part of a saved block."""
+        from safetensors import SafetensorError
+
+        saved = self._slice(block)
+        try:
+            found: Tensor = saved[where] if where else self._files[block["file"]].get_tensor(block["name"])
+        except (OSError, ValueError, SafetensorError) as error:
+            raise Damaged(f"the checkpoint cannot be read: {error}", self.folder / block["file"]) from None
+        return found
+
+    def _slice(self, block: Mapping[str, Any]) -> Any:
+        """A block in its file, not read yet."""
         from safetensors import SafetensorError, safe_open
 
         name, file = block["name"], block["file"]
@@ -249,10 +292,9 @@ class Saved:
             saved = self._files[file].get_slice(name)
             if list(saved.get_shape()) != list(block["lengths"]):
                 raise ValueError(f"`{name}` is {saved.get_shape()} there, and {block['lengths']} by the index")
-            found: Tensor = saved[where] if where else self._files[file].get_tensor(name)
         except (OSError, ValueError, SafetensorError) as error:
-            raise RunError("SH508", f"the checkpoint cannot be read: {error}", file=self.folder / file) from None
-        return found
+            raise Damaged(f"the checkpoint cannot be read: {error}", self.folder / file) from None
+        return saved
 
 
 def _require_block(block: Mapping[str, Any]) -> None:

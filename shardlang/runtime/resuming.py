@@ -6,7 +6,7 @@ Turns a model's parameters, states and optimizer state into pieces; their files 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,53 @@ def facts(program: Program) -> dict[str, Any]:
 
 def save(model: Model, to: Checkpoints, step: int) -> None:
     """Writes a checkpoint; all ranks call it."""
-    to.write(step, list(_pieces(model, whole=False)), facts(model.program))
+    written = {**facts(model.program), "optimizers": _optimizers(model.program)}
+    to.write(step, list(_pieces(model, whole=False)), written)
+
+
+def _optimizers(program: Program) -> dict[str, str]:
+    """By the path of a parameter the optimizer that trains it."""
+    return {path: optimizer.kind for optimizer in program.optimizers for path in optimizer.parameters}
+
+
+def _require_optimizers(model: Model, found: Saved) -> None:
+    """RunError where a parameter of this rank was trained by another optimizer, or one that kept something else."""
+    kinds = _optimizers(model.program)
+    before = found.index.get("optimizers")
+    names: dict[str, list[str]] = {}
+    for path, colon, name in (block.rpartition(":") for block in sorted(found.blocks)):
+        if colon:
+            names.setdefault(path, []).append(name)
+    for tensor, kept in _kept(model):
+        kind = before.get(tensor.path) if isinstance(before, dict) else None
+        theirs = names.get(tensor.path, [])
+        if tensor.path not in found.blocks or not model.trained[tensor.path].numel():
+            continue
+        if kind not in (None, kinds[tensor.path]) or theirs != sorted(kept):
+            raise RunError(
+                "SH508", f"`{tensor.path}` is trained by {_told(kinds[tensor.path], sorted(kept))}, and the checkpoint "
+                f"was written with {_told(kind, theirs)}", file=found.folder,
+                help="give the optimizer as it was, or start anew without --resume",
+            )  # fmt: skip
+
+
+def _told(kind: str | None, kept: Sequence[str]) -> str:
+    named = f"`{kind}`" if kind is not None else "an optimizer"
+    return f"{named} (which keeps {', '.join(kept) or 'nothing'})"
+
+
+def _kept(model: Model) -> Iterator[tuple[Parameter, Mapping[str, Sequence[Tensor]]]]:
+    """Each parameter that is trained here, and by name what its optimizer keeps."""
+    slots = {id(t): o.kept() for o in model.optimizers for t in o.tensors}
+    for tensor in model.parameters:
+        if (kept := slots.get(id(model.trained[tensor.path]))) is not None:
+            yield tensor, kept
 
 
 def resume(model: Model, found: Saved) -> int:
     """Fills the model from a checkpoint; the step it was written after."""
     found.require(facts(model.program))
+    _require_optimizers(model, found)
     found.read(list(_pieces(model, whole=True)))
     for optimizer in model.optimizers:
         optimizer.resumed(found.step)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from shardlang.runtime import not_finite, random, timings
-from shardlang.runtime.checkpoints import Saved
+from shardlang.runtime.checkpoints import Damaged, Saved
 from shardlang.runtime.data import Batch, Dataset, Loader, load
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.logs import Log
@@ -98,9 +98,13 @@ class Run:
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
         if self.checkpoints is not None:
-            self.checkpoints.prepare(self.total)
-        if not self.program.resume:
-            return
+            self.checkpoints.tidy()
+        if self.program.resume:
+            self._go_on()
+        if self.checkpoints is not None and self.step < self.total:
+            self.checkpoints.require_way(self.total)
+
+    def _go_on(self) -> None:
         if self.checkpoints is None:
             raise RunError(
                 "SH508", "there is no checkpoint to go on from: the program sets none",
@@ -110,9 +114,19 @@ class Run:
         if latest is None:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
-        self.saved = Saved(latest)
-        self.step = self._logged = resume(self.model, self.saved)
-        self.log.note(f"goes on after step {self.step}, from {latest}")
+        try:
+            self.saved = Saved(latest)
+            self.step = self._logged = resume(self.model, self.saved)
+        except Damaged as error:
+            raise self.checkpoints.broken(latest, error) from None
+        if self.step < self.total:
+            self.log.note(f"goes on after step {self.step}, from {latest}")
+            return
+        more = f"steps={2 * self.step}" if self.program.steps else f"epochs={self.step // self.loader.batches + 1}"
+        self.log.note(
+            f"finished: {latest} is of step {self.step}, and the last step is {self.total}; "
+            f"to train further: --resume --set train.{more}"
+        )
 
     def _epoch(self, epoch: int) -> None:
         for batch in self.loader.epoch(epoch, self.step % self.loader.batches):

@@ -128,14 +128,14 @@ def test_what_is_not_a_checkpoint_is_never_replaced(tmp_path: Path, name: str) -
     before = contents(tmp_path)
     run = Checkpoints(tmp_path, every=2, keep=1)
     with pytest.raises(RunError, match="something else is in the way of a checkpoint") as raised:
-        run.prepare(4)
+        run.require_way(4)
     place = tmp_path / Path(name).parts[0]
     assert (raised.value.code, raised.value.file) == ("SH512", place)
     assert f"mv {place} {place}.mine" in raised.value.help
     with pytest.raises(RunError, match="in the way"):
         run.write(2, one(2), {})
     assert contents(tmp_path).items() >= before.items()
-    Checkpoints(tmp_path, every=3, keep=1).prepare(4)  # that writes steps 3 and 4: step-2 is not in its way
+    Checkpoints(tmp_path, every=3, keep=1).require_way(4)  # that writes steps 3 and 4: step-2 is not in its way
 
 
 def test_a_file_of_the_users_in_a_checkpoint_keeps_it(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_file_of_the_users_in_a_checkpoint_keeps_it(tmp_path: Path) -> None:
     assert contents(tmp_path / "step-1") == {n.removeprefix("step-1/"): c for n, c in before.items()}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-1", "step-3"]
     with pytest.raises(RunError) as raised:
-        run.prepare(4)
+        run.require_way(4)
     assert raised.value.file == tmp_path / "step-1" / "notes.txt"
 
 
@@ -161,13 +161,14 @@ def test_a_link_to_a_checkpoint_is_never_replaced(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "here").iterdir()) == ["step-1", "step-3"]
     assert (tmp_path / "there" / "step-1" / kept.INDEX).is_file()
     with pytest.raises(RunError, match="in the way"):
-        run.prepare(3)
+        run.require_way(3)
 
 
 def test_a_former_runs_checkpoints_are_replaced(tmp_path: Path) -> None:
     for value in (1, 7):
         run = Checkpoints(tmp_path, every=2, keep=0)
-        run.prepare(4)
+        run.tidy()
+        run.require_way(4)
         for step in (2, 4):
             run.write(step, one(step * value), {})
     found = torch.zeros(2)
@@ -211,7 +212,8 @@ def test_a_run_that_is_killed_leaves_a_whole_checkpoint_and_nothing_in_the_way(t
             Checkpoints(folder, every=1, keep=1).write(step, one(step), {})
         died = dies_at(call, folder)
         again = Checkpoints(folder, every=1, keep=1)
-        again.prepare(9)
+        again.tidy()
+        again.require_way(9)
         latest = again.latest()
         assert latest is not None and latest.name in ("step-2", "step-3"), call
         Saved(latest).read([Piece("w", (2,), (0,), torch.zeros(2), False)])

@@ -159,6 +159,7 @@ def test_old_log_folders_go_but_not_what_a_user_put_there(here: Path) -> None:
         held = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True)
     assert held.stdout == ""
     names = {path.name for path in (here / "shardlang-logs").iterdir()}
+    assert (here / "shardlang-logs" / "run-2" / "rank-0.log").exists()
     newest = {f"run-{n}" for n in range(14, 34)}
     assert names == {"latest", "run-2", "run-3", *newest}
     assert os.readlink(here / "shardlang-logs" / "latest") == "run-33"
