@@ -71,13 +71,22 @@ def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch
 
 def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
     types, gradient = _Types(context), _gradients(context, loss)
+    fixed = _fixed(context) if loss is not None else frozenset()
     return tuple(
         Value(
-            i, v.kind, v.path, v.name, types.canonical(v.type), gradient[i], v.span, v.statement, v.init, v.constant,
-            v.bound,
+            i, Kind.PARAM if i in fixed else v.kind, v.path, v.name, types.canonical(v.type), gradient[i], v.span,
+            v.statement, v.init, v.constant, v.bound,
         )
         for i, v in enumerate(context.build.values)
     )  # fmt: skip
+
+
+def _fixed(context: Context) -> frozenset[int]:
+    """The states of the run's own type that no operator writes: frozen parameters, by another word."""
+    build = context.build
+    written = {op.operands[at] for op in build.ops for at in op.operator.updates}
+    states = (i for i, v in enumerate(build.values) if v.kind is Kind.STATE and v.type.dtype == context.dtype)
+    return frozenset(i for i in states if i not in written)
 
 
 def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...]:

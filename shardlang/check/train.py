@@ -22,7 +22,7 @@ from shardlang.check.sources import read_source
 from shardlang.check.trained import check_loss
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
-from shardlang.graph.graph import Graph
+from shardlang.graph.graph import Graph, Kind
 from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
@@ -72,7 +72,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         return None
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
     given = reading.given.get("loss")
-    check_loss(graph, given.value.span if given else None, frame.context.sink)
+    declared = {at for at, v in enumerate(frame.context.build.values) if v.kind is Kind.PARAM}
+    check_loss(graph, declared, given.value.span if given else None, frame.context.sink)
     _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
     settings.init = fitted(settings.init, graph, reading.given["init"].span if settings.init else node.span, frame)

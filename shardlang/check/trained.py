@@ -15,8 +15,8 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.source import Span
 
 
-def check_loss(graph: Graph, span: Span | None, sink: Sink) -> None:
-    """The loss, at `span`, must depend on a parameter, and every parameter must be trained by it or frozen."""
+def check_loss(graph: Graph, declared: set[int], span: Span | None, sink: Sink) -> None:
+    """The loss, at `span`, must depend on a parameter; each of those `declared` so must be trained by it or frozen."""
     assert graph.loss is not None
     if not graph.values[graph.loss].gradient:
         sink.report(
@@ -25,7 +25,7 @@ def check_loss(graph: Graph, span: Span | None, sink: Sink) -> None:
         )  # fmt: skip
         return
     frozen = detached(graph)
-    unused = [graph.values[p] for p in graph.params if not graph.values[p].gradient and p not in frozen]
+    unused = [graph.values[p] for p in graph.params if not graph.values[p].gradient and p in declared - frozen]
     used = [graph.values[p].path for p in graph.params if graph.values[p].gradient or p in frozen]
     told: set[str] = set()
     for value in unused:

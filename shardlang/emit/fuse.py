@@ -43,7 +43,7 @@ def fusions(plan: Plan) -> dict[int, Fusion]:
 
 
 def _fusion(plan: Plan, at: int, planned: PlannedOp, makers: Mapping[int, int]) -> Fusion | None:
-    """An addition of a linear product and a bias of one dim, its last; none of them pending."""
+    """An addition of a linear product and a bias of one dim, its last, and of one type; none of them pending."""
     op = plan.graph.ops[planned.op]
     if op.operator != "add" or len(planned.operands) != 2:
         return None
@@ -51,7 +51,9 @@ def _fusion(plan: Plan, at: int, planned: PlannedOp, makers: Mapping[int, int]) 
     maker = makers.get(product.value)
     if maker is None or product.layout.pending or bias.layout.pending:
         return None
-    if plan.graph.values[bias.value].kind is not Kind.PARAM or not _is_last_dim(plan, op, bias.value):
+    values = plan.graph.values
+    alike = values[bias.value].type.dtype == values[product.value].type.dtype
+    if values[bias.value].kind is not Kind.PARAM or not alike or not _is_last_dim(plan, op, bias.value):
         return None
     return Fusion(maker, at, 1) if _is_linear(plan.graph.ops[plan.ops[maker].op]) else None
 

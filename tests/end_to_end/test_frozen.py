@@ -64,6 +64,50 @@ train {
   checkpoint = every(2, to = "kept")
 }
 """
+STATES = """\
+use std.nn: Linear
+
+dim batch = 8, d = 16, hidden = 32, classes = 4
+
+model Fixed(in: dim, out: dim) {
+  state weight: [out, in] = normal(0.1)
+  state bias: [out] = zeros()
+  state counted: i64[out] = zeros()
+
+  forward(x: [..., in]) -> [..., out] {
+    return einsum(x, weight -> [..., out]) + bias + cast(counted, f32)
+  }
+}
+
+model Net {
+  layer first = Fixed(d, hidden)
+  state mean: [hidden] = zeros()
+  state variance: [hidden] = ones()
+  layer last = Linear(hidden, classes)
+  state seen: [classes] = normal(0.3)
+
+  forward(x: [batch, d]) -> [batch, classes] {
+    return x |> first |> batch_norm(mean, variance) |> last
+  }
+}
+
+strategy s {
+  mesh dp = auto
+  split batch over dp
+  zero 3 over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: i64[batch] < classes, batches = 2)
+  scores = model(x)
+  loss = cross_entropy(scores, label)
+  metric far = mean(abs(scores - model.seen))
+  precision = PRECISION
+  optimizer = adamw(lr = 1e-2)
+  steps = 2
+}
+"""
 FROZEN = {"teacher.weight", "teacher.bias", "first.base.weight", "first.base.bias", "last.base.weight",
           "last.base.bias", "scale"}  # fmt: skip
 STAGED = """mesh pp = 2, dp = 2
@@ -101,6 +145,27 @@ def test_values_are_those_of_one_device(rules: str) -> None:
             assert not param.reduce_axes and reduction_bytes(plan, param) == 0
     report = verify_plan(plan, steps=2)
     assert report.ok, str(report.difference)
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_state_that_nothing_writes_is_frozen(precision: str) -> None:
+    plan = planned(STATES.replace("PRECISION", precision), 4)
+    levels = {plan.graph.values[v].path: param.zero for v, param in plan.params.items()}
+    whole = {"first.counted", "mean", "variance"}
+    assert {path for path, level in levels.items() if level == 0} == whole
+    assert {plan.graph.values[v].path for v in plan.graph.states} == whole
+    if precision == "f32":
+        report = verify_plan(plan, steps=2)
+        assert report.ok, str(report.difference)
+
+
+@pytest.mark.slow
+def test_states_that_nothing_writes_on_real_ranks_in_bf16(tmp_path: Path) -> None:
+    (tmp_path / "net.shard").write_text(STATES.replace("PRECISION", "bf16"))
+    run(tmp_path, "--ranks", "2", "--metrics", "two.jsonl")
+    run(tmp_path, "--ranks", "1", "--metrics", "one.jsonl")
+    two, one = ([json.loads(line)["loss"] for line in lines(tmp_path, name)] for name in ("two", "one"))
+    assert two == pytest.approx(one, rel=1e-2)
 
 
 # Sizes of which each rank has whole rows, in multiples of a vector's 16 elements.
