@@ -130,11 +130,12 @@ def _nll_loss(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = 
 
 
 def squared_errors(x: Tensor, target: Tensor) -> Tensor:
-    return (x - target).square()
+    return (x - target.to(x.dtype)).square()
 
 
 def logit_entropies(x: Tensor, target: Tensor) -> Tensor:
     """-log of the probability that a logit gives its label: of sigmoid(x) by `target`, of sigmoid(-x) by the rest."""
+    target = target.to(x.dtype)
     return -target * functional.logsigmoid(x) - (1.0 - target) * functional.logsigmoid(-x)
 
 

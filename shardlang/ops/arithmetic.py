@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, broadcast, promote, unary_rule
+from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
 from shardlang.ops.kept import Keeps, Local, nothing, others
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
 from shardlang.types.dim import TensorType
 
+# How many operands of truth values torch refuses.
+_REFUSED = {"sub": 1, "pow": 2}
 _PAIR = (Param("left", "tensor"), Param("right", "tensor"))
 
 
 def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Callable[[CallSite], Inference | None]:
     def infer(site: CallSite) -> Inference | None:
+        bools = [at for at, type in enumerate(site.operands) if type.dtype == "bool"]
+        if len(bools) >= _REFUSED.get(site.operator.name, 3):
+            require(site, bools[0], "number")
+            return None
         lined = broadcast(site, site.operands)
         if lined is None:
             return None
@@ -72,6 +78,8 @@ _binary("pow", "**", (), "The left side to the power of the right.", _power)
 
 
 def _infer_neg(site: CallSite) -> Inference | None:
+    if not require(site, 0, "number"):
+        return None
     type = site.operands[0]
     return Inference((type,), unary_rule(type, through=True))
 

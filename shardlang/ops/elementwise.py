@@ -26,6 +26,8 @@ def _floating(site: CallSite) -> Inference | None:
 
 
 def _any_number(site: CallSite) -> Inference | None:
+    if not require(site, 0, "number"):
+        return None
     type = site.operands[0]
     return Inference((type,), unary_rule(type, through=False))
 

@@ -233,12 +233,13 @@ def promote(types: Sequence[TensorType]) -> str:
 
 
 def require(site: CallSite, at: int, what: str) -> bool:
-    """Whether operand `at` is "floating", an "integer" or "bool"; reports SH281 otherwise."""
+    """Whether operand `at` is "floating", an "integer", "bool" or a "number" (all but bool); reports SH281 if not."""
     type = site.operands[at]
     kind = ("bool", "integer", "floating")[_kind(type.dtype)]
-    if kind == what:
+    if kind == what or (what == "number" and kind != "bool"):
         return True
     advice = {
+        "number": f"`cast({site.spans[at].text}, f32)` makes it 0 and 1",
         "floating": f"`cast({site.names[at]}, f32)` makes it floating",
         "integer": "indices are of type i64 or i32, as a data field `i64[batch]` or `argmax` gives them",
         "bool": f"a comparison gives bool: `{site.names[at]} != 0`",
@@ -253,4 +254,4 @@ def require(site: CallSite, at: int, what: str) -> bool:
 
 
 def _article(kind: str) -> str:
-    return "an integer tensor" if kind == "integer" else f"a {kind} tensor"
+    return {"integer": "an integer tensor", "number": "a tensor of numbers"}.get(kind, f"a {kind} tensor")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, marked, quoted
+from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.kept import Keeps, Local, elements, nothing, size
 from shardlang.ops.rule import Split
 from shardlang.ops.site import OpSite
@@ -176,6 +176,8 @@ _extremum("amin", "The least value over dims, all without `over`; equal ones sha
 
 
 def _infer_argmax(site: CallSite) -> Inference | None:
+    if not require(site, 0, "number"):
+        return None
     dim = single_position(site, site.static["over"])
     return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, (2, 0))
 

@@ -15,15 +15,20 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.interpret import initial, whole
-from shardlang.interpret.call import ELEMENTS
+from shardlang.interpret.call import ELEMENTS, computed
 from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.operators import OPERATORS
 from shardlang.source import Source
+from tests.interpret.test_operators import call_of
+from tests.ops.calls import call
+from tests.ops.simulate import Case
 
 Cell = tuple[str, str, str]
 SYMBOLS = {
@@ -155,6 +160,15 @@ def test_ranks_have_what_one_device_has(dtype: str) -> None:
     assert plan is not None, [d.message for d in sink.found]
     report = verify_plan(plan, dtype=dtype, tolerance={"f64": 1e-9, "f32": 1e-3}[dtype])
     assert report.ok, str(report.difference)
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "bce_with_logits"])
+@pytest.mark.parametrize("dtype", ["i64", "bool", "f64"])
+def test_targets_of_any_type(name: str, dtype: str) -> None:
+    x, target = torch.randn(4, 3, dtype=torch.float64), (torch.rand(4, 3) > 0.5).to(ELEMENTS[dtype])
+    case = Case(call(name, "b=4 d=3", f"{dtype} b d"), (x, target))
+    wanted = {"mse_loss": functional.mse_loss, "bce_with_logits": functional.binary_cross_entropy_with_logits}[name]
+    torch.testing.assert_close(computed(OPERATORS, call_of(case), (x, target)), wanted(x, target.double()))
 
 
 CASTS = ["f64", "f32", "f16", "bf16", "i64", "i32", "bool"]

@@ -109,6 +109,14 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "its dims are `b`, `h`",
     ),
     (("sum", "b=4 h=6", {"over": "b b"}), "SH286", "`sum` is over `b` twice", "its dims are"),
+    *(
+        (operands, "SH281", f"`{sign}` needs `{name}` to be a tensor of numbers, and it is bool[b]", "f32)` makes it")
+        for operands, sign, name in (
+            (("neg", "bool b=4"), "-", "x"), (("abs", "bool b=4"), "abs", "x"), (("relu", "bool b=4"), "relu", "x"),
+            (("square", "bool b=4"), "square", "x"), (("sub", "f64 b=4", "bool b"), "-", "right"),
+            (("pow", "bool b=4", "bool b"), "**", "left"),
+        )
+    ),
     (("argmax", "b=4 h=6", {"over": "b h"}), "SH286", "`argmax` is over one dim", "`over = b`"),
     (
         ("concat", "b=4 h=6", "b", {"over": "k=2"}),
