@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from tests.generated import pointwise, products
+from tests.generated import numbers, pointwise, products
 from tests.generated.scope import FLOAT, LARGEST, Dims, Scope, Term, Unfit, Value, text, typed
 
 FUNCTIONS = {
@@ -194,8 +194,8 @@ def _image(v: Value) -> bool:
 
 
 SAME = (
-    *[p for p in pointwise.PIECES if p.__name__ not in ("reduced", "best")],
+    *[p for p in (*pointwise.PIECES, *numbers.PIECES) if p.__name__ not in ("reduced", "best")],
     mlp, mlp, function, products.attention, products.linear, nested,
 )  # fmt: skip
-ALL = (*pointwise.PIECES, *products.PIECES, function, function, mlp, nested, nested, nested)
+ALL = (*pointwise.PIECES, *products.PIECES, *numbers.PIECES, function, function, mlp, nested, nested, nested)
 LAYERED = (products.linear, mlp, nested)

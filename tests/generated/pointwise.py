@@ -226,6 +226,7 @@ def best(s: Scope) -> Value | None:
     over, y = x.dims[at], s.alike(x)
     rest = (*x.dims[:at], *x.dims[at + 1 :])
     index = s.let(f"argmax({y.name}, over = {text(over)})", rest, WHOLE, bound=s.length(over))
+    s.live.append(index)
     if s.rng.random() < 0.5:
         return s.let(f"gather({x.name}, {index.name}, over = {text(over)})", rest, FLOAT, x.size, x, index)
     hot = s.let(f"cast(one_hot({index.name}, {text(over)}), {RUN})", (*rest, over), FLOAT, 1.0, index)

@@ -222,7 +222,8 @@ def looked_up(s: Scope) -> Value | None:
     names = s.others([*x.parts(), "vocab"])
     if rows is None or not names:
         return None
-    table = s.param(((rows,), (names[0],)), again=0.7)
+    dims = ((rows,), (names[0],))
+    table = s.table(dims) if s.rng.random() < 0.3 else s.param(dims, again=0.7)
     # With what depends on the place: rows of one id twice would be ties all the way, and rounding would decide them.
     place = s.param((x.dims[-1], (names[0],)))
     return s.let(f"embedding({x.name}, {table}) + {place}", (*x.dims, (names[0],)), FLOAT, 3.0, x)

@@ -7,10 +7,17 @@ import re
 from dataclasses import dataclass
 
 from tests.generated import images, pointwise, products
+from tests.generated.figures import Figures
 from tests.generated.layers import ALL, LAYERED, grow, keep, settle
 from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, text, typed
 
 SIZES = (2, 4, 4, 6, 8, 8, 12, 3, 5)
+# What changes the rows of a table that are looked up; away from 0, where an accumulator is nothing but rounding.
+ROWS = {
+    "adagrad": ["lr = 0.05, eps = 1e-3, initial_accumulator = 0.1", "lr = 0.1, initial_accumulator = 1.0"],
+    "ftrl": ["lr = 0.1, initial_accumulator = 0.5", "lr = 0.1, l2 = 0.1, lr_power = -0.3", "lr = 0.1, l1 = 0.001"],
+    "lazy_adam": ["lr = 1e-2, eps = 1e-3", "lr = 1e-2, betas = (0.8, 0.9), eps = 1e-4"],
+}  # fmt: skip
 LAST = "fn last(x: [..., k]) -> [...] {\n  return mean(x, over = k)\n}"
 
 
@@ -36,7 +43,7 @@ def write(rng: random.Random) -> Written:
     shared.sizes |= {"batch": rng.choice((4, 8, 8, 12, 6)), "vocab": rng.choice((8, 12, 16, 10))}
     shared.sizes |= {c: rng.choice((2, 4, 6)) for c in images.CHANNELS}
     shared.makers["last"] = "last"
-    shared.apart = rng.random() < 0.3
+    shared.apart = rng.random() < 0.4
     root = Scope(shared)
     fields = _inputs(root)
     _body(root)
@@ -65,6 +72,11 @@ def _inputs(s: Scope) -> dict[str, str]:
             fields["x"] = f"[batch, chan, {height}, {width + 1}]"
             s.sizes[dims[3][0]] = width + 1
     s.feature(f"input {kind}")
+    if rng.random() < 0.4 and kind != "image":
+        dims = s.live[0].dims
+        dims = dims if rng.random() < 0.5 else dims[: rng.randint(1, len(dims))]
+        s.live.append(Value("n", dims, WHOLE, 1.0, bound=rng.randint(2, 7)))
+        fields["n"] = f"i64{typed(dims)} < {s.live[-1].bound}"
     return fields
 
 
@@ -74,7 +86,7 @@ def _body(s: Scope) -> None:
         for _ in range(s.rng.randint(1, 4)):
             keep(s, s.rng.choice((images.convolved, images.convolved, images.pooled, images.treated))(s))
         keep(s, images.out_of_images(s))
-    elif s.live[0].kind == WHOLE or len(s.live) > 1:
+    elif any(v.name == "ids" for v in s.live):
         keep(s, products.looked_up(s))
     elif s.rng.random() < 0.6:  # a gradient through most of what follows
         keep(s, s.rng.choice((products.linear, products.matrix, pointwise.affine))(s))
@@ -105,9 +117,8 @@ class _Train:
         terms = [f"{rng.choice(['0.1', '0.5', '1e-2'])} * mean(square(model.{v.name}))" for v in unread if v is not out]
         for name in [n for n in self.inputs if n in {v.name for v in s.unused()}]:
             terms += [] if self.fields[name].startswith("i64") else [f"mean(square({name})) * 0.1"]
-        loss = " + ".join([self._loss(out), *terms])
-        self.lines.append(f"loss = {loss}")
-        self._metrics(out)
+        values = [f"model.{v.name}" for v in s.floats() if v.dims and v.name not in self.inputs]
+        self.lines += Figures(s, out, self.fields).write(terms, values[-3:])
         self._settings()
         return self._written(out)
 
@@ -119,50 +130,6 @@ class _Train:
         s.live.append(value)
         return value
 
-    def _loss(self, out: Value) -> str:
-        rng, first = self.rng, out.dims[0] if out.dims else ()
-        kind = rng.choice(["mse_loss", "bce_with_logits", "cross_entropy", "cross_entropy", "nll_loss", "mean"])
-        self.s.feature(f"loss {kind}")
-        if first != ("batch",) or not out.named:
-            return "mean(square(out))" if kind != "mean" else "sum(square(out)) * 0.01"
-        if kind == "mean" and self.s.shared.apart:
-            return rng.choice(["mean(square(out))", "sum(square(out)) * 1e-2"])
-        if kind == "mean":
-            return rng.choice(["mean(square(out))", "mean(abs(out - 0.3))", "sum(square(out)) * 1e-2",
-                               "amax(out) - mean(out)"])  # fmt: skip
-        if kind in ("mse_loss", "bce_with_logits"):
-            self.fields["target"] = typed(out.dims)
-            return f"{kind}(out, target)"
-        places = [i for i, t in enumerate(out.dims) if i and t]
-        if not places:
-            return "mean(square(out))"
-        return self._classes(kind, out, rng.choice(places))
-
-    def _classes(self, kind: str, out: Value, at: int) -> str:
-        rng, rest = self.rng, (*out.dims[:at], *out.dims[at + 1 :])
-        self.fields["label"] = f"i64{typed(rest)} < {self.s.length(out.dims[at])}"
-        options = rng.choice(["", "", ", ignore_index = 0"])
-        if kind == "nll_loss":
-            return f"nll_loss(log_softmax(out, over = {text(out.dims[at])}), label{options})"
-        if len(out.dims[at]) == 1:
-            self.lines.append(f"right = argmax(out, over = {text(out.dims[at])}) == label")
-            self.lines.append("metric accuracy = mean(right)")
-        return f"cross_entropy(out, label{options}{rng.choice(['', '', ', label_smoothing = 0.1'])})"
-
-    def _metrics(self, out: Value) -> None:
-        given = ["mean(out)", "amax(abs(out))", f"sum(cast(out > 0.2, {RUN}))", "mean(square(out - mean(out)))",
-                 "amin(out)"]  # fmt: skip
-        if out.dims and out.dims[-1] and len(out.dims) > 1:
-            given.append(f"mean(argmax(out, over = {text(out.dims[-1])}) == 1)")
-        told_apart = "target" in self.fields and "ids" not in self.fields
-        if told_apart and not self.s.shared.apart and self.rng.random() < 0.3:
-            self.lines.append(f"metric area = auc(out, cast(target > 0.5, {RUN}))")
-        if self.s.shared.apart:
-            given = [m for m in given if m.startswith(("mean(out)", "sum", "mean(argmax"))]
-        for at, metric in enumerate(self.rng.sample(given, min(len(given), self.rng.choice([0, 0, 1, 2])))):
-            self.s.feature("metric")
-            self.lines.append(f"metric m{at} = {metric}")
-
     def _settings(self) -> None:
         rng, s = self.rng, self.s
         kinds = {
@@ -172,10 +139,16 @@ class _Train:
             "adam": ["lr = 1e-2, eps = 1e-3", "lr = 1e-2, betas = (0.8, 0.9), eps = 1e-4, weight_decay = 0.1"],
             "adamw": ["lr = 1e-2, eps = 1e-4", "lr = 1e-2, weight_decay = 0.2, eps = 1e-3"],
         }  # fmt: skip
-        kind = rng.choice(list(kinds))
+        kind = rng.choice([*kinds, *kinds, rng.choice(list(ROWS))])
+        kinds |= ROWS
         s.feature(f"optimizer {kind}")
         self.lines.append(f"optimizer = {kind}({rng.choice(kinds[kind])})")
-        if s.params and rng.random() < 0.3:
+        if s.tables and rng.random() < 0.8:
+            s.feature("optimizer of rows")
+            for table in rng.sample(sorted(s.tables), rng.randint(1, min(2, len(s.tables)))):
+                other = rng.choice([k for k in (*ROWS, "sgd") if k != kind])
+                self.lines.append(f"optimizer at {table} = {other}({kinds[other][0]})")
+        elif s.params and rng.random() < 0.3:
             other = rng.choice([k for k in kinds if k != kind])
             s.feature("several optimizers")
             selected = ", ".join(rng.sample(sorted(s.params), min(len(s.params), rng.randint(1, 2))))
@@ -191,13 +164,14 @@ class _Train:
         self.lines += [f"precision = {RUN}", "steps = 3"]
 
     def _source(self, batches: int, more: str = "") -> str:
-        given = ", ".join(f"{name}: {kind}" for name, kind in self.fields.items())
+        used = "\n".join([*self.s.lines, *self.lines])
+        given = ", ".join(f"{name}: {kind}" for name, kind in self.fields.items() if re.search(rf"\b{name}\b", used))
         return f"random({given}, batches = {batches}{more})"
 
     def _written(self, out: Value) -> Written:
         s, rng = self.s, self.rng
         train = ["train {", "  model = Net()", f"  data = {self._source(2)}"]
-        if rng.random() < 0.4:
+        if rng.random() < 0.6:
             s.feature("eval")
             train.append(f"  eval = {self._source(rng.choice([1, 2]), ', seed = 3')}")
         calls = [n for n in self.inputs if re.search(rf"\b{n}\b", "\n".join([*s.lines, out.name]))]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from safetensors.torch import load_file
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.compare import SMALLEST_SCALE
-from shardlang.source import Source
-from tests.generated.cases import AGREED, CRASHED, REFUSED, WRONG, Outcome, case
+from shardlang.interpret.elements import in_type
+from shardlang.plan.plan import Plan
+from tests.generated import roads
+from tests.generated.cases import AGREED, CRASHED, WRONG, Outcome, case
 from tests.generated.worlds import World
 
 TOLERANCE = 1e-9
@@ -33,62 +31,48 @@ class Real:
     def case(self, seed: int) -> Outcome:
         """The pair of a seed, on 2, 4, 6 or 8 ranks by turns; refused as ever, or agreed also on real ranks."""
         outcome = case(seed, RANKS[seed % len(RANKS)], "f64")
-        return outcome if outcome.kind != AGREED else self.judged(outcome)
+        return outcome if outcome.kind != AGREED else self.judged(outcome, outcome.ranks)
 
-    def judged(self, outcome: Outcome) -> Outcome:
-        """A pair that agrees on simulated ranks, run on real ones and on one alone."""
-        outcome = _without_eval(outcome)
+    def judged(self, outcome: Outcome, ranks: int) -> Outcome:
+        """A pair that agrees on simulated ranks, run on real ones: held against its program without any strategy,
+        against what `--simulate` reports, and against one device as `shardc verify` watches it.
+        """
         try:
-            many, alone = self._run(outcome, outcome.ranks), self._run(outcome, 1)
-        except Failed as failure:
+            differs, largest = self._differs(outcome, ranks)
+        except roads.NotPlanned:
+            return replace(outcome, features=outcome.features | {f"not planned on real ranks ({ranks})"})
+        except roads.Failed as failure:
             return replace(outcome, kind=CRASHED, detail=str(failure))
         except Exception:
             return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
-        differs, largest = compared(many, alone, bool(outcome.ties))
         kind, largest = WRONG if differs else AGREED, max(largest, outcome.largest)
         return replace(outcome, kind=kind, detail=differs, largest=largest)
 
-    def _run(self, outcome: Outcome, ranks: int) -> Path:
-        folder = self.folder / f"{outcome.seed}-{ranks}"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in emitted(outcome.text, ranks).items():
-            (folder / name).write_text(text)
-        failed = self.worlds.setdefault(ranks, World(ranks)).run(folder / "main.py")
+    def _differs(self, outcome: Outcome, ranks: int) -> tuple[str, float]:
+        ties, text = bool(outcome.ties), roads.without_eval(outcome.text, ranks)
+        folder = self.folder / str(outcome.seed)
+        plan = roads.planned(text, ranks)
+        many = self._run(plan, folder / "many")
+        alone = self._run(roads.planned(roads.alone(text), 1), folder / "alone")
+        differs, largest = compared(many, alone, ties)
+        if not differs and ranks > 1:
+            differs, _ = compared(roads.simulated(text, ranks, folder / "simulated"), many, ties)
+            differs = differs and f"simulated, {differs}"
+        if not differs:
+            plan = in_type(plan, "f64")
+            differs = roads.watched(plan, self._run(plan, folder / "watched", roads.STEPS) / "main.py")
+        return differs, largest
+
+    def _run(self, plan: Plan, folder: Path, watched: int = 0) -> Path:
+        main = roads.written(roads.emitted(plan), folder)
+        failed = self.worlds.setdefault(plan.ranks, World(plan.ranks)).run(main, watched)
         if failed:
-            raise Failed(f"on {ranks} ranks: {failed}")
+            raise roads.Failed(f"on {plan.ranks} ranks: {failed}")
         return folder
 
     def close(self) -> None:
         for world in self.worlds.values():
             world.close()
-
-
-class Failed(Exception):
-    """A program that real ranks could not run."""
-
-
-def _without_eval(outcome: Outcome) -> Outcome:
-    """A pair whose `eval` could be emitted, or without it: some losses and metrics cannot be accumulated yet."""
-    if "eval = " in outcome.text:
-        try:
-            emitted(outcome.text, outcome.ranks)
-        except Failed as failure:
-            if "cannot accumulate" in str(failure):
-                return replace(outcome, text=re.sub(r"\n  eval = .*", "", outcome.text))
-        except Exception:
-            return outcome
-    return outcome
-
-
-def emitted(text: str, ranks: int) -> Mapping[str, str]:
-    """The files of a pair, by the road that `shardc compile` takes."""
-    sink = Sink()
-    program = driver.check_source(Source("generated.shard", text), sink)
-    plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
-    files = driver.emit_plan(plan, sink) if plan is not None else None
-    if files is None:
-        raise Failed(f"nothing is emitted for {ranks} ranks: {[d.message for d in sink.found]}")
-    return files
 
 
 def compared(many: Path, alone: Path, ties: bool = False) -> tuple[str, float]:
@@ -102,6 +86,8 @@ def compared(many: Path, alone: Path, ties: bool = False) -> tuple[str, float]:
         if ties and not name.endswith("loss"):
             continue
         error = abs(mine - theirs) / max(abs(theirs), SMALLEST_SCALE)
+        if math.isnan(mine) and math.isnan(theirs):
+            continue
         if math.isnan(error) or error > TOLERANCE:
             return f"{name} is {mine!r}, and {theirs!r} on one rank", error
         largest = max(largest, error)
@@ -125,5 +111,3 @@ def _figures(folder: Path) -> list[tuple[str, float]]:
         found += [(f"{place}: {name}", float(x)) for name, x in record.items() if name not in skipped]
     return found
 
-
-__all__ = ["REFUSED", "Failed", "Real", "compared", "emitted"]

@@ -83,7 +83,8 @@ class Shared:
 class Scope:
     """One body. sizes: its own dims besides the file's; outer: own dim -> the file's dims that it stands for.
 
-    params: name -> dims. layers: name -> dims in and out. bound: dims that the signature binds, unknown to members.
+    params: name -> dims. tables: those of them that nothing but `embedding` reads. layers: name -> dims in and out.
+    bound: dims that the signature binds, unknown to members.
     """
 
     shared: Shared
@@ -93,6 +94,7 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     live: list[Value] = field(default_factory=list)
     params: dict[str, Dims] = field(default_factory=dict)
+    tables: dict[str, Dims] = field(default_factory=dict)
     layers: dict[str, tuple[Dims, Dims]] = field(default_factory=dict)
     depth: int = 0
     bound: set[str] = field(default_factory=set)
@@ -158,6 +160,18 @@ class Scope:
                                           "xavier_uniform(4, 6)"))  # fmt: skip
         self.members.append(f"param {name}: {typed(dims)} = {start}")
         self.params[name] = dims
+        return name
+
+    def table(self, dims: Dims) -> str:
+        """A parameter for `embedding` alone, at times one that is looked up already."""
+        self.declarable(dims)
+        known = [n for n, d in self.tables.items() if d == dims]
+        if known and self.rng.random() < 0.3:
+            self.feature("tied table")
+            return self.rng.choice(known)
+        name = self.shared.fresh("t")
+        self.members.append(f"param {name}: {typed(dims)} = normal(0.5)")
+        self.tables[name] = dims
         return name
 
     def state(self, dims: Dims, start: str) -> str:

@@ -16,7 +16,12 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardlang.runtime.observe import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0
@@ -29,15 +34,18 @@ class World:
         self.ranks = ranks
         self.process: subprocess.Popen[str] | None = None
 
-    def run(self, main_file: Path) -> str:
-        """Runs an emitted program; its figures and weights are beside it afterwards. What went wrong, or ""."""
+    def run(self, main_file: Path, watched: int = 0) -> str:
+        """Runs an emitted program; its figures and weights are beside it afterwards. What went wrong, or "".
+
+        watched: so many steps, of which each rank writes down everything that it computes, in `watched` beside it.
+        """
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.generated.worlds", str(self.ranks)], cwd=ROOT, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(f"{main_file}\n")
+        self.process.stdin.write(f"{watched} {main_file}\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         failed = json.loads(line)["failed"] if line else f"the world of {self.ranks} ranks has ended"
@@ -65,7 +73,11 @@ def _rank(rank: int, ranks: int, store: str, jobs: int, results: int) -> None:
     with os.fdopen(jobs) as lines:
         for line in lines:
             try:
-                _run(Path(line.strip()), rank)
+                watched, _, main_file = line.strip().partition(" ")
+                if int(watched):
+                    _watch(Path(main_file), int(watched))
+                else:
+                    _run(Path(main_file), rank)
                 failed = ""
             except BaseException:
                 failed = f"rank {rank}: {traceback.format_exc()}"
@@ -84,6 +96,24 @@ def _run(main_file: Path, rank: int) -> None:
         run(program, datasets(program), log, main_file.with_name("weights.safetensors"))
     finally:
         log.end()
+
+
+def trial(main_file: Path, steps: int) -> Trial:
+    """A watched run of an emitted program; its records are in `watched` beside it."""
+    from shardlang.runtime.observe import Trial
+
+    files = frozenset(str(p.resolve()) for p in main_file.parent.glob("*.py"))
+    return Trial(steps, main_file.with_name("watched"), files)
+
+
+def _watch(main_file: Path, steps: int) -> None:
+    from shardlang.runtime.launch import read_program
+    from shardlang.runtime.logs import Log
+    from shardlang.runtime.train import datasets
+
+    main_file.with_name("watched").mkdir(exist_ok=True)
+    program = replace(read_program(main_file), base=main_file.parent, eval=None)
+    trial(main_file, steps)(program, datasets(program), Log(None, None), None)
 
 
 def _fork(rank: int, ranks: int, store: str, results: int) -> tuple[int, int]:
