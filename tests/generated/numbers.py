@@ -120,7 +120,7 @@ def saturated(s: Scope) -> Value | None:
              f"{n} + sigmoid({n} - {far})", f"{n} + tanh({n} + {far})", f"{n} - tanh(40 * {n} - 300)",
              f"{n} + gelu({n} - {far})", f"{n} + 0.001 * gelu({n} + {far})", f"{n} + exp({n} - {far})",
              f'{n} + gelu({n} - {far}, approximate = "tanh")', f'0.001 * gelu({n} + {far}, approximate = "tanh") + {n}',
-             f"{n} * (1 / (1 + exp(-{n} - {far})))", f"{n} + 1 / (1 + exp({far} - {n}))"]  # fmt: skip
+             f"{n} * (1 / (1 + exp(-{n} - {far})))", f"{n} + 1 / (1 + exp(40 - {n}))"]  # fmt: skip
     steep = s.rng.choice(["40", "110"])
     if over and not (s.shared.apart and s.batch(over)) and s.rng.random() < 0.4:
         forms = [f"{n} + softmax({steep} * {n}, over = {text(over)})",
