@@ -90,7 +90,7 @@ def typecast(s: Scope) -> Value | None:
     x = s.pick()
     if x is None:
         return None
-    forms = [f"{x.name} * cast(cast({x.name} > 0.1, {kind}), {RUN})" for kind in ("i64", "i32")]
+    forms = [f"{x.name} * (0.5 + cast(cast({x.name} > 0.1, {kind}), {RUN}))" for kind in ("i64", "i32")]
     fields = [v for v in s.live if v.name == "x" and v.kind == FLOAT and v.dims == x.dims and not s.depth]
     whole = [v for v in s.live if v.kind == WHOLE and v.dims == x.dims]
     if fields:
@@ -157,12 +157,13 @@ def renormed(s: Scope) -> Value | None:
     dims = (x.dims[at],)
     s.feature("shared state")
     mean, variance = s.state(dims, "zeros()"), s.state(dims, "ones()")
-    one = s.let(f"batch_norm({x.name}, {mean}, {variance})", x.dims, FLOAT, 4.0, x)
+    eps = s.rng.choice(["", ", eps = 0.1"])
+    one = s.let(f"batch_norm({x.name}, {mean}, {variance}{eps})", x.dims, FLOAT, 4.0, x)
     s.live.append(one)
     other = s.rng.choice([f"relu({one.name})", f"0.5 * {one.name} + tanh({one.name})", x.name, f"{one.name} * 2"])
     if s.rng.random() < 0.3:
         other = s.let(other, x.dims, FLOAT, 4.0, one, x).name
-    return s.let(f"batch_norm({other}, {mean}, {variance})", x.dims, FLOAT, 4.0, one, x)
+    return s.let(f"batch_norm({other}, {mean}, {variance}{eps})", x.dims, FLOAT, 4.0, one, x)
 
 
 PIECES: tuple[Piece, ...] = (totalled, totalled, integers, integers, integers, typecast, typecast, saturated, saturated,
