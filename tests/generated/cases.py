@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import traceback
@@ -12,8 +13,10 @@ from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.limits import check_size
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.plan import Plan
+from shardlang.plan.report import report
 from shardlang.plan.verify import verify
 from shardlang.source import Source
 from shardlang.syntax import ast
@@ -95,9 +98,18 @@ def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
     holes = verify(plan, _cut_unevenly(plan, outcome.text))
     if holes:
         return replace(outcome, kind=WRONG, detail="\n".join(map(str, holes)))
-    report = verify_plan(plan, steps=steps)
-    return replace(outcome, kind=AGREED if report.ok else WRONG, detail=str(report.difference or ""),
-                   largest=report.largest, ties=len(report.ties))  # fmt: skip
+    _told(plan)
+    found = verify_plan(plan, steps=steps)
+    return replace(outcome, kind=AGREED if found.ok else WRONG, detail=str(found.difference or ""),
+                   largest=found.largest, ties=len(found.ties))  # fmt: skip
+
+
+def _told(plan: Plan) -> None:
+    """What `shardc plan`, `compile` and `--simulate` say and write of a plan: that they do, and that it is Python."""
+    json.dumps(report(plan))
+    check_size(plan, Sink())
+    for name, text in (driver.emit_plan(plan, Sink()) or {}).items():
+        compile(text, name, "exec")
 
 
 def _cut_unevenly(plan: Plan, text: str) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import traceback
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,8 @@ class Real:
         except Exception:
             return replace(outcome, kind=CRASHED, detail=traceback.format_exc())
         kind, largest = WRONG if differs else AGREED, max(largest, outcome.largest)
+        if not differs:
+            shutil.rmtree(self.folder / str(outcome.seed))
         return replace(outcome, kind=kind, detail=differs, largest=largest)
 
     def _differs(self, outcome: Outcome, ranks: int) -> tuple[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,10 +78,11 @@ def simulated(text: str, ranks: int, folder: Path) -> Path:
     """`shardc run --simulate`: the folder with its figures and weights."""
     main = written(emitted(planned(alone(text), 1)), folder)
     plan = in_type(planned(text, ranks), "f64")
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = simulate(plan, main, folder, folder / "metrics.jsonl", folder / "weights.safetensors")
     if code:
-        raise Failed(f"--simulate on {ranks} ranks ended with {code}")
+        raise Failed(f"--simulate on {ranks} ranks ended with {code}: {said.getvalue()}")
     return folder
 
 
