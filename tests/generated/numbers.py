@@ -167,4 +167,4 @@ def renormed(s: Scope) -> Value | None:
 
 
 PIECES: tuple[Piece, ...] = (totalled, totalled, integers, integers, integers, typecast, typecast, saturated, saturated,
-                             placed, placed, renormed)  # fmt: skip
+                             placed, placed, renormed, renormed)  # fmt: skip

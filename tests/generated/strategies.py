@@ -222,9 +222,15 @@ class _Writer:
         values = [v for v in self.paths if v.type.dims and v.kind is not Kind.CONSTANT]
         if self.rng.random() < 0.9:  # a state lies as what writes it, so that most of its pins are refused
             values = [v for v in values if v.kind is not Kind.STATE]
-        for value in self.rng.sample(values, min(len(values), self.rng.choice([0, 0, 1, 1, 2, 3]))):
+        picked = self.rng.sample(values, min(len(values), self.rng.choice([0, 0, 1, 1, 2, 3])))
+        moving = [v for v in values if self._moves(v) and v not in picked]
+        for value in [*picked, *self.rng.sample(moving, min(len(moving), self.rng.choice([0, 1])))]:
             if axes:
                 self._pin(value, axes)
+
+    def _moves(self, value: Value) -> bool:
+        """Whether states move with a value: what shares them may lie in another way."""
+        return value.kind is Kind.RESULT and self.graph.ops[self.graph.producers[value.id]].operator == "batch_norm"
 
     def _pin(self, value: Value, axes: list[str]) -> None:
         rng, free = self.rng, rng_shuffled(self.rng, axes)
