@@ -17,7 +17,8 @@ MASKED = (
     "sum({e} * {k}) / sum({k})", "sum({e} * {k}) / {n}", "sum({e} * {k}) * (1 / sum({k}))", "sum({e} * {k} / sum({k}))",
     "sum({e} * ({k} / {n}))", "sum({k} * {e} / {n})", "mean({e} * {k}) / mean({k})", "sum({e} * {k}) * (1 / {n})",
     "sum({e} * {k}) / (1 + {n})", "sum({e} * {k}) * (1 / (2 + sum({k})))", "sum({e} * {k}) / maximum({n}, 1)",
-    "(sum({e} * {k}) + 0.5) / {n}", "sum({e} * {k} * (1 / {n}))", "1 + sum({e} * {k}) / {n} / 2", "-(sum(-{e} * {k}) / {n})",
+    "(sum({e} * {k}) + 0.5) / {n}", "sum({e} * {k} * (1 / {n}))", "1 + sum({e} * {k}) / {n} / 2",
+    "-(sum(-{e} * {k}) / {n})",
 )  # fmt: skip
 # Divided by a number that is not the count of all items.
 COUNTED = ("sum({e}) / (2 * batch)", "sum({e}) * (1 / batch)", "sum({e}) / 7", "mean({e}) + 0.5", "0.5 - mean(-{e})")
@@ -185,7 +186,8 @@ class Figures:
 
     def _of_model(self, value: str) -> str:
         self.s.feature("metric of the model's values")
-        return self.rng.choice([f"mean({value})", f"mean(square({value})) / 3", f"2 - sum({value})", f"sum({value}) * 0.1"])
+        given = [f"mean({value})", f"mean(square({value})) / 3", f"2 - sum({value})", f"sum({value}) * 0.1"]
+        return self.rng.choice(given)
 
     def _shared(self) -> str:
         """Of what the loss names: its mask's count, its errors."""

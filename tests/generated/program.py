@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.generated import images, pointwise, products
 from tests.generated.figures import Figures
 from tests.generated.layers import ALL, LAYERED, grow, keep, settle
-from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, text, typed
+from tests.generated.scope import FLOAT, POOL, RUN, WHOLE, Scope, Shared, Value, typed
 
 SIZES = (2, 4, 4, 6, 8, 8, 12, 3, 5)
 # What changes the rows of a table that are looked up; away from 0, where an accumulator is nothing but rounding.

@@ -10,6 +10,7 @@ import pytest
 
 from tests.mutants.fault import ROOT, Fault, Stale
 from tests.mutants.faults import FAULTS
+from tests.mutants.pairs import FOUND
 from tests.mutants.trial import NO_PROGRAM, Copy, attempt
 
 
@@ -25,6 +26,10 @@ def test_the_fault_can_be_made(fault: Fault) -> None:
 def test_names_are_unique_and_there_are_enough() -> None:
     assert [name for name, count in Counter(f.name for f in FAULTS).items() if count > 1] == []
     assert len(FAULTS) >= 60
+
+
+def test_the_faults_that_pairs_find_are_there() -> None:
+    assert set(FOUND) <= {f.name for f in FAULTS}
 
 
 def test_a_text_that_is_not_there_once_is_told(tmp_path: Path) -> None:

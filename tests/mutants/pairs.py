@@ -1,0 +1,80 @@
+"""`python -m tests.mutants.pairs [--only NAME ...]`: makes faults, and runs generated pairs until one fails.
+
+For each fault that `tests/generated` is to find: the first pair that fails in a copy of the tree that has the fault,
+and what it says. Ends with 1 where none does. NAME is a part of a fault's name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.fault import ROOT, Fault
+from tests.mutants.faults import FAULTS
+from tests.mutants.trial import Copy
+
+SEED = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """At most so many: on simulated ranks (every other one on a real one too), then on real ranks."""
+
+    simulated: int = 0
+    real: int = 0
+
+
+# A fault by its name, and the pairs among which one is to fail.
+FOUND = {
+    "autograd counts the move of running statistics": Pairs(real=400),
+    "rows are counted of every operator": Pairs(simulated=200),
+    "numbers of a run in float64 are float32": Pairs(simulated=200),
+    "a number is given to what takes tensors": Pairs(simulated=400),
+}
+
+
+def search(copy: Copy, fault: Fault, pairs: Pairs) -> tuple[str, float]:
+    """What the first failing pair says, "" where none fails, and the seconds it took."""
+    begun, before = time.monotonic(), (copy.root / "shardlang" / fault.file).read_text("utf-8")
+    with tempfile.TemporaryDirectory(prefix="pairs-") as folder:
+        given = ["--folder", folder, "--seed", str(SEED), "--first", "--whole"]
+        try:
+            copy.write(fault.file, fault.mutated(copy.root))
+            done = copy.run("-m", "tests.generated", *given, "--count", str(pairs.simulated), "--real", str(pairs.real))
+        finally:
+            copy.write(fault.file, before)
+        failed = re.findall(r"^(?:wrong|crashed|invalid): (.+)$", done.stdout, re.MULTILINE)
+        if failed:
+            return _said(Path(failed[0])), time.monotonic() - begun
+    if done.returncode:
+        raise RuntimeError(f"{fault.name}: {done.stderr[-2000:]}")
+    return "", time.monotonic() - begun
+
+
+def _said(file: Path) -> str:
+    """The pair's seed, ranks and kind, and the last line of what went wrong."""
+    head, *rest = (line for line in file.read_text("utf-8").splitlines() if line.startswith("#"))
+    return f"{head.removeprefix('# ')}: {rest[-1].removeprefix('#').strip()}" if rest else head
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.pairs", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="faults whose name holds NAME")
+    only, faults, missed = parser.parse_args().only, {f.name: f for f in FAULTS}, 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Copy.of(ROOT, Path(folder))
+        for name, pairs in FOUND.items():
+            if not only or any(part in name for part in only):
+                said, seconds = search(copy, faults[name], pairs)
+                missed += not said
+                print(f"{'found' if said else 'missed':6} {seconds:5.0f} s  {name}: {said[:240]}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
