@@ -32,6 +32,7 @@ class Pairs:
 # A fault by its name, and the pairs among which one is to fail.
 FOUND = {
     "autograd counts the move of running statistics": Pairs(real=400),
+    "places of ids are rows of the table": Pairs(real=400),
     "rows are counted of every operator": Pairs(simulated=200),
     "numbers of a run in float64 are float32": Pairs(simulated=200),
     "a number is given to what takes tensors": Pairs(simulated=400),
