@@ -8,12 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.batches import own
-from shardlang.interpret.elements import in_type
 from shardlang.interpret.simulate import simulate
 from shardlang.interpret.threefold import Job, Started, judge
 from shardlang.plan.plan import Plan
@@ -77,7 +74,7 @@ def written(files: Mapping[str, str], folder: Path) -> Path:
 def simulated(text: str, ranks: int, folder: Path) -> Path:
     """`shardc run --simulate`: the folder with its figures and weights."""
     main = written(emitted(planned(alone(text), 1)), folder)
-    plan = in_type(planned(text, ranks), "f64")
+    plan = planned(text, ranks)
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = simulate(plan, main, folder, folder / "metrics.jsonl", folder / "weights.safetensors")
@@ -91,6 +88,6 @@ def watched(plan: Plan, main: Path) -> str:
     program = read_program(main)
     program.base = main.parent
     job = Job(plan, main.parent, main.parent, "f64", STEPS)
-    started = Started(job, own(program, plan.graph, torch.float64), trial(main, STEPS))
+    started = Started(job, own(program, plan.graph), trial(main, STEPS))
     verdict = judge(started)
     return f"{verdict.culprit}: {verdict.difference}" if verdict.difference is not None else ""
