@@ -101,6 +101,8 @@ class Run:
             self.checkpoints.tidy()
         if self.program.resume:
             self._go_on()
+        elif self.checkpoints is not None and (earlier := self.checkpoints.latest()) is not None:
+            self.log.note(f"{earlier} is of an earlier run, which --resume goes on from; this run begins anew")
         if self.checkpoints is not None and self.step < self.total:
             self.checkpoints.require_way(self.total)
 

@@ -54,6 +54,11 @@ def test_a_finished_run_says_so_and_how_to_train_further(done: Path, steps: int 
     assert f"goes on after step 6, from {kept}" in said(program(done, steps=12))
 
 
+def test_a_new_run_beside_checkpoints_of_an_earlier_one_says_so(done: Path) -> None:
+    told = f"{done / 'kept' / 'step-6'} is of an earlier run, which --resume goes on from; this run begins anew"
+    assert told in said(program(done, resume=False)).splitlines()
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "mine", "known"),
     [
