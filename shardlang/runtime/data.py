@@ -97,6 +97,7 @@ class Loader:
         # A source's own seed draws its examples; the order is the run's unless the source says otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
         self.shuffle = bool(source.arguments.get("shuffle", True))
+        self._ordered: tuple[int, np.ndarray] | None = None  # the last epoch that was asked for, and its order
 
     @property
     def batches(self) -> int:
@@ -107,15 +108,19 @@ class Loader:
         """The batches of a training epoch from number `first` on; what is left over after the last whole batch is
         dropped.
         """
-        examples = order(self.dataset.length, self.seed, epoch, self.shuffle)
         for number in range(first, self.batches):
-            yield self._batch(examples[number * self.source.batch : (number + 1) * self.source.batch])
+            yield self._batch(self._numbered(epoch, number))
 
     def examples(self, step: int) -> np.ndarray:
         """int64 [batch]: the examples of a training step, from 1."""
         epoch, number = divmod(step - 1, self.batches)
-        ordered = order(self.dataset.length, self.seed, epoch + 1, self.shuffle)
-        return ordered[number * self.source.batch : (number + 1) * self.source.batch]
+        return self._numbered(epoch + 1, number)
+
+    def _numbered(self, epoch: int, number: int) -> np.ndarray:
+        """The examples of batch `number` of an epoch."""
+        if self._ordered is None or self._ordered[0] != epoch:
+            self._ordered = epoch, order(self.dataset.length, self.seed, epoch, self.shuffle)
+        return self._ordered[1][number * self.source.batch : (number + 1) * self.source.batch]
 
     def once(self) -> Iterator[tuple[Batch, int]]:
         """All examples in their own order, with the number of real ones in each batch; the last is filled up with
