@@ -43,6 +43,12 @@ def number(span: Span, sink: Sink) -> ast.Number:
 def string(span: Span, sink: Sink) -> ast.String:
     """The string at `span`, its escapes resolved; an unknown escape stays as it is written."""
     text = span.text[1:-1]
+    if "\0" in text:
+        at = span.start + 1 + text.index("\0")
+        sink.report(
+            "SH104", "U+0000 (a control character) stands in a string, and no path can hold it",
+            Span(span.source, at, at + 1), help="leave it out",
+        )  # fmt: skip
     if "\\" not in text:
         return ast.String(text, span)
     wrong = [found for found in _ESCAPE.finditer(text) if found.group(1) not in _ESCAPES]

@@ -120,7 +120,7 @@ FOUND: Mapping[str, tuple[Case, tuple[str, ...] | None]] = {
     "a line end within a comment": (_case("dim a = 2\n##b\rc\ndim d = 2\n"), None),
     "an import of a name that no file has": (
         _case('use "a\0b.shard": X\ndim a = 2\n'),
-        ("SH203: there is no file `a\0b.shard`",),
+        ("SH104: U+0000 (a control character) stands in a string, and no path can hold it",),
     ),
     "a string of unknown escapes": (
         _case('use "' + "\\q" * 10_000 + '": X\n'),

@@ -27,11 +27,6 @@ class Written:
     refusable: bool = False
 
 
-def string(text: str) -> str:
-    """A string of the language."""
-    return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'
-
-
 def file_name(text: str, number: int) -> str:
     """A name that a file may have, and no other of the program has."""
     return text.replace("/", "_")[:50] + f"_{number}"
@@ -56,6 +51,11 @@ class _Writer:
     def maybe(self, share: float = 0.5) -> bool:
         return self.chosen.random() < share
 
+    def string(self, text: str) -> str:
+        """A string of the language, in which NUL may not stand."""
+        self.file.refusable |= "\0" in text
+        return '"' + "".join(_ESCAPES.get(c, c) for c in text) + '"'
+
     def written(self) -> Written:
         act, norm, model = self.name(), self.name(), self.name()
         said = f"# {comment(self.text())}" if self.maybe() else ""
@@ -70,11 +70,10 @@ class _Writer:
     def _use(self, act: str) -> str:
         """A function of a file with a name of its own; its lines are cited in what is emitted."""
         path = file_name(self.text(), 1) + ".shard"
-        self.file.refusable |= "\0" in path
         kept = self.name()
         body = f"  {kept} = relu(x)  # {comment(self.text())}\n  return {kept} * 2\n"
         self.file.beside[path] = f"## {comment(self.text())}\nfn {act}(x: [n, m]) -> [n, m] {{\n{body}}}\n"
-        return f"use {string('./' + path)}: {act}"
+        return f"use {self.string('./' + path)}: {act}"
 
     def _inner(self, norm: str) -> str:
         self.weight, self.state, y = self.name(), self.name(), self.name()
@@ -134,10 +133,10 @@ model {model} {{
         fields = f"{x}: [{self.batch}, {self.width}], {label}: [{self.batch}, {self.other}]"
         further = [f"  eval = {self._source(fields)}"] if self.maybe() else []
         further += [f"  init = {self._weights()}"] if self.maybe() else []
-        further += [f"  checkpoint = every(2, to = {string(self.text())})"] if self.maybe() else []
+        further += [f"  checkpoint = every(2, to = {self.string(self.text())})"] if self.maybe() else []
         further += ["  log = every(1)"] if self.maybe(0.2) else []
         if self.maybe(0.05):
-            self.file.overrides, self.file.refusable = {"train.precision": string(self.text())}, True
+            self.file.overrides, self.file.refusable = {"train.precision": self.string(self.text())}, True
         lines = [
             f"  model = {model}()", f"  data = {self._source(fields)}", f"  {y} = model({x})",
             f"  loss = mse_loss({y}, {label})  # {comment(self.text())}",
@@ -148,15 +147,14 @@ model {model} {{
 
     def _source(self, fields: str) -> str:
         kind = self.chosen.choice(["random", "csv", "numpy"])
-        path = string(self.text() + (".npz" if kind == "numpy" else ".csv"))
+        path = self.string(self.text() + (".npz" if kind == "numpy" else ".csv"))
         return f"random({fields}, batches = 2)" if kind == "random" else f"{kind}({path}, {fields})"
 
     def _weights(self) -> str:
-        path = string(self.text())
+        path = self.string(self.text())
         if self.maybe():
             return f"safetensors({path})"
         file, theirs = file_name(self.text(), 2) + ".map", self._theirs()
-        self.file.refusable |= "\0" in file
         rules = {self.out: theirs}
         for place in (f"{self.many}[*]", self.first):
             rules |= {f"{place}.{name}": f"{theirs}.{place}.{name}" for name in (self.weight, self.state)}
@@ -164,7 +162,7 @@ model {model} {{
         self.file.beside[file] = "\n".join(
             [f"# {comment(self.text())}", f"prefix {theirs}", *lines, f"ignore {theirs}"]
         )
-        return f"safetensors({path}, names = {string('./' + file)})"
+        return f"safetensors({path}, names = {self.string('./' + file)})"
 
     def _theirs(self) -> str:
         """A name of a tensor in a file of weights, as a map may have it."""
