@@ -82,8 +82,8 @@ FAULTS = (
           "(step - peak)", "(step - 1 - peak)", OPTIMIZERS),
     # data
     Fault("the order of examples depends on the rank", "what a batch is", "runtime/data.py",
-          "examples = order(self.dataset.length, self.seed, epoch",
-          "examples = order(self.dataset.length, self.seed, epoch + self.blocks[0][0].offsets[0]", DATA),
+          "order(self.dataset.length, self.seed, epoch",
+          "order(self.dataset.length, self.seed, epoch + self.blocks[0][0].offsets[0]", DATA),
     Fault("every epoch has one order", "shuffling", "runtime/data.py",
           "Philox(key=[seed & (2**64 - 1), epoch])", "Philox(key=[seed & (2**64 - 1), 0])", DATA),
     Fault("each rank reads the first rows", "how a batch is cut", "runtime/data.py",
