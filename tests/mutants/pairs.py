@@ -32,11 +32,11 @@ class Pairs:
 # A fault by its name, and the pairs among which one is to fail.
 FOUND = {
     # metrics in stages and microbatches
-    "metrics expect what forward is given": Pairs(simulated=800),
-    "a total is called as its parts": Pairs(simulated=800),
-    "what is handed on counts in every microbatch": Pairs(real=600),
+    "metrics expect what forward is given": Pairs(real=300),
+    "a total is called as its parts": Pairs(real=300),
+    "what is handed on counts in every microbatch": Pairs(real=300),
     # numbers beside pending sums, and masks counted in the loss
-    "numbers are no part of what is known ahead": Pairs(simulated=400, real=200),
+    "numbers are no part of what is known ahead": Pairs(real=300),
     "numbers are not seen": Pairs(real=100),
     "two totals of which one is of data are no ratio": Pairs(simulated=400),
     # states that calls share, rows that constants look up
@@ -44,11 +44,11 @@ FOUND = {
     "rows are counted of every operator": Pairs(simulated=200),
     "places of ids are rows of the table": Pairs(real=400),
     # whole numbers, casts and saturation
-    "numbers of a run in float64 are float32": Pairs(simulated=200),
-    "a number is given to what takes tensors": Pairs(simulated=400),
-    "whole numbers are divided in float32": Pairs(simulated=200),
-    "f32 is f64 in a run in f64": Pairs(simulated=100, real=300),
-    "silu is a quotient": Pairs(simulated=400),
+    "numbers of a run in float64 are float32": Pairs(real=300),
+    "a number is given to what takes tensors": Pairs(real=300),
+    "whole numbers are divided in float32": Pairs(real=300),
+    "f32 is f64 in a run in f64": Pairs(real=300),
+    "silu is a quotient": Pairs(real=300),
 }
 
 
