@@ -66,7 +66,8 @@ def test_every_rank_ends_with_the_error(tmp_path: Path, strategy: str) -> None:
         assert code == 3, (name, said)
         assert WHERE in said and KINDS[name][1] in said and "Traceback" not in said, (name, said)
         assert seconds < QUICK, (name, seconds)
-        steps = [json.loads(line)["step"] for line in (tmp_path / name / "m.jsonl").read_text().splitlines()]
+        figures = tmp_path / name / "m.jsonl"  # a run without figures leaves no file of them
+        steps = [json.loads(line)["step"] for line in figures.read_text().splitlines()] if figures.exists() else []
         assert steps in ([], [1]), (name, steps)  # not a step after it
         for rank in range(RANKS):
             log = (tmp_path / name / "logs" / f"rank-{rank}.log").read_text()
