@@ -63,7 +63,7 @@ REFUSED = {
     "weights: data": (*RUN, "--save-weights", "train.npz"),
     "weights: others": (*RUN, "--save-weights", "w.safetensors"),
     "weights: a link": (*RUN, "--save-weights", "link"),
-    "weights: a device": (*RUN, "--save-weights", "/dev/null"),
+    "weights: a pipe": (*RUN, "--save-weights", "pipe"),
     "weights: the draft": (*RUN, "--save-weights", "d.st"),
     "weights: the lock": (*RUN, "--save-weights", "l.st"),
     "two in one": (*RUN, "--save-weights", "new", "--metrics", "new"),
@@ -93,6 +93,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f'{{"mine": "{name}"}}\n')
     (tmp_path / "link").symlink_to("train.npz")
+    os.mkfifo(tmp_path / "pipe")  # in the place of a device, which a fault would replace
     return tmp_path
 
 
