@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import random
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from tests.generated import program
 from tests.generated.cases import AGREED, Outcome, case
 from tests.generated.real import Real
 from tests.generated.shrink import shrunk
@@ -34,9 +36,14 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--real", type=int, default=0, help="pairs on real ranks, planned ones only")
     parser.add_argument("--jobs", type=int, default=1, help="processes for simulated ranks")
     parser.add_argument("--folder", type=Path, help="where outcomes are kept")
+    parser.add_argument("--feature", default="", help="only programs that have it")
     parser.add_argument("--first", action="store_true", help="end with the first pair that fails")
     parser.add_argument("--whole", action="store_true", help="leave failures as large as they are")
     return parser.parse_args(arguments)
+
+
+def _has(seed: int, feature: str) -> bool:
+    return not feature or feature in program.write(random.Random(seed)).features
 
 
 def _one_thread() -> None:
@@ -70,7 +77,7 @@ def _simulated(options: argparse.Namespace, kept: Kept) -> Tally:
         if options.seed <= record["seed"] < options.seed + options.count:
             done.add(record["seed"])
             tally.add(record)
-    seeds = [s for s in range(options.seed, options.seed + options.count) if s not in done]
+    seeds = [s for s in range(options.seed, options.seed + options.count) if s not in done and _has(s, options.feature)]
     told, real = time.monotonic(), Real(kept.folder / "alone")
     for outcome in _outcomes(seeds, options.jobs):
         _note(_on_one(outcome, real), kept, tally, options, real=False)
@@ -92,7 +99,8 @@ def _real(options: argparse.Namespace, kept: Kept) -> Tally:
     real = Real(kept.folder / "runs")
     try:
         while sum(tally.kinds.values()) - tally.kinds["refused"] < options.real:
-            _note(real.case(seed), kept, tally, options, real=True)
+            if _has(seed, options.feature):
+                _note(real.case(seed), kept, tally, options, real=True)
             seed += 1
             if options.first and tally.failed:
                 break

@@ -139,7 +139,8 @@ class _Train:
             "adam": ["lr = 1e-2, eps = 1e-3", "lr = 1e-2, betas = (0.8, 0.9), eps = 1e-4, weight_decay = 0.1"],
             "adamw": ["lr = 1e-2, eps = 1e-4", "lr = 1e-2, weight_decay = 0.2, eps = 1e-3"],
         }  # fmt: skip
-        kind = rng.choice([*kinds, *kinds, rng.choice(list(ROWS))])
+        # Not ftrl for all: it forgets what parameters began as, and what they then give is hardly more than rounding.
+        kind = rng.choice([*kinds, *kinds, rng.choice(["adagrad", "lazy_adam"])])
         kinds |= ROWS
         s.feature(f"optimizer {kind}")
         self.lines.append(f"optimizer = {kind}({rng.choice(kinds[kind])})")
@@ -147,9 +148,10 @@ class _Train:
             s.feature("optimizer of rows")
             for table in rng.sample(sorted(s.tables), rng.randint(1, min(2, len(s.tables)))):
                 other = rng.choice([k for k in (*ROWS, "sgd") if k != kind])
+                s.feature(f"optimizer {other}")
                 self.lines.append(f"optimizer at {table} = {other}({kinds[other][0]})")
         elif s.params and rng.random() < 0.3:
-            other = rng.choice([k for k in kinds if k != kind])
+            other = rng.choice([k for k in kinds if k not in (kind, "ftrl")])
             s.feature("several optimizers")
             selected = ", ".join(rng.sample(sorted(s.params), min(len(s.params), rng.randint(1, 2))))
             self.lines.append(f"optimizer at {selected} = {other}({rng.choice(kinds[other])})")

@@ -23,32 +23,33 @@ SEED = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """At most so many: on simulated ranks (every other one on a real one too), then on real ranks."""
+    """Of programs with the feature, among so many seeds on simulated ranks (every other one on a real one too), then so
+    many on real ranks.
+    """
 
     simulated: int = 0
     real: int = 0
+    feature: str = ""
 
 
 # A fault by its name, and the pairs among which one is to fail.
 FOUND = {
     # metrics in stages and microbatches
-    "metrics expect what forward is given": Pairs(real=300),
-    "a total is called as its parts": Pairs(real=300),
-    "what is handed on counts in every microbatch": Pairs(real=300),
+    "metrics expect what forward is given": Pairs(real=50, feature="metric over the batch"),
     # numbers beside pending sums, and masks counted in the loss
-    "numbers are no part of what is known ahead": Pairs(real=300),
-    "numbers are not seen": Pairs(real=100),
-    "two totals of which one is of data are no ratio": Pairs(simulated=400),
+    "numbers are no part of what is known ahead": Pairs(real=50, feature="masked loss"),
+    "numbers are not seen": Pairs(real=50, feature="number on a total"),
+    "two totals of which one is of data are no ratio": Pairs(simulated=400, feature="masked loss"),
     # states that calls share, rows that constants look up
-    "autograd counts the move of running statistics": Pairs(real=400),
-    "rows are counted of every operator": Pairs(simulated=200),
-    "places of ids are rows of the table": Pairs(real=400),
+    "autograd counts the move of running statistics": Pairs(real=50, feature="shared state"),
+    "rows are counted of every operator": Pairs(simulated=200, feature="rows of a constant"),
+    "places of ids are rows of the table": Pairs(real=50, feature="rows of a constant"),
     # whole numbers, casts and saturation
-    "numbers of a run in float64 are float32": Pairs(real=300),
-    "a number is given to what takes tensors": Pairs(real=300),
-    "whole numbers are divided in float32": Pairs(real=300),
-    "f32 is f64 in a run in f64": Pairs(real=300),
-    "silu is a quotient": Pairs(real=300),
+    "numbers of a run in float64 are float32": Pairs(real=50, feature="integers in floats"),
+    "a number is given to what takes tensors": Pairs(real=50, feature="integers in floats"),
+    "whole numbers are divided in float32": Pairs(real=50, feature="integers in floats"),
+    "f32 is f64 in a run in f64": Pairs(real=50, feature="cast of data"),
+    "silu is a quotient": Pairs(real=50, feature="saturated"),
 }
 
 
@@ -56,7 +57,7 @@ def search(copy: Copy, fault: Fault, pairs: Pairs) -> tuple[str, float]:
     """What the first failing pair says, "" where none fails, and the seconds it took."""
     begun, before = time.monotonic(), (copy.root / "shardlang" / fault.file).read_text("utf-8")
     with tempfile.TemporaryDirectory(prefix="pairs-") as folder:
-        given = ["--folder", folder, "--seed", str(SEED), "--first", "--whole"]
+        given = ["--folder", folder, "--seed", str(SEED), "--first", "--whole", "--feature", pairs.feature]
         try:
             copy.write(fault.file, fault.mutated(copy.root))
             done = copy.run("-m", "tests.generated", *given, "--count", str(pairs.simulated), "--real", str(pairs.real))
