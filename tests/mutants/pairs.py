@@ -45,11 +45,11 @@ FOUND = {
     "rows are counted of every operator": Pairs(simulated=200, feature="rows of a constant"),
     "places of ids are rows of the table": Pairs(real=50, feature="rows of a constant"),
     # whole numbers, casts and saturation
-    "numbers of a run in float64 are float32": Pairs(real=50, feature="integers in floats"),
-    "a number is given to what takes tensors": Pairs(real=50, feature="integers in floats"),
-    "whole numbers are divided in float32": Pairs(real=50, feature="integers in floats"),
-    "f32 is f64 in a run in f64": Pairs(real=50, feature="cast of data"),
-    "silu is a quotient": Pairs(real=50, feature="saturated"),
+    "numbers of a run in float64 are float32": Pairs(simulated=400, feature="integers in floats"),
+    "a number is given to what takes tensors": Pairs(simulated=400, feature="integers in floats"),
+    "whole numbers are divided in float32": Pairs(simulated=400, feature="integers in floats"),
+    "f32 is f64 in a run in f64": Pairs(simulated=400, feature="cast of data"),
+    "silu is a quotient": Pairs(simulated=400, feature="saturated"),
 }
 
 
