@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.generated import roads
 from tests.generated.cases import AGREED, judged
-from tests.generated.real import compared, emitted
+from tests.generated.real import compared
 from tests.generated.worlds import World
 
 pytestmark = pytest.mark.slow
@@ -105,10 +106,8 @@ def worlds() -> Iterator[dict[int, World]]:
 
 
 def run(text: str, world: World, folder: Path) -> Path:
-    folder.mkdir()
-    for name, made in emitted(text, world.ranks).items():
-        (folder / name).write_text(made)
-    assert not (failed := world.run(folder / "main.py")), failed
+    main = roads.written(roads.emitted(roads.planned(text, world.ranks)), folder)
+    assert not (failed := world.run(main)), failed
     return folder
 
 
