@@ -91,7 +91,7 @@ class Files:
         if known is not None:
             return known
         try:
-            source = Source(name, read_text(place))
+            source = Source(name, read_text(place), library=not is_file)
         except Unreadable as reason:
             self.problems[importing, path] = str(reason)
             return None
@@ -100,8 +100,6 @@ class Files:
 
     def _place(self, importing: str, path: str, is_file: bool) -> tuple[str, Path | None]:
         """The name to show and the path to read; None for what cannot be a library."""
-        if is_file and importing.startswith(_STD):
-            return path, folder("stdlib") / path
         if "\0" in path:
             return path, None  # no file can have this name
         if is_file:

@@ -13,10 +13,11 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One text and the name to show for it (a path as the user typed it, or `std.nn`)."""
+    """One text and the name to show for it: a path as the user typed it, or `std.nn`, which is of the `library`."""
 
     name: str
     text: str
+    library: bool = False
     _starts: list[int] = field(default_factory=list, repr=False)
 
     def _line_starts(self) -> list[int]:

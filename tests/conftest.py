@@ -1,5 +1,5 @@
-"""All tests begin with the signals of a terminal: whoever starts them in the background, or by `nohup`, has some ignored
-for all that they start.
+"""All tests begin with the signals of a terminal: whoever starts them in the background, or by `nohup`, has some
+ignored for all that they start.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from shardlang.types.dim import DTYPES, Dim, TensorType, Term
 def check_generically(library: Library, context: Context) -> None:
     """Check each model of the user's files that nothing has instantiated."""
     kept = context.build
-    for source, scope in list(library.scopes.items()):
-        if source.startswith("std."):
+    for scope in list(library.scopes.values()):
+        if scope.source.library:
             continue
         for value in scope.names.values():
             if isinstance(value, ModelDecl) and value.file is scope and id(value.node) not in context.instantiated:

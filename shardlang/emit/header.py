@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterable, Sequence
 
 from shardlang import python_text
 from shardlang.emit.lines import call_text, list_text
+from shardlang.emit.names import is_plain
 from shardlang.emit.places import file_text
 from shardlang.emit.sizes import Groups
 from shardlang.graph.graph import Kind, Value
@@ -74,7 +74,7 @@ def mesh_lines(plan: Plan) -> str:
 
 
 def _mesh_arguments(mesh: Mesh) -> str:
-    plain = not any(keyword.iskeyword(axis.name) for axis in mesh.axes)
+    plain = all(is_plain(axis.name) for axis in mesh.axes)
     sizes = [(axis.name, f"rt.Time({axis.size})" if axis.time else str(axis.size)) for axis in mesh.axes]
     if plain:
         return ", ".join(f"{name}={size}" for name, size in sizes)

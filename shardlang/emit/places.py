@@ -31,7 +31,7 @@ class Place:
 
 def file_text(source: Source, root: Source) -> str:
     """How the program calls a file: `std.nn`, or its path from the folder of the root file."""
-    if source.name.startswith("std."):
+    if source.library:
         return source.name
     folder = posixpath.dirname(root.name)
     if posixpath.isabs(source.name) != posixpath.isabs(root.name):

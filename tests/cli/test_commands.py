@@ -121,6 +121,16 @@ def test_mistakes_of_strategies_that_were_not_asked_for(here: Path, capsys: pyte
         assert "there is no `none` here" in capsys.readouterr().out
 
 
+def test_a_file_of_the_users_called_as_the_library(here: Path) -> None:
+    """What is of the library is known by where it was found, not by its name."""
+    write(here, "lib.shard", "fn act(x: [...]) -> [...] {\n  return relu(x)\n}\n")
+    text = 'use "./lib.shard": act\n\nfn twice(x: [...]) -> [...] {\n  return act(act(x))\n}\n'
+    write(here, "std.mine.shard", text)
+    assert run(["check", "std.mine.shard"]) == 0
+    write(here, "std.mine.shard", f"{text}\nfn wrong(x: [...]) -> [...] {{\n  return nowhere(x)\n}}\n")
+    assert run(["check", "std.mine.shard"]) == 1
+
+
 def test_check_of_a_strategy_that_the_file_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", QUICKSTART, "--strategy", "propagate"]) == 2
     assert "did you mean `propagated`?" in capsys.readouterr().err

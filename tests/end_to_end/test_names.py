@@ -75,7 +75,7 @@ WORDS = [word for word in (*keyword.kwlist, *keyword.softkwlist) if word not in 
 NAMES = [
     "_", "__", "_items", "_made", "_sizes", "__class__", "__dict__", "__weakref__", "__init__", "__getattr__",
     "__name__", "self", "p", "rt", "torch", "F", "mesh", "mesh2", "forward", "program", "rows", "totals", "stage0",
-    "loss_", "print", "list", "len", "max", "value", "path", "main", "x" * 300, "X" * 300,
+    "loss_", "print", "list", "len", "max", "value", "path", "main", "__debug__", "x" * 300, "X" * 300,
 ]  # fmt: skip
 
 
