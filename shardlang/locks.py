@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shlex
 import socket
 import sys
 from contextlib import suppress
@@ -22,16 +21,52 @@ from shardlang.owned import FIGURES, Kind, target
 from shardlang.records import dataclass
 
 _MARK = b"a lock of shardlang, "
-_NAME = ".shardlang-lock"
+LOCK, _PART = ".shardlang-lock", ".shardlang-part"
 # File systems without locks, and servers that do not answer for theirs.
 _LACKING = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-# By real path, what this process holds: who holds a place may name it again.
-_held: dict[str, int] = {}
 
 
 def draft_of(path: Path) -> Path:
     """Where a file is written until it is whole."""
-    return path.with_name(f".{path.name}.shardlang-part")
+    return path.with_name(f".{path.name}{_PART}")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place that process `owner` holds, to write `what` there."""
+
+    owner: int
+    what: str
+    is_folder: bool
+
+
+# By real path, what this process holds: who holds a place may name it again, for the same.
+_held: dict[str, _Place] = {}
+
+
+def require_apart(path: Path, what: str, is_folder: bool = True) -> None:
+    """RunError where what is to be written would be in one place with something else that this process writes, or has
+    a name of shardlang's own. Nothing needs to be there yet.
+    """
+    key = os.path.realpath(path)
+    if key.endswith((LOCK, _PART)):
+        reason = f"the name is that of a {'lock' if key.endswith(LOCK) else 'draft'} of shardlang"
+        raise RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="give it another name")
+    for place, held in _held.items():
+        common = os.path.commonpath((place, key))
+        # A file has nothing below it; a folder may be one for several things.
+        one = (common == place and not held.is_folder) or (common == key and not is_folder)
+        if one and (place, held.what) != (key, what):
+            raise RunError(
+                "SH512", f"{what} and {held.what} of this run would be in one place", file=path,
+                help="give each a name of its own",
+            )  # fmt: skip
+
+
+def held_in(folder: Path) -> list[Path]:
+    """What this process holds in a folder, relative to it."""
+    real = Path(os.path.realpath(folder))
+    return [path.relative_to(real) for path in map(Path, _held) if real in path.parents]
 
 
 @dataclass
@@ -66,18 +101,20 @@ class Claims:
 
     def folder(self, path: Path, what: str) -> None:
         """A folder, made if absent. RunError where it cannot be, or another run writes to it."""
+        require_apart(path, what)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(path, what, error) from None
-        self._take(path, path / _NAME, what)
+        self._take(path, path / LOCK, what, is_folder=True)
 
     def file(self, path: Path, kind: Kind) -> Path:
         """A file that is replaced once its draft is whole; where that is, links followed. RunError where something of
         the user's is in the way of either, or another run writes to it.
         """
         path = target(path, kind)
-        lock, draft = path.with_name(f".{path.name}{_NAME}"), draft_of(path)
+        require_apart(path, kind.what, is_folder=False)
+        lock, draft = path.with_name(f".{path.name}{LOCK}"), draft_of(path)
         # What a run that was killed left behind has its lock beside it.
         if os.path.lexists(draft) and str(path) not in _held and not _is_lock(lock):
             raise _in_the_way(draft, kind.what)
@@ -88,17 +125,18 @@ class Claims:
     def figures(self, path: Path) -> Path:
         """A file that is written line by line: it is locked itself."""
         path = target(path, FIGURES)
+        require_apart(path, FIGURES.what, is_folder=False)
         if path.is_file() or not path.exists():
             self._take(path, path, FIGURES.what)
         return path
 
-    def _take(self, place: Path, file: Path, what: str) -> bool:
+    def _take(self, place: Path, file: Path, what: str, is_folder: bool = False) -> bool:
         """Locks a place by its file; False where this process has it already."""
         key = os.path.realpath(place)
         if key in _held:
             return False
         self._locks.append(_locked(key, place, file, what))
-        _held[key] = os.getpid()
+        _held[key] = _Place(os.getpid(), what, is_folder)
         return True
 
 
@@ -175,7 +213,8 @@ def _is_there(file: Path, descriptor: int) -> bool:
 
 def _release(lock: _Lock) -> None:
     """Gives a lock back, and before that removes its file: whoever waits for the name then makes a new one."""
-    if _held.pop(lock.key, 0) == os.getpid() and lock.remove:
+    held = _held.pop(lock.key, None)
+    if held is not None and held.owner == os.getpid() and lock.remove:
         with suppress(OSError):
             if lock.beside or not os.fstat(lock.descriptor).st_size:
                 lock.file.unlink()
@@ -188,5 +227,4 @@ def _unwritable(path: Path, what: str, error: OSError) -> RunError:
 
 
 def _in_the_way(path: Path, what: str) -> RunError:
-    moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.mine')}"
-    return RunError("SH512", f"something else is in the way of {what}", file=path, help=f"move it away: {moved}")
+    return RunError("SH512", f"something else is in the way of {what}", file=path, help="write to another place")

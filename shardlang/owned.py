@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +87,7 @@ def target(path: Path, kind: Kind) -> Path:
     why = _foreign(path, found.st_mode, kind) if found.st_size or not stat.S_ISREG(found.st_mode) else ""
     if why:
         fact = f"something else is in the way of {kind.what}: {why}"
-        raise RunError("SH512", fact, file=path, help=_help(path, kind))
+        raise RunError("SH512", fact, file=path, help=f"name {kind.option}")
     return Path(os.path.realpath(path))
 
 
@@ -102,11 +101,6 @@ def _foreign(path: Path, mode: int, kind: Kind) -> str:
         return "" if kind.is_own(path) else f"a file that is not {kind.what}"
     except OSError as error:
         return f"a file that cannot be read ({error.strerror})"
-
-
-def _help(path: Path, kind: Kind) -> str:
-    moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.mine')}"
-    return f"name {kind.option}, or move yours away: {moved}"
 
 
 def is_own(path: Path, *kinds: Kind) -> bool:

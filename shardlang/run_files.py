@@ -6,15 +6,16 @@ way, or in use by another run, is a RunError.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from shardlang.errors import RunError
-from shardlang.locks import Claims
+from shardlang.locks import LOCK, Claims, require_apart
 from shardlang.owned import EMITTED, LOG, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
@@ -22,6 +23,10 @@ LOGS = Path("shardlang-logs")
 # So many folders of runs stay in LOGS.
 KEPT = 20
 _RUN = re.compile(r"run-(\d+)")
+_LOG = re.compile(r"rank-\d+\.log")
+# In the folder of a run: that it may go, and the sha256 of each emitted file, so that one that was changed is kept.
+_MARK = ".shardlang-run"
+_MARKED = "The folder of a run of shardlang: it goes in time, unless anything in it changes."
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,13 @@ def log_file(log_dir: Path, rank: int) -> Path:
 
 def claim(
     claims: Claims, ranks: int, log_dir: Path | None, metrics: Path | None, save_weights: Path | None,
-    emitted: Iterable[str] = (),
+    emitted: Mapping[str, str] | None = None,
 ) -> RunFiles:  # fmt: skip
-    """Claims what a run writes. log_dir: None for one of its own. emitted: names of files to be written there."""
+    """Claims what a run writes. log_dir: None for one of its own. emitted: by name the files to be written there."""
+    emitted = emitted or {}
     metrics = claims.figures(metrics) if metrics is not None else None
     save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
-    folder = log_dir if log_dir is not None else _numbered(LOGS)
+    folder = log_dir if log_dir is not None else _numbered(LOGS, emitted)
     claims.folder(folder, "logs")
     logs = [target(log_file(folder, rank), LOG) for rank in range(ranks)]
     texts = [target(folder / name, EMITTED) for name in emitted]
@@ -56,15 +62,20 @@ def claim(
     return RunFiles(folder, metrics, save_weights)
 
 
-def _numbered(parent: Path) -> Path:
+def _numbered(parent: Path, emitted: Mapping[str, str]) -> Path:
     """A new folder run-N, with N above all that are there; the oldest beyond KEPT go."""
+    require_apart(parent, "logs")
     try:
         parent.mkdir(parents=True, exist_ok=True)
         there = _runs(parent)
         for number in itertools.count(max(there, default=0) + 1):
+            folder = parent / f"run-{number}"
+            require_apart(folder, "logs")
             with suppress(FileExistsError):
-                (parent / f"run-{number}").mkdir()
+                folder.mkdir()
                 break
+        sums = (f"{_sum(text.encode())}  {name}\n" for name, text in emitted.items())
+        (folder / _MARK).write_text(f"{_MARKED}\n{''.join(sums)}")
     except OSError as error:
         reason = "a file is in the way" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
         raise RunError(
@@ -73,7 +84,7 @@ def _numbered(parent: Path) -> Path:
     _link(parent, number)
     for old in sorted(there, reverse=True)[KEPT - 1 :]:
         _drop(there[old])
-    return parent / f"run-{number}"
+    return folder
 
 
 def _runs(parent: Path) -> dict[int, Path]:
@@ -92,13 +103,33 @@ def _link(parent: Path, number: int) -> None:
         os.replace(made, latest)
 
 
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _drop(folder: Path) -> None:
-    """Removes the folder of a run that has ended, unless there is anything in it that no run wrote."""
-    with suppress(RunError, OSError), Claims() as claims:
-        claims.folder(folder, "logs")
-        entries = [path for path in folder.iterdir() if path.suffix in (".py", ".log")]
-        if len(entries) + 1 == len(list(folder.iterdir())) and all(is_own(path, EMITTED, LOG) for path in entries):
-            for path in entries:
+    """Removes the folder of a run that has ended, if it is as the run has left it."""
+    mark = folder / _MARK
+    with suppress(RunError, OSError, ValueError):
+        first, *lines = mark.read_text().splitlines()
+        if first != _MARKED or mark.is_symlink():
+            return
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        with Claims() as claims:
+            claims.folder(folder, "logs")
+            written = [path for path in folder.iterdir() if path.name not in (_MARK, LOCK)]
+            if not all(_is_unchanged(path, sums) for path in written):
+                return
+            # The mark last: until then the rest can be told.
+            for path in (*written, mark):
                 path.unlink()
-    with suppress(OSError):
         folder.rmdir()
+
+
+def _is_unchanged(path: Path, sums: Mapping[str, str]) -> bool:
+    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. Of a log name and first line
+    are looked at.
+    """
+    if path.name in sums:
+        return is_own(path, EMITTED) and _sum(path.read_bytes()) == sums[path.name]
+    return _LOG.fullmatch(path.name) is not None and is_own(path, LOG)

@@ -79,15 +79,19 @@ def _named(index: Mapping[str, Any]) -> set[str]:
     return {file for file in files if isinstance(file, str) and RANK_FILE.fullmatch(file)}
 
 
+def is_name(name: str) -> bool:
+    """Whether a checkpoint may be written under a name, or is on the way to it."""
+    return _ANY.fullmatch(name) is not None
+
+
 def require_own(folder: Path) -> None:
     """RunError where what is there is not shardlang's to replace."""
     other = foreign(folder) if os.path.lexists(folder) else None
     if other is not None:
-        moved = f"mv {shlex.quote(str(folder))} {shlex.quote(f'{folder}.mine')}"
-        raise RunError(
-            "SH512", "something else is in the way of a checkpoint", file=other,
-            help=f"move it away: {moved}; or write checkpoints to another folder: `to` of `checkpoint`",
-        )  # fmt: skip
+        help = "write checkpoints to another folder: `to` of `checkpoint`"
+        if folder.is_dir() and not folder.is_symlink():
+            help += f"; or move this one away: mv {shlex.quote(str(folder))} {shlex.quote(f'{folder}.mine')}"
+        raise RunError("SH512", "something else is in the way of a checkpoint", file=other, help=help)
 
 
 def require_way(folder: Path, due: Callable[[int], bool]) -> None:

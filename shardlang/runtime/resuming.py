@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from shardlang.locks import Claims
+from shardlang.locks import Claims, held_in, require_apart
+from shardlang.runtime.checkpoint_folders import is_name
 from shardlang.runtime.checkpoints import Checkpoints, Piece, Saved
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.mesh import Mesh
@@ -29,12 +30,20 @@ def checkpoints(program: Program) -> Checkpoints | None:
 
 
 def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
-    """Claims the folder of checkpoints. RunError where the weights are to be saved in a file that the run starts
-    from.
+    """Claims the folder of checkpoints, once all else is claimed. RunError where the run writes something else to it
+    under a name of a checkpoint, or the weights are to be saved in a file that the run starts from.
     """
+    if program.host_storage is not None:
+        require_apart(program.host_storage, "host storage")
     written = checkpoints(program)
     if written is not None:
         claims.folder(written.folder, "checkpoints")
+        for path in held_in(written.folder):
+            if is_name(path.parts[0]):
+                raise RunError(
+                    "SH512", f"`{path.parts[0]}` in the folder of checkpoints is the name of a checkpoint",
+                    file=written.folder / path, help="write to another place",
+                )  # fmt: skip
     if program.init is not None and save_weights is not None:
         given = program.base / str(program.init[1]["path"])
         read = given.parent.glob(given.name) if "*" in given.name else [given]

@@ -66,6 +66,12 @@ REFUSED = {
     "weights: a pipe": (*RUN, "--save-weights", "pipe"),
     "weights: the draft": (*RUN, "--save-weights", "d.st"),
     "weights: the lock": (*RUN, "--save-weights", "l.st"),
+    "figures: a lock": (*RUN, "--metrics", "checkpoints/.shardlang-lock"),
+    "weights: a lock": (*RUN, "--save-weights", ".new.shardlang-lock"),
+    "weights: a draft": (*RUN, "--save-weights", ".new.shardlang-part"),
+    "logs: a lock's name": (*RUN, "--log-dir", "checkpoints/.shardlang-lock"),
+    "weights: the logs": (*RUN, "--save-weights", "new", "--log-dir", "new"),
+    "figures: above the logs": (*RUN, "--metrics", "new", "--log-dir", "new/logs"),
     "two in one": (*RUN, "--save-weights", "new", "--metrics", "new"),
     "logs: here": (*RUN, "--log-dir", "."),
     "logs: another rank's": ("run", "plain.shard", "--ranks", "2", "--log-dir", "logs"),
@@ -73,6 +79,7 @@ REFUSED = {
     "logs: a file": (*RUN, "--log-dir", "data.csv"),
     "logs: below a file": (*RUN, "--log-dir", "data.csv/logs"),
     "simulated: figures": (*RUN, "--simulate", "--metrics", "m.jsonl"),
+    "simulated: two in one": (*RUN, "--simulate", "--save-weights", "new", "--metrics", "new"),
     "simulated: weights": (*RUN, "--simulate", "--save-weights", "w.safetensors"),
     "compile: out": ("compile", "net.shard", "--ranks", "1", "-o", "out"),
     "compile: here": ("compile", "net.shard", "--ranks", "1", "-o", "."),
@@ -123,6 +130,39 @@ def test_what_is_in_the_way_is_told_before_anything_is_written(
     told = capsys.readouterr().err
     assert told.startswith("error[SH512]: "), told
     assert "help: " in told and sums(here) == before
+    # What is in the way may be what the run reads: it is not to be moved.
+    assert "mv " not in told and "another run" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        (("--save-weights", "kept"), ()),
+        (("--metrics", "kept"), ()),
+        (("--save-weights", "kept/step-4"), ("kept",)),
+        (("--metrics", "kept/.step-4.part"), ("kept",)),
+        (("--save-weights", "kept/step-9/w.st"), ("kept/step-9",)),
+        (("--log-dir", "kept/step-4"), ()),
+        (("--save-weights", "shardlang-logs"), ()),
+        (("--save-weights", "shardlang-logs/run-1"), ("shardlang-logs",)),
+        (("--metrics", "stored", "--host-storage", "stored"), ()),
+    ],
+)
+def test_places_of_one_run_are_compared_before_it_trains(
+    words: tuple[str, ...], folders: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """None of them is there yet."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.shard").write_text(PROGRAM.replace('to = "."', 'to = "kept"'))
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+    assert run(["run", "net.shard", "--ranks", "1", "--device", "cpu", *words]) == 3
+    told = capsys.readouterr().err
+    assert told.startswith("error[SH512]: ") and f"{words[1]}\nhelp: " in told, told
+    assert "mv " not in told
+    assert not list(tmp_path.rglob("rank-*"))
+    assert not Path(words[1]).is_file()
 
 
 @pytest.mark.slow
@@ -140,7 +180,8 @@ def test_a_run_beside_files_of_the_users(here: Path) -> None:
         after = sums(here)
         assert {name: after.get(name) for name in before} == before
     new = {name for name in after if name not in before}
-    runs = {f"shardlang-logs/run-{n}/{name}" for n in (8, 9) for name in ("main.py", "rank-0.log", "rank-1.log")}
+    written = (".shardlang-run", "main.py", "rank-0.log", "rank-1.log")
+    runs = {f"shardlang-logs/run-{n}/{name}" for n in (8, 9) for name in written}
     assert new == {"hosted.shard", "new.jsonl", "new.st", *runs}
     assert len((here / "new.jsonl").read_text().splitlines()) == 4
 
@@ -151,7 +192,7 @@ def test_checkpoints_beside_files_of_the_users(here: Path) -> None:
     before = sums(here)
     another = "error[SH508]: the checkpoint has format None, and this is for 1"
     for words, told in (
-        ((), f"help: move it away: mv {here}/"),
+        ((), f"`to` of `checkpoint`; or move this one away: mv {here}/"),
         (("--resume",), f"{another}\n  --> {here}/step-4/index.json"),
     ):
         done = shardc(here, "run", "net.shard", "--ranks", "1", "--device", "cpu", "--metrics", "new.jsonl", *words)

@@ -147,25 +147,40 @@ def test_every_emitted_file_says_who_wrote_it(here: Path) -> None:
 def test_old_log_folders_go_but_not_what_a_user_put_there(here: Path) -> None:
     def one() -> Path:
         with Claims() as claims:
-            folder = run_files.claim(claims, 1, None, None, None).log_dir
+            folder = run_files.claim(claims, 1, None, None, None, {"main.py": text, "stage1.py": text}).log_dir
             (folder / "rank-0.log").write_text(f"{owned.LOG_MARK}\n")
+            for name in ("main.py", "stage1.py"):
+                (folder / name).write_text(text)
         return folder
 
-    for _ in range(3):
+    def mine(name: str, text: str) -> None:
+        (here / "shardlang-logs" / name).parent.mkdir(exist_ok=True, parents=True)
+        (here / "shardlang-logs" / name).write_text(text)
+
+    text = f'"""A program.\n\n{owned.EMITTED_MARK}\n"""\n'
+    mine("run-1/main.py", text)
+    (here / "shardlang-logs" / "run-2").mkdir()
+    for _ in range(7):
         one()
-    (here / "shardlang-logs" / "run-2" / "notes.txt").write_text("mine")
+    changed = {
+        "run-1/main.py": text, "run-4/notes.txt": "mine", "run-5/edited.py": text, "run-6/main.py": f"{text}mine = 1\n",
+        "run-7/mine.log": f"{owned.LOG_MARK}\n", "run-8/.shardlang-run": "mine\n",
+    }  # fmt: skip
+    for name, content in changed.items():
+        mine(name, content)
     with Claims() as claims:
         claims.folder(here / "shardlang-logs" / "run-3", "logs")
         held = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True)
     assert held.stdout == ""
     names = {path.name for path in (here / "shardlang-logs").iterdir()}
-    assert (here / "shardlang-logs" / "run-2" / "rank-0.log").exists()
-    newest = {f"run-{n}" for n in range(14, 34)}
-    assert names == {"latest", "run-2", "run-3", *newest}
-    assert os.readlink(here / "shardlang-logs" / "latest") == "run-33"
+    assert {name: (here / "shardlang-logs" / name).read_text() for name in changed} == changed
+    assert all((here / "shardlang-logs" / f"run-{n}" / "rank-0.log").exists() for n in range(3, 9))
+    newest = {f"run-{n}" for n in range(20, 40)}
+    assert names == {"latest", *(f"run-{n}" for n in range(1, 9)), *newest}
+    assert os.readlink(here / "shardlang-logs" / "latest") == "run-39"
     (here / "shardlang-logs" / "latest").unlink()
     (here / "shardlang-logs" / "latest").write_text("mine")
-    assert one().name == "run-34"
+    assert one().name == "run-40"
     assert (here / "shardlang-logs" / "latest").read_text() == "mine"
 
 
