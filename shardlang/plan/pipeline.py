@@ -19,7 +19,7 @@ from shardlang.plan.mesh_sizes import SizedAxis, either
 from shardlang.plan.plan import Action, Pipeline
 from shardlang.plan.schedules import SCHEDULES, Schedule, divided, fitting, looped, rounds
 from shardlang.plan.stage_rules import StageRule, read_stages
-from shardlang.plan.stages import assign, divide, of_data_alone
+from shardlang.plan.stages import assign, divide, loss_stage, of_data_alone
 from shardlang.plan.transfers import with_transfers
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -131,12 +131,13 @@ def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int,
 
 
 def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Parameters, states and fields by the stages that use them."""
+    """Parameters, states and fields by the stages that use them; that of the loss returns the metrics."""
     found: dict[int, set[int]] = {}
-    for op in graph.ops:
-        for value in op.operands:
+    shown = graph.metrics.values(), loss_stage(graph, op_stage)
+    for values, stage in (*((op.operands, op_stage[op.id]) for op in graph.ops), shown):
+        for value in values:
             if graph.values[value].kind in (Kind.PARAM, Kind.STATE, Kind.DATA):
-                found.setdefault(value, set()).add(op_stage[op.id])
+                found.setdefault(value, set()).add(stage)
     return {v: tuple(sorted(stages)) for v, stages in sorted(found.items())}
 
 

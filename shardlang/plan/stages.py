@@ -241,6 +241,11 @@ class _Assigning:
         return found
 
 
+def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
+    """The stage in which the loss is complete, and the metrics are; without a loss the last."""
+    return stages[graph.producers[graph.loss]] if graph.loss is not None else max(stages, default=0)
+
+
 def of_data_alone(graph: Graph) -> set[int]:
     """Operators that compute from the data alone: each stage that needs them has its own."""
     values = {v.id for v in graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}

@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.internal import TRANSFER, transfer_rule
 from shardlang.plan.rewriting import Rewriting
+from shardlang.plan.stages import loss_stage
 from shardlang.records import dataclass
 
 
@@ -25,7 +26,7 @@ def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tup
     for op in graph.ops:
         if op.id not in copied:
             work.keep(op)
-    last = stages[graph.producers[graph.loss]] if graph.loss is not None else max(stages, default=0)
+    last = loss_stage(graph, stages)
     metrics = {name: work.value(v, last) for name, v in graph.metrics.items()}
     loss = None if graph.loss is None else work.value(graph.loss, last)
     return replace(work.made.result(), metrics=metrics, loss=loss), tuple(work.of_new)
