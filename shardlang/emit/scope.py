@@ -18,6 +18,7 @@ from shardlang.ops.internal import TRANSFER
 from shardlang.plan.needs import Form, final_form, form, inputs, steps_for
 from shardlang.plan.phases import Phases, phases
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
+from shardlang.plan.stages import loss_stage
 from shardlang.records import dataclass
 
 
@@ -92,7 +93,7 @@ class _Division:
         loss, metrics = graph.loss, graph.metrics
         if loss is None:
             raise InternalError("a program without `train` has no stages to run")
-        last = stage == self.makers[loss]
+        last = stage == loss_stage(graph, self.pipeline.op_stage)
         shown = [loss, *metrics.values()] if last else []
         steps = self._steps(stage, [*sent, *(final_form(plan, value) for value in shown)])
         read = {value for step in steps for value, _ in inputs(plan, step)} | {value for value, _ in sent}

@@ -131,10 +131,11 @@ def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int,
 
 
 def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Parameters, states and fields by the stages that use them; that of the loss returns the metrics."""
+    """Parameters, states and fields by the stages that use them; that of the loss returns it and the metrics."""
     found: dict[int, set[int]] = {}
-    shown = graph.metrics.values(), loss_stage(graph, op_stage)
-    for values, stage in (*((op.operands, op_stage[op.id]) for op in graph.ops), shown):
+    shown = [v for v in (graph.loss, *graph.metrics.values()) if v is not None]
+    uses = [*((op.operands, op_stage[op.id]) for op in graph.ops), (shown, loss_stage(graph, op_stage))]
+    for values, stage in uses:
         for value in values:
             if graph.values[value].kind in (Kind.PARAM, Kind.STATE, Kind.DATA):
                 found.setdefault(value, set()).add(stage)

@@ -188,7 +188,7 @@ def _report_back(
 
 def _after_loss(graph: Graph, stages: list[int], rule: StageRule, sink: Sink) -> None:
     assert graph.loss is not None
-    last = stages[graph.producers[graph.loss]]
+    last = loss_stage(graph, stages)
     if last + 1 < (rule.count or 1):
         sink.report(
             "SH423", f"stage {last + 1} has nothing to train: the loss is complete in stage {last}", rule.span, "",
@@ -242,8 +242,9 @@ class _Assigning:
 
 
 def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
-    """The stage in which the loss is complete, and the metrics are; without a loss the last."""
-    return stages[graph.producers[graph.loss]] if graph.loss is not None else max(stages, default=0)
+    """The stage in which the loss is complete, and the metrics are; the last where no operator makes it."""
+    producer = graph.producers.get(graph.loss) if graph.loss is not None else None
+    return stages[producer] if producer is not None else max(stages, default=0)
 
 
 def of_data_alone(graph: Graph) -> set[int]:

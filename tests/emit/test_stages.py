@@ -58,14 +58,48 @@ train {
   epochs = 1
 }
 """
+# The loss is a parameter of the first stage.
+LEAF = """
+dim batch = 8, d = 4
+
+model Scaled {
+  param scale: [] = ones()
+  forward(x: [batch, d]) -> [batch, d] { return x * scale }
+}
+model Plain {
+  forward(x: [batch, d]) -> [batch, d] { return tanh(x) }
+}
+model Net {
+  layer first = Scaled()
+  layer second = Plain()
+  forward(x: [batch, d]) -> [batch, d] { return x |> first |> second }
+}
+strategy s {
+  mesh pp = 2
+  stages over pp {
+    0: first
+    1: second
+  }
+  microbatches 2
+}
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 2)
+  loss = model.first.scale
+  metric reach = mean(model(x))
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+"""
 PROGRAMS = [
     (TWICE, "staged", 4),
+    (LEAF, "s", 2),
     ((ROOT / "tests" / "emit" / "programs" / "staged.shard").read_text(), "looped", 4),
     ((ROOT / "tests" / "emit" / "programs" / "staged.shard").read_text(), "zbv", 4),
 ]
 
 
-@pytest.mark.parametrize(("text", "strategy", "ranks"), PROGRAMS, ids=["twice", "looped", "zbv"])
+@pytest.mark.parametrize(("text", "strategy", "ranks"), PROGRAMS, ids=["twice", "leaf", "looped", "zbv"])
 def test_a_stage_reads_its_own_parameters(text: str, strategy: str, ranks: int) -> None:
     plan, files = planned(text, ranks, strategy), emitted_files(text, ranks, strategy)
     assert plan.pipeline is not None
@@ -75,7 +109,7 @@ def test_a_stage_reads_its_own_parameters(text: str, strategy: str, ranks: int) 
             assert stage in used.get(path, ()), (path, stage)
 
 
-@pytest.mark.parametrize(("text", "strategy", "ranks"), PROGRAMS, ids=["twice", "looped", "zbv"])
+@pytest.mark.parametrize(("text", "strategy", "ranks"), PROGRAMS, ids=["twice", "leaf", "looped", "zbv"])
 def test_every_name_that_a_stage_reads_is_there(text: str, strategy: str, ranks: int) -> None:
     for name, file in emitted_files(text, ranks, strategy).items():
         for function in ast.walk(ast.parse(file)):
@@ -86,7 +120,7 @@ def test_every_name_that_a_stage_reads_is_there(text: str, strategy: str, ranks:
                 assert free <= {"rt", "torch", "F", "math", "mesh"}, (name, function.name, free)
 
 
-@pytest.mark.parametrize(("text", "strategy", "ranks"), PROGRAMS, ids=["twice", "looped", "zbv"])
+@pytest.mark.parametrize(("text", "strategy", "ranks"), PROGRAMS, ids=["twice", "leaf", "looped", "zbv"])
 def test_what_is_sent_is_what_is_received(text: str, strategy: str, ranks: int) -> None:
     parts = scopes(planned(text, ranks, strategy))
     assert parts[0].received == () and parts[-1].sent == ()
