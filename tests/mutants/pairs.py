@@ -46,9 +46,8 @@ FOUND = {
     "places of ids are rows of the table": Pairs(real=50, feature="rows of a constant"),
     # whole numbers, casts and saturation
     "numbers of a run in float64 are float32": Pairs(simulated=400, feature="integers in floats"),
-    "a number is given to what takes tensors": Pairs(simulated=400, feature="integers in floats"),
     "whole numbers are divided in float32": Pairs(simulated=400, feature="integers in floats"),
-    "f32 is f64 in a run in f64": Pairs(simulated=400, feature="cast of data"),
+    "f32 is f64 in a run in f64": Pairs(real=50, feature="cast of data"),
     "silu is a quotient": Pairs(simulated=400, feature="saturated"),
 }
 
