@@ -31,12 +31,15 @@ FAULTS = (
     Fault("a draft is always a leftover", "a user's file beside the weights", "locks.py",
           "if os.path.lexists(draft) and str(path) not in _held and not _is_lock(lock):", "if not path:", IN_THE_WAY),
     Fault("runs share a folder of logs", "runs at once", "run_files.py",
-          'itertools.count(max(there, default=0) + 1):\n            with suppress(FileExistsError):\n'
-          '                (parent / f"run-{number}").mkdir()',
-          'itertools.count(1):\n            with suppress(FileExistsError):\n'
-          '                (parent / f"run-{number}").mkdir(exist_ok=True)', LOCKS),
+          'itertools.count(max(there, default=0) + 1):\n            folder = parent / f"run-{number}"\n'
+          '            require_apart(folder, "logs")\n            with suppress(FileExistsError):\n'
+          "                folder.mkdir()",
+          'itertools.count(1):\n            folder = parent / f"run-{number}"\n'
+          '            require_apart(folder, "logs")\n            with suppress(FileExistsError):\n'
+          "                folder.mkdir(exist_ok=True)", LOCKS),
     Fault("folders of logs go with what is in them", "a user's notes beside a log", "run_files.py",
-          "if len(entries) + 1 == len(list(folder.iterdir())) and all(", "if all(", LOCKS),
+          "if not all(_is_unchanged(path, sums) for path in written):",
+          'if not all(path.suffix in (".py", ".log") for path in written):', LOCKS),
     Fault("verify writes the program's checkpoints", "a user's folder of checkpoints", "interpret/threefold.py",
           "program.checkpoint, program.log = None, None", "program.log = None",
           ("end_to_end/test_own_files.py::test_checkpoints_beside_files_of_the_users",)),

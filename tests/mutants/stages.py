@@ -19,7 +19,7 @@ FAULTS = (
     Fault("operators outside of layers come too early", "the stage of an operator without a layer", "plan/stages.py",
           "return max(before) if before else None", "return min(before) if before else None", STAGES),
     Fault("a tied parameter is of its first stage", "parameters used in several stages", "plan/pipeline.py",
-          "found.setdefault(value, set()).add(op_stage[op.id])", "found.setdefault(value, {op_stage[op.id]})", STAGES),
+          "found.setdefault(value, set()).add(stage)", "found.setdefault(value, {stage})", STAGES),
     Fault("values may flow back by one stage", "SH424", "plan/stages.py",
           "stages[producer] > stages[op.id] and", "stages[producer] > stages[op.id] + 1 and",
           ("diagnostics/SH424-a-value-that-flows-back.md",)),
