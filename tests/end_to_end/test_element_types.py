@@ -50,7 +50,7 @@ EXPRESSIONS
 
 def expressions() -> list[str]:
     """Operators of a number and a value of each kind, on either side; of two values; of numbers alone."""
-    found = []
+    found = ["x * 1"]  # a 1 of floating type, before there is a 1.0
     for value in ("n", "x", "s", "b"):
         for number in ("1", "0.5", "1.0"):
             found += [f"{number} {sign} {value}" for sign in ("+", "*", "/", "**")]
