@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 from collections.abc import Mapping
+
+import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
@@ -31,3 +35,12 @@ def emitted_files(text: str, ranks: int, strategy: str | None = None, name: str 
 def main_file(text: str, ranks: int, strategy: str | None = None, name: str = "example.shard") -> str:
     """The emitted main.py."""
     return emitted_files(text, ranks, strategy, name)["main.py"]
+
+
+def parsed(text: str) -> ast.Module:
+    """The text as Python; a failed test where it is none."""
+    with contextlib.suppress(SyntaxError):
+        module = ast.parse(text.encode())
+        compile(module, "parsed", "exec")
+        return module
+    pytest.fail(f"no Python: {text!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import io
 import tokenize
 from pathlib import Path
@@ -16,6 +15,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.python_text import code, comment, docstring, emitted, literal
 from shardlang.source import Source
+from tests.emit.sources import parsed
 
 # What ends a line for one reader of Python or another, ends a literal, hides or reorders what is shown.
 HOSTILE = [
@@ -27,15 +27,8 @@ HOSTILE = [
 texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters()), max_size=12).map("".join)
 
 
-def _parsed(text: str) -> ast.Module:
-    """The text as Python; a failed test where it is none."""
-    with contextlib.suppress(SyntaxError):
-        return ast.parse(text.encode())
-    pytest.fail(f"no Python: {text!r}")
-
-
 def _value(text: str) -> object:
-    (statement,) = _parsed(text).body
+    (statement,) = parsed(text).body
     assert isinstance(statement, ast.Expr)
     return ast.literal_eval(statement.value)
 
@@ -62,7 +55,7 @@ def test_a_comment_is_one_line_that_python_passes_over(text: str) -> None:
     written = comment(text)
     _is_shown_alike(written)
     assert "\n" not in written
-    assert ast.dump(_parsed(f"x = 1  {written}\n{written}\ny = 2\n")) == ast.dump(ast.parse("x = 1\ny = 2\n"))
+    assert ast.dump(parsed(f"x = 1  {written}\n{written}\ny = 2\n")) == ast.dump(ast.parse("x = 1\ny = 2\n"))
     assert len(comment(text, 40)) <= 40
 
 
@@ -73,7 +66,7 @@ def test_a_comment_is_one_line_that_python_passes_over(text: str) -> None:
 def test_a_docstring_is_one_string(first: str, second: str) -> None:
     written = docstring(first, second)
     _is_shown_alike(written)
-    (statement,) = _parsed(written).body
+    (statement,) = parsed(written).body
     assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 

@@ -14,13 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardlang import driver
-from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.runtime.launch import read_program
 from shardlang.runtime.logs import Log
 from shardlang.runtime.train import Run, datasets
-from tests.emit.sources import planned
+from tests.emit.sources import main_file, parsed
 
 PROGRAM = """
 dim batch = 4, d = 3
@@ -67,9 +65,9 @@ def made(precision: str, folder: Path) -> dict[str, tuple[str, Tensor]]:
     """What each line of `forward` makes, by name: the element type that its comment tells, and the value."""
     lines = [f"  v{i} = {e}\n  metric m{i} = mean(cast(v{i}, f32))" for i, e in enumerate(expressions())]
     text = PROGRAM.replace("EXPRESSIONS", "\n".join(lines)).replace("PRECISION", precision)
-    files = driver.emit_plan(planned(text, 1), Sink())
-    assert files is not None
-    (folder / "main.py").write_text(files["main.py"])
+    main = main_file(text, 1)
+    parsed(main)
+    (folder / "main.py").write_text(main)
     program = read_program(folder / "main.py")
     assert program.forward is not None
     code, found = program.forward.__code__, {}
@@ -83,7 +81,7 @@ def made(precision: str, folder: Path) -> dict[str, tuple[str, Tensor]]:
         Run(program, datasets(program), Log(None, None)).train()
     finally:
         sys.setprofile(None)
-    told = dict(re.findall(r"^ +(\w+) = .*# (\w+)\[", files["main.py"], re.MULTILINE))
+    told = dict(re.findall(r"^ +(\w+) = .*# (\w+)\[", main, re.MULTILINE))
     return {name: (dtype, found[name]) for name, dtype in told.items()}
 
 

@@ -30,8 +30,10 @@ def plan() -> Plan:
 
 
 def test_what_rounding_makes_of_a_gradient_of_zero_is_no_difference(plan: Plan) -> None:
-    report = verify_plan(plan, steps=3, tolerance=1e-3, dtype="f32")
-    assert report.ok, str(report.difference)
+    """Of one seed rounding may be the same on one device by chance."""
+    for seed in range(3):
+        report = verify_plan(plan, steps=3, seed=seed, tolerance=1e-3, dtype="f32")
+        assert report.ok, str(report.difference)
 
 
 def other_eps(x: Any, gradient: Any, memory: Any, step: int, arguments: Any) -> Any:
