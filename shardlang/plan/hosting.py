@@ -30,8 +30,8 @@ def with_copies(graph: Graph, wanted: Mapping[int, str]) -> tuple[Graph, dict[in
     work.settle()
     for op in graph.ops:
         work.keep(op)
-    metrics = {name: work.value(v, DEVICE, None) for name, v in graph.metrics.items()}
-    loss = None if graph.loss is None else work.value(graph.loss, DEVICE, None)
+    metrics = {name: work.value(v, DEVICE) for name, v in graph.metrics.items()}
+    loss = None if graph.loss is None else work.value(graph.loss, DEVICE)
     found = replace(work.made.result(), metrics=metrics, loss=loss)
     return found, {value: HOST for value, place in work.of.items() if place == HOST}
 
@@ -78,21 +78,22 @@ class _Hosting:
 
     def keep(self, op: Op) -> None:
         place = self.runs[op.id]
-        self.made.keep(op, tuple([self.value(v, place, op) for v in op.operands]))
+        self.made.keep(op, tuple([self.value(v, place) for v in op.operands]))
 
-    def value(self, value: int, place: str, reader: Op | None) -> int:
+    def value(self, value: int, place: str) -> int:
         """What stands for a value in a place."""
         it = self.graph.values[value]
         if it.kind is Kind.CONSTANT or self.of[value] == place:
             return value
         if (value, place) not in self.copies:
-            producer = self.graph.producers.get(value)
-            like = self.graph.ops[producer] if producer is not None else reader
-            assert like is not None
+            producer, rule = self.graph.producers.get(value), transfer_rule(it.type)
+            # A leaf is copied where it is declared: a metric may read it with no operator.
+            leaf = Op(-1, it.kind.value, (), (value,), {}, rule, it.span, it.path, 0)
+            like = leaf if producer is None else self.graph.ops[producer]
             trained = (value, place) in self.trained
             copy = self.made.add(
                 replace(like, section="loss" if trained else "metric"), _COPY[place], (value,), it.type,
-                transfer_rule(it.type), f"{it.path}@{place}", name=it.name, gradient=it.gradient and trained,
+                rule, f"{it.path}@{place}", name=it.name, gradient=it.gradient and trained,
             )  # fmt: skip
             self.copies[value, place] = copy
             self.of[copy] = place

@@ -125,3 +125,45 @@ def test_rows_are_what_a_gradient_of_a_table_takes() -> None:
     small = made("", 2_000_000)[1]
     assert found["per_rank"]["gradients_bytes"] == small["per_rank"]["gradients_bytes"] < 1_000_000
     assert Path(found["program"]).name == "clicks.shard"
+
+
+LAYERS = """
+dim batch = 16, d = 4
+model Part(q: dim) {
+  param scale: [] = ones()
+  forward(x: [batch, q]) -> [batch, q] {
+    return x * scale
+  }
+}
+model Net {
+  state alone: TYPE[] = ones()
+  layer first = Part(d)
+  layer second = Part(d)
+  forward(x: [batch, d]) -> [batch, d] {
+    return first(x) |> second
+  }
+}
+strategy s {
+  RULES
+  at alone: place on host
+}
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 2)
+  loss = mean(square(model(x)))
+  metric m = model.alone
+  optimizer = sgd(lr = 0.1)
+  steps = 3
+}
+"""
+STAGES = "mesh pp = 2, dp = auto\n  split batch over dp\n  stages over pp {\n    0: first\n    1: second\n  }\n  microbatches 2"
+
+
+@pytest.mark.parametrize("element", ["", "i64"])
+@pytest.mark.parametrize("rules", ["mesh dp = auto\n  split batch over dp\n  microbatches 2", STAGES])
+def test_a_leaf_that_a_metric_alone_reads_is_copied_for_it(element: str, rules: str) -> None:
+    """A state: the loss reads each parameter too, and a field is never one number."""
+    found, _ = made(rules, text=LAYERS.replace("TYPE", element))
+    copied = [op for op in found.graph.ops if op.operator == "to_device"]
+    assert [(found.graph.values[op.operands[0]].path, op.section) for op in copied] == [("alone", "metric")]
+    assert found.graph.metrics == {"m": copied[0].results[0]}
