@@ -156,11 +156,12 @@ train {
   steps = 3
 }
 """
-STAGES = "mesh pp = 2, dp = auto\n  split batch over dp\n  stages over pp {\n    0: first\n    1: second\n  }\n  microbatches 2"
+SPLIT = "mesh dp = auto\n  split batch over dp\n  microbatches 2"
+STAGES = f"{SPLIT}\n  stages over pp {{\n    0: first\n    1: second\n  }}".replace("mesh", "mesh pp = 2,")
 
 
 @pytest.mark.parametrize("element", ["", "i64"])
-@pytest.mark.parametrize("rules", ["mesh dp = auto\n  split batch over dp\n  microbatches 2", STAGES])
+@pytest.mark.parametrize("rules", [SPLIT, STAGES])
 def test_a_leaf_that_a_metric_alone_reads_is_copied_for_it(element: str, rules: str) -> None:
     """A state: the loss reads each parameter too, and a field is never one number."""
     found, _ = made(rules, text=LAYERS.replace("TYPE", element))
