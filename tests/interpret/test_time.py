@@ -122,6 +122,20 @@ def test_masked_loss_a_term_without_the_batch_and_a_metric_of_the_total() -> Non
     assert {"einsum", "cross_entropy", "dropout", "tanh"} <= operators
 
 
+def test_what_single_examples_have_of_a_total_is_made_with_their_microbatch() -> None:
+    loss = "sum(mean(square(scores), over = classes) * share)"
+    text = MASKED.replace("cross_entropy(scores, label, ignore_index = 0)", loss)
+    shares = "  masked = cast(label != 0, f32)\n  n = sum(masked)\n  share = masked / n\n"
+    plan = agrees(checked(text.replace("  loss =", f"{shares}  loss ="), 4))
+    graph, found = plan.graph, phases(plan)
+    body, known = (
+        {graph.values[v].path for s in steps if s.kind == "op" for v in graph.ops[plan.ops[s.index].op].results}
+        for steps in (found.body, found.known)
+    )
+    assert {graph.values[plan.conversions[at].value].path for at in found.totals} == {"train.n"}
+    assert "train.share" in body and known == set()
+
+
 def test_layouts_for_people_say_nothing_of_time() -> None:
     assert "microbatch@" not in str(report(checked(MASKED, 4))) and "@microbatch" not in str(report(checked(MASKED, 4)))
 
