@@ -71,6 +71,13 @@ def read_program(name: str) -> Source:
     return Source(name, read_text(Path(name)))
 
 
+def folder_of(name: str) -> Path:
+    """What paths in a file are relative to: the folder that it lies in itself, not that of a link to it; for a program
+    from the standard input the current folder.
+    """
+    return Path(os.path.realpath(name)).parent
+
+
 @dataclass
 class Files:
     """What imports find, each file once whatever its name. `problems`: (importing file, path as written) -> why not."""
@@ -103,8 +110,9 @@ class Files:
         if "\0" in path:
             return path, None  # no file can have this name
         if is_file:
-            name = os.path.normpath(os.path.join(os.path.dirname(importing), path))
-            return name, Path(name)
+            shown = os.path.normpath(os.path.join(os.path.dirname(importing), path))
+            real = os.path.realpath(folder_of(importing) / path)
+            return shown if os.path.realpath(shown) == real else real, Path(real)
         parts = path.removeprefix(_STD).split(".")
         file = f"{parts[-2]}.map" if parts[-1] == "map" and len(parts) > 1 else f"{parts[-1]}.shard"
         place = folder("stdlib").joinpath(*parts[: -2 if file.endswith(".map") else -1], file)

@@ -15,6 +15,7 @@ from shardlang.cli import options, output
 from shardlang.cli.fmt import replace
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
+from shardlang.files import folder_of
 from shardlang.locks import Claims
 from shardlang.owned import EMITTED, target
 
@@ -66,5 +67,5 @@ def command(
     for name in files:
         output.tell(f"wrote {os.path.join(folder, name)}")
     main = shlex.quote(os.path.join(folder, "main.py"))
-    base = os.path.dirname(file) or "."
+    base = os.path.relpath(folder_of(file))
     output.tell(f"run it: torchrun --nproc-per-node {ranks} {main} --base {shlex.quote(base)}")

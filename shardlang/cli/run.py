@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from shardlang.cli import options
 from shardlang.cli.compile import emitted, write_files
 from shardlang.errors import RunError
+from shardlang.files import folder_of
 from shardlang.locks import Claims
 from shardlang.run_files import LOGS, RunFiles, claim
 
@@ -71,7 +71,7 @@ def command(
             raise click.UsageError(why)
     for path in (metrics, save_weights):
         _writable(path)
-    base = _folder_of(file)
+    base = folder_of(file)
     if simulate:
         from shardlang.cli import simulated
 
@@ -108,8 +108,3 @@ def _writable(path: Path | None) -> None:
     """A file that could not be written at the end is refused before the start."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
-
-
-def _folder_of(file: str) -> Path:
-    """What paths in the program are relative to."""
-    return Path(os.path.realpath(file)).parent if file != "-" else Path.cwd()

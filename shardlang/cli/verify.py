@@ -19,6 +19,7 @@ from shardlang.cli import options, output
 from shardlang.cli.compile import write_files
 from shardlang.cli.progress import Live
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.files import folder_of
 from shardlang.records import dataclass
 from shardlang.scratch import Scratch, scratch
 
@@ -124,8 +125,7 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
     write_files(folder, files)
     from shardlang.interpret.threefold import Job
 
-    base = Path(wanted.file).resolve().parent if wanted.file != "-" else Path.cwd()
-    job = Job(plan, folder, base, wanted.dtype, wanted.steps, wanted.on_real_ranks, wanted.random)
+    job = Job(plan, folder, folder_of(wanted.file), wanted.dtype, wanted.steps, wanted.on_real_ranks, wanted.random)
     return Check(plan.strategy, job)
 
 

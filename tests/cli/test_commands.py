@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
 from shardlang.cli.main import COMMANDS, run
@@ -255,3 +256,36 @@ def test_imports_that_cannot_be_read(here: Path, capsys: pytest.CaptureFixture[s
         "error[SH401]: `./loop.shard` cannot be read: too many levels of symbolic links",
         "error[SH203]: there is no file `./none.shard`",
     ]
+
+
+def test_through_a_link_all_paths_are_relative_to_the_file_itself(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of imports, of theirs and of data: one rule, whatever lies beside a link to a file or to a folder."""
+    for name in ("real/parts", "links/parts", "other"):
+        (here / name).mkdir(parents=True)
+    for folder in ("real", "links"):
+        np.savez(here / folder / "data.npz", x=np.full((8, 4), 1.0 if folder == "real" else 7.0, np.float32))
+    net = "model Net {\n  param w: [d] = ones()\n  forward(x: [batch, d]) -> [batch, d] {\n    return x * w\n  }\n}\n"
+    write(here, "other/net.shard", f'use "./dims.shard": batch, d\n\n{net}')
+    os.symlink("../../other/net.shard", here / "real" / "parts" / "net.shard")
+    write(here, "other/dims.shard", "dim batch = 4, d = 4\n")
+    for wrong in ("links/parts/net.shard", "links/dims.shard", "real/parts/dims.shard", "dims.shard", "net.shard"):
+        write(here, wrong, "dim batch = 3, d = 5\n")
+    program = (
+        'use "./parts/net.shard": Net\nuse "../other/dims.shard": batch, d\n\ntrain {\n  model = Net()\n'
+        '  data = numpy("data.npz", x: [batch, d])\n  loss = mean(square(model(x)))\n  optimizer = sgd(lr = 0.1)\n'
+        "  steps = 1\n}\n"
+    )
+    write(here, "real/main.shard", program)
+    os.symlink("../real/main.shard", here / "links" / "main.shard")
+    os.symlink("real", here / "folder")
+    for number, name in enumerate(("links/main.shard", "folder/main.shard", "real/main.shard")):
+        assert run(["run", name, "--ranks", "1", "--simulate", "--metrics", f"{number}.jsonl"]) == 0
+        assert json.loads((here / f"{number}.jsonl").read_text())["loss"] == 1.0
+        capsys.readouterr()
+        assert run(["compile", name, "--ranks", "1", "-o", f"out{number}"]) == 0
+        assert capsys.readouterr().out.endswith(" --base real\n")
+    write(here, "other/net.shard", BROKEN)
+    assert run(["check", "links/main.shard", "--output", "concise"]) == 1
+    assert capsys.readouterr().out.startswith(f"{here}/other/net.shard:3:3: ")
