@@ -8,14 +8,14 @@ the user writes are read is stages.py's.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.internal import SENT
-from shardlang.plan.mesh_sizes import either
 from shardlang.plan.stage_rules import StageRule
 from shardlang.plan.stages import Named, ancestors, enclosing
 from shardlang.records import dataclass
@@ -59,9 +59,8 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
     units = _units(graph, count)
     order = list(dict.fromkeys(u for u in units if u is not None))
     groups = _forward_only(graph, units, order)
-    if len(groups) < count or not _repeats_divide(order, rule, sink):
-        if len(groups) < count:
-            _report_few(groups, order, rule, sink)
+    if len(groups) < count:
+        _report_few(groups, rule, sink)
         return [None] * len(graph.ops)
     weights = _weights(graph, units, groups)
     stage_of = {u: s for s, part in enumerate(cut(weights, count)) for at in part for u in groups[at]}
@@ -86,17 +85,17 @@ def _forward_only(graph: Graph, units: Sequence[str | None], order: list[str]) -
     """The layers in order, those together between which values flow both ways."""
     place = {unit: i for i, unit in enumerate(order)}
     at: list[int] = []
-    joined = list(range(len(order)))  # the first layer that must be in the same stage
+    joined = list(range(len(order)))  # the first layer that this and those between must be in a stage with
     for op, unit in zip(graph.ops, units, strict=True):
         before = [at[p] for v in op.operands if (p := graph.producers.get(v)) is not None]
         latest = max(before, default=-1)
         here = latest if unit is None else place[unit]
-        for later in range(here + 1, latest + 1):
-            joined[later] = min(joined[later], here)
+        if latest > here:
+            joined[latest] = min(joined[latest], here)
         at.append(here)
     groups: list[list[str]] = []
-    for i, unit in enumerate(order):
-        first = min(joined[i:], default=i)
+    firsts = list(accumulate(reversed(joined), min))[::-1]
+    for i, (unit, first) in enumerate(zip(order, firsts, strict=True)):
         if groups and first < i:
             groups[-1].append(unit)
         else:
@@ -117,37 +116,57 @@ def _weights(graph: Graph, units: Sequence[str | None], groups: list[list[str]])
 
 
 def cut(weights: Sequence[int], count: int) -> list[range]:
-    """`weights` in `count` contiguous parts, none empty: the largest least, then the sum of squares least."""
+    """`weights` in `count` contiguous parts, none empty: the largest least, then the sum of squares least.
+
+    Where several cuts are as good, the last part is the smallest that it can be, then the one before it, and so on.
+    """
     sums = [0, *accumulate(weights)]
-    most = _least(sums, count, None)[0]
-    starts = _least(sums, count, most)[1]
-    return [range(a, b) for a, b in zip(starts, (*starts[1:], len(weights)), strict=True)]
+    low, most = max(weights), sums[-1]
+    while low < most:
+        middle = (low + most) // 2
+        low, most = (low, middle) if _latest(sums, count, middle)[-1] == len(weights) else (middle + 1, most)
+    turned = _latest([sums[-1] - s for s in reversed(sums)], count, most)
+    earliest = [len(weights) - end for end in reversed(turned)]
+    ends = _evenest(sums, most, list(zip(earliest, _latest(sums, count, most), strict=True)))
+    return [range(a, b) for a, b in pairwise(ends)]
 
 
-def _least(sums: list[int], count: int, bound: int | None) -> tuple[int, tuple[int, ...]]:
-    """The least largest part (or, with `bound` on every part, sum of squares) and where its parts begin."""
-    n = len(sums) - 1
-    best: list[tuple[int, tuple[int, ...]] | None] = [(0, ())] + [None] * n
-    for part in range(1, count + 1):
-        now: list[tuple[int, tuple[int, ...]] | None] = [None] * (n + 1)
-        for end in range(part, n - (count - part) + 1):
-            for start in range(end - 1, part - 2, -1):
-                size, old = sums[end] - sums[start], best[start]
-                if bound is not None and size > bound:
-                    break
-                if old is None:
-                    continue
-                total = max(old[0], size) if bound is None else old[0] + size * size
-                known = now[end]
-                if known is None or total < known[0]:
-                    now[end] = total, (*old[1], start)
+def _latest(sums: Sequence[int], count: int, most: int) -> list[int]:
+    """Where each of `count` parts, and 0 before them, ends at the latest, none being larger than `most` or empty."""
+    ends = [0]
+    for left in reversed(range(count)):
+        ends.append(min(bisect_right(sums, sums[ends[-1]] + most), len(sums) - left) - 1)
+    return ends
+
+
+def _evenest(sums: Sequence[int], most: int, windows: Sequence[tuple[int, int]]) -> list[int]:
+    """Where parts of at most `most` end so that the sum of their squares is least; each end is in its window.
+
+    Squares of sums are a Monge array: the later a part ends, the later it begins best. So the best begin of the middle
+    end bounds those of the ends on both sides of it, and a part takes n log n.
+    """
+    best, begins = {0: 0}, []
+    for starts, (first, last) in pairwise(windows):
+        now: dict[int, int] = {}
+        chosen: dict[int, int] = {}
+        waiting = [(first, last, *starts)]
+        while waiting:
+            first, last, low, high = waiting.pop()
+            end = (first + last) // 2
+            fits = range(max(low, bisect_left(sums, sums[end] - most)), min(high, end - 1) + 1)
+            now[end], negative = min((best[start] + (sums[end] - sums[start]) ** 2, -start) for start in fits)
+            chosen[end] = -negative
+            waiting += [(first, end - 1, low, chosen[end])] * (first < end)
+            waiting += [(end + 1, last, chosen[end], high)] * (end < last)
         best = now
-    found = best[n]
-    assert found is not None
-    return found
+        begins.append(chosen)
+    ends = [len(sums) - 1]
+    for chosen in reversed(begins):
+        ends.append(chosen[ends[-1]])
+    return ends[::-1]
 
 
-def _report_few(groups: list[list[str]], order: list[str], rule: StageRule, sink: Sink) -> None:
+def _report_few(groups: list[list[str]], rule: StageRule, sink: Sink) -> None:
     n = len(groups)
     what = "1 layer" if n == 1 else f"{n} layers" if n else "no layer"
     together = max(groups, key=len, default=[])
@@ -158,21 +177,3 @@ def _report_few(groups: list[list[str]], order: list[str], rule: StageRule, sink
         help=f"at most {n} stages would fit" if n > 1 else "stages are made of layers: `layer name = Model(...)`",
     )  # fmt: skip
 
-
-def _repeats_divide(order: list[str], rule: StageRule, sink: Sink) -> bool:
-    """With several stages a coordinate every one is to be alike: the repeated layers must divide."""
-    repeated = [u for u in order if _ELEMENT.search(u)]
-    count = rule.count or 1
-    if rule.virtual == 1 or len(repeated) < count or len(repeated) % count == 0:
-        return True
-    n, low = len(repeated), len(repeated) // count * count
-    fits = [1] + [v for v in range(2, n + 1) if n % (v * (rule.coordinates or 1)) == 0]
-    names = "`, `".join(dict.fromkeys(_ELEMENT.sub("", u) for u in repeated))
-    offers = [f"{either([x for x in (low, low + count) if x])} layers would divide"]
-    offers += [f"or `virtual` could be {either(fits)}" if fits[1:] else "or take `virtual` out: one stage a coordinate"]
-    sink.report(
-        "SH425", f"{n} layers `{names}` do not divide over {count} stages (`{rule.axis}` = {rule.coordinates}, "
-        f"virtual = {rule.virtual})",
-        rule.virtual_span or rule.span, "", help=[*offers, "or write the stages out: `0: ...`"],
-    )  # fmt: skip
-    return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -165,7 +167,8 @@ def test_every_schedule(name: str, rules: str) -> None:
     virtual = 1 if name in ("gpipe", "1f1b") else 2
     extra = f", virtual = {virtual}" if virtual > 1 else ""
     ranks = 4 if "dp" in rules else 2
-    plan = planned(f'{rules}\nstages over pp balanced{extra}\nmicrobatches 4\nschedule "{name}"', ranks)
+    layers = {"model.layers": "4" if "dp" in rules else "5"}  # 5 do not divide over the stages
+    plan = planned(f'{rules}\nstages over pp balanced{extra}\nmicrobatches 4\nschedule "{name}"', ranks, **layers)
     pipeline = agrees(plan)
     assert pipeline.schedule == name
     assert pipeline.coordinates == ((0, 1, 1, 0) if name in ("zbv", "dualpipe_v") else tuple(range(2)) * virtual)
@@ -224,21 +227,31 @@ def test_a_file_of_actions(tmp_path: object) -> None:
             assert message in sink.found[0].message, [d.message for d in sink.found]
 
 
-def test_the_largest_stage_is_as_small_as_can_be() -> None:
+def test_cuts_are_the_best_of_all() -> None:
+    """Against every way to cut: the largest part least, then the squares, then the last parts smallest."""
     rng = random.Random(1)
-    for _ in range(200):
-        weights = [rng.randint(1, 9) for _ in range(rng.randint(1, 8))]
-        count = rng.randint(1, len(weights))
-        found = cut(weights, count)
-        assert [i for part in found for i in part] == list(range(len(weights))) and all(found)
-        assert max(sum(weights[i] for i in part) for part in found) == _best(weights, count)
+    for turn in range(600):
+        size = rng.randint(1, 8)
+        weights = [rng.choice((2, 3) if turn % 3 == 0 else (0, 1, 1, 2, 9)) for _ in range(size)]
+        count = rng.randint(1, size)
+        assert _key(weights, cut(weights, count)) == min(_key(weights, way) for way in _ways(size, count))
 
 
-def _best(weights: list[int], count: int) -> int:
-    if count == 1:
-        return sum(weights)
-    ways = range(1, len(weights) - count + 2)
-    return min(max(sum(weights[:n]), _best(weights[n:], count - 1)) for n in ways)
+def _ways(size: int, count: int) -> Iterator[list[range]]:
+    for ends in combinations(range(1, size), count - 1):
+        yield [range(a, b) for a, b in pairwise((0, *ends, size))]
+
+
+def _key(weights: list[int], parts: list[range]) -> tuple[int, int, list[int]]:
+    sizes = [sum(weights[i] for i in part) for part in parts]
+    return max(sizes), sum(s * s for s in sizes), [len(part) for part in reversed(parts)]
+
+
+def test_a_model_with_work_beyond_64_bits_is_cut_evenly() -> None:
+    """405B: 126 layers and a head in 32 stages."""
+    layer, head = 190 * 10**18, 128 * 10**18
+    sizes = [len(part) for part in cut([layer] * 126 + [head], 32)]
+    assert sorted(sizes) == [3] + [4] * 31
 
 
 def test_balanced_counts_what_is_dear() -> None:
