@@ -46,11 +46,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A half-open range of characters of one source."""
+    """A half-open range of characters of one source.
+
+    callers: for a place in a library, the user's own places that lead there, each with what is done there.
+    """
 
     source: Source
     start: int
     end: int
+    callers: tuple[tuple[Span, str], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def line(self) -> int:

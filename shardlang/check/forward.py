@@ -37,9 +37,10 @@ def call_layer(
         _skip(forward.body, inner)
         layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
         return UNKNOWN
-    result = _run(forward.body, inner, inner.leaf())
-    layer.results, layer.result_nodes = inner.names, inner.nodes
-    return _hand_out(result, forward.result, forward.span, inner)
+    with context.sink.called(layer.span, span):
+        result = _run(forward.body, inner, inner.leaf())
+        layer.results, layer.result_nodes = inner.names, inner.nodes
+        return _hand_out(result, forward.result, forward.span, inner)
 
 
 def call_function(
@@ -54,7 +55,8 @@ def call_function(
         return UNKNOWN
     context.stack.append(function)
     context.instantiated.add(id(node))
-    result = _run(node.body, inner, "")
+    with context.sink.called(None, span):
+        result = _run(node.body, inner, "")
     context.stack.pop()
     return _hand_out(result, node.result, node.span, inner)
 

@@ -37,13 +37,14 @@ def declare_model(
     if id(decl.node) not in context.instantiated:
         context.uncalled[id(decl.node)] = decl.node.span
     context.instantiated.add(id(decl.node))
-    instance = Instance(decl, path, span, frame.instance)
+    instance = Instance(decl, path, context.sink.placed(span), frame.instance)
     inner = Frame(context, decl.file, path, 0, instance)
     context.models.append(decl)
-    for formal in decl.node.formals:
-        value = _formal(formal, arguments, frame, inner, span)
-        _bind_formal(formal, value, instance, inner)
-    _members(decl.node.members, instance, inner)
+    with context.sink.called(instance.span, None):
+        for formal in decl.node.formals:
+            value = _formal(formal, arguments, frame, inner, span)
+            _bind_formal(formal, value, instance, inner)
+        _members(decl.node.members, instance, inner)
     context.models.pop()
     if instance.forward is None and id(decl.node) not in context.headless:
         context.headless.add(id(decl.node))
@@ -333,7 +334,7 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
     value: Any = UNKNOWN
     if type is not None and (name not in instance.places or _takes_over(name, member, instance)):
         kind = Kind.PARAM if member.keyword == "param" else Kind.STATE
-        draft = ValueDraft(kind, path, name, type, member.name.span, init=start)
+        draft = ValueDraft(kind, path, name, type, context.sink.placed(member.name.span), init=start)
         value = Tensor(context.build.named(draft), type, name)
     _bind(member.name, value, instance, member, inner)
     context.candidates.setdefault(

@@ -224,7 +224,7 @@ def _add(operator: Operator, operands: tuple[Tensor | None, ...], found: Inferen
     if too_many_operators(len(build.ops) + 1, span, frame):
         return UNKNOWN
     ids = tuple(-1 if o is None else o.id for o in operands)
-    at = build.operate(operator, ids, found.results, found.attrs, found.rule, span)
+    at = build.operate(operator, ids, found.results, found.attrs, found.rule, frame.context.sink.placed(span))
     frame.ops.append(at)
     return Tensor(build.ops[at].results[0], found.results[0], operator.name)
 

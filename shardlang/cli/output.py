@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
+from shardlang.diagnostics.runs import in_runs
 from shardlang.display import one_line
 
 OUTPUTS = ("full", "concise", "json", "sarif")
@@ -55,10 +56,10 @@ def tell(text: str, stream: TextIO | None = None) -> None:
 
 def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
     """Writes all diagnostics (to standard error by default) and, for people, how many; the exit code, 0 or 1."""
-    stream = stream or sys.stderr
-    write(rendered(sink.found, output, coloured(stream)), stream)
-    if sink.found and output == "full":
-        write(f"{_count(sink.found)}\n", stream)
+    stream, found = stream or sys.stderr, in_runs(sink.found)
+    write(rendered(found, output, coloured(stream)), stream)
+    if found and output == "full":
+        write(f"{_count(found)}\n", stream)
     return 1 if sink.failed else 0
 
 

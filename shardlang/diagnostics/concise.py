@@ -14,5 +14,9 @@ def concise(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def _line(diagnostic: Diagnostic) -> str:
-    place = diagnostic.primary.span.place() if diagnostic.primary else "shardc"
-    return f"{one_line(place)}: {diagnostic.severity.value}[{diagnostic.code}]: {one_line(diagnostic.message)}"
+    span = diagnostic.primary.span if diagnostic.primary else None
+    place = span.place() if span is not None else "shardc"
+    said = f"{diagnostic.severity.value}[{diagnostic.code}]: {one_line(diagnostic.message)}"
+    if span is not None and span.callers:  # a place that an editor can open
+        place, said = span.callers[0][0].place(), f"{said} (in {place})"
+    return f"{one_line(place)}: {said}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
 from enum import Enum
 
 from shardlang.records import dataclass
@@ -69,10 +70,28 @@ class InternalError(Exception):
 
 @dataclass
 class Sink:
-    """Collects diagnostics; the same mistake (code, place, message) is kept once."""
+    """Collects diagnostics; the same mistake (code, place, message) is kept once.
+
+    callers: the user's own places that lead to what is looked at now: of a mistake in a library they are shown too.
+    """
 
     found: list[Diagnostic] = field(default_factory=list)
+    callers: tuple[tuple[Span, str], ...] = ()
     _seen: set[tuple[str, int, int, str, str]] = field(default_factory=set)
+
+    def placed(self, span: Span) -> Span:
+        """A place that knows its callers, for mistakes that are found later."""
+        return replace(span, callers=self.callers) if span.source.library and not span.callers else span
+
+    @contextmanager
+    def called(self, made: Span | None, called: Span | None) -> Iterator[None]:
+        """Looks into a layer that is declared at `made`, or a call at `called`, and remembers the user's places."""
+        before = self.callers
+        there = () if made is None else made.callers if made.source.library else ((made, "the layer is declared here"),)
+        calls = before[-1:] if called is not None and called.source.library else ((called, "called here"),)
+        self.callers = there if called is None else (*there, *calls)
+        yield
+        self.callers = before
 
     def report(
         self,
@@ -91,7 +110,10 @@ class Sink:
         if key in self._seen:
             return
         self._seen.add(key)
-        helps = (help,) if isinstance(help, str) else help
+        helps, labels = (help,) if isinstance(help, str) else help, list(labels)
+        if span is not None:
+            span, shown = self.placed(span), {at for at, _ in labels}
+            labels += [caller for caller in span.callers if caller[0] not in shown]
         self.found.append(
             Diagnostic(
                 code,
