@@ -56,9 +56,11 @@ def case(seed: int, ranks: int | None = None, precision: str = "f32") -> Outcome
         checked = driver.check_source(Source("generated.shard", outcome.text), sink)
         if checked is None:
             return replace(outcome, detail="\n".join(f"{d.code}: {d.message}" for d in sink.found))
-        rules = strategies.write(rng, checked.graph, ranks, written.apart)
-        outcome = replace(outcome, text=written.text(rules.text, precision), ranks=rules.ranks,
-                          features=written.features | rules.features)  # fmt: skip
+        rules = strategies.write(rng, checked.graph, ranks, written.apart, written.deep)
+        features = written.features | rules.features
+        if "metric" in features:
+            features |= {f"metric in {rule}" for rule in rules.features if rule.startswith("stages ")}
+        outcome = replace(outcome, text=written.text(rules.text, precision), ranks=rules.ranks, features=features)
         return _planned(outcome, _with(checked, rules.text), steps=rng.choice((1, 1, 1, 2)))
     except Exception:
         return replace(outcome, kind=CRASHED, detail=traceback.format_exc())

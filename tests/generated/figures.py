@@ -161,7 +161,7 @@ class Figures:
         families = [self._plain, self._plain, self._of_loss, self._ratio, self._ratio, self._shared]
         if penalties:
             families.append(lambda: self._of_model(rng.choice(penalties)))
-        for at in range(rng.choice([0, 0, 1, 1, 2, 3])):
+        for at in range(max(rng.choice([0, 0, 1, 1, 2, 3]), self.s.shared.deep)):
             expression = rng.choice(families)()
             if expression:
                 self.s.feature("metric")

@@ -18,17 +18,22 @@ ROWS = {
     "ftrl": ["lr = 0.1, initial_accumulator = 0.5", "lr = 0.1, l2 = 0.1, lr_power = -0.3", "lr = 0.1, l1 = 0.001"],
     "lazy_adam": ["lr = 1e-2, eps = 1e-3", "lr = 1e-2, betas = (0.8, 0.9), eps = 1e-4"],
 }  # fmt: skip
+DEEP = 0.08  # of all programs
 LAST = "fn last(x: [..., k]) -> [...] {\n  return mean(x, over = k)\n}"
 
 
 @dataclass(frozen=True)
 class Written:
-    """`head` is all above the strategies, `tail` the `train` block. features: what the program is made of."""
+    """`head` is all above the strategies, `tail` the `train` block. features: what the program is made of.
+
+    apart: it may be run in microbatches. deep: it also has layers for several stages on each rank.
+    """
 
     head: str
     tail: str
     features: frozenset[str]
     apart: bool = False
+    deep: bool = False
 
     def text(self, strategies: str, precision: str = "f32") -> str:
         return f"{self.head}\n{strategies}\n{self.tail}".replace(RUN, precision)
@@ -43,7 +48,8 @@ def write(rng: random.Random) -> Written:
     shared.sizes |= {"batch": rng.choice((4, 8, 8, 12, 6)), "vocab": rng.choice((8, 12, 16, 10))}
     shared.sizes |= {c: rng.choice((2, 4, 6)) for c in images.CHANNELS}
     shared.makers["last"] = "last"
-    shared.apart = rng.random() < 0.4
+    kind = rng.random()
+    shared.apart, shared.deep = kind < 0.4, kind < DEEP
     root = Scope(shared)
     fields = _inputs(root)
     _body(root)
@@ -94,6 +100,12 @@ def _body(s: Scope) -> None:
     pieces = (*ALL, *LAYERED * 4) if s.shared.apart and s.rng.random() < 0.6 else ALL
     for _ in range(s.rng.randint(2, 8)):
         grow(s, pieces)
+    if s.shared.deep:
+        s.feature("deep")
+        wanted = s.rng.choice((4, 4, 4, 6))
+        for _ in range(12):
+            if sum(m.startswith("layer ") for m in s.members) < wanted:
+                grow(s, LAYERED)
     settle(s)
     if not s.params and not any("Linear" in m or "Conv" in m for m in s.members):
         x = s.pick()
@@ -183,7 +195,7 @@ class _Train:
                  f"  forward({', '.join(f'{n}: {k}' for n, k in kinds.items())}) {{",
                  *(f"    {line}" for line in s.lines), f"    return {out.name}", "  }", "}"]  # fmt: skip
         head, tail = self._head("\n".join(model), "\n".join(train)), "\n".join(train)
-        return Written(head, tail, frozenset(s.shared.features), s.shared.apart)
+        return Written(head, tail, frozenset(s.shared.features), s.shared.apart, s.shared.deep)
 
     def _head(self, model: str, train: str) -> str:
         """Imports, the dims that something names, functions and models, in an order in which none is missing."""

@@ -71,6 +71,7 @@ class Shared:
     features: set[str] = field(default_factory=set)
     blocks: int = 0
     apart: bool = False  # no operator sees several examples at once, as microbatches need it
+    deep: bool = False  # layers for two or more stages on each rank
     count: int = 0
     makers: dict[str, object] = field(default_factory=dict)
 

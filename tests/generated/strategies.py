@@ -27,10 +27,15 @@ class Rules:
     features: frozenset[str]
 
 
-def write(rng: random.Random, graph: Graph, ranks: int | None = None, apart: bool = False) -> Rules:
-    """A strategy named `s`, on `ranks` ranks if they are given; `apart`: the model may be run in microbatches."""
+def write(
+    rng: random.Random, graph: Graph, ranks: int | None = None, apart: bool = False, deep: bool = False
+) -> Rules:
+    """A strategy named `s`, on `ranks` ranks if they are given; `apart`: the model may be run in microbatches;
+    `deep`: in two or more stages on each rank.
+    """
     ranks = ranks or rng.choices(list(RANKS), list(RANKS.values()))[0]
-    writer = _Writer(rng, graph, ranks)
+    ranks += deep and ranks % 2
+    writer = _Writer(rng, graph, ranks, deep)
     writer.stages = writer.coordinates() if apart else 0
     writer.run()
     if apart and (writer.stages or rng.random() < 0.6):
@@ -44,6 +49,7 @@ class _Writer:
     rng: random.Random
     graph: Graph
     ranks: int
+    deep: bool = False
     lines: list[str] = field(default_factory=list)
     features: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -107,8 +113,9 @@ class _Writer:
 
     def coordinates(self) -> int:
         """How many stages the model's layers can fill and the ranks can have, or 0."""
-        fits = [n for n in (2, 2, 3, 4) if self.ranks % n == 0 and n <= self._layers()]
-        return self.rng.choice(fits) if fits and self.rng.random() < 0.7 else 0
+        layers = self._layers() // (1 + self.deep)
+        fits = [n for n in (2, 2, 3, 4) if self.ranks % n == 0 and n <= layers]
+        return self.rng.choice(fits) if fits and (self.deep or self.rng.random() < 0.7) else 0
 
     def _layers(self) -> int:
         """The layers of the model itself, each of an array counted."""
@@ -117,8 +124,9 @@ class _Writer:
     def _stages(self) -> None:
         """Balanced stages, and a schedule that they fit."""
         rng = self.rng
-        virtual, name = rng.choice([(1, "gpipe"), (1, "1f1b"), (1, ""), (2, "interleaved_1f1b"), (2, "zero_bubble"),
-                                    (2, "zbv"), (2, "dualpipe_v")])  # fmt: skip
+        one = [(1, "zero_bubble")] if self.deep else [(1, "gpipe"), (1, "1f1b"), (1, "")]
+        two = [(2, "interleaved_1f1b"), (2, "zero_bubble"), (2, "zbv"), (2, "dualpipe_v")]
+        virtual, name = rng.choice([*one, *two])
         if virtual > 1 and self._layers() < 2 * self.stages:
             virtual, name = 1, "1f1b"
         self.features.add(f"stages {name}")
@@ -341,7 +349,8 @@ class _Writer:
                 room = min(room, (batch.size or 1) // math.prod(self.sizes[a] for a in axes))
             cuts = [int(n) for n in re.findall(r"shard \(\((\d+)", line)]
             room = min([room, *[(batch.size or 1) // n for n in cuts]])
-        counts = [n for n in (2, 2, 3, 4, 6) if room % n == 0]
+        least = 2 * self.stages if "stages dualpipe_v" in self.features else 2
+        counts = [n for n in (2, 2, 3, 4, 6) if room % n == 0 and n >= least]
         if counts:
             self.features.add("microbatches")
             self.lines.append(f"microbatches {self.rng.choice(counts)}")

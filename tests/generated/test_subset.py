@@ -53,7 +53,7 @@ FEATURES = {
     "metric over the batch", "metric of the loss", "metric of the model's values", "metric sharing the loss's values",
     "masked loss", "loss over a number", "number on a total", "integers in floats", "cast of data", "cast of integers",
     "saturated", "shared state", "rows of a constant", "optimizer of rows", "optimizer adagrad", "optimizer ftrl",
-    "optimizer lazy_adam", "eval",
+    "optimizer lazy_adam", "eval", "deep",
 }  # fmt: skip
 FIRST = 700_000
 EACH = 10
