@@ -19,6 +19,7 @@ from shardlang.runtime.mesh import Time as Time
 from shardlang.runtime.names import Named as Named
 from shardlang.runtime.names import Names as Names
 from shardlang.runtime.program import Field as Field
+from shardlang.runtime.program import Layer as Layer
 from shardlang.runtime.program import Optimizer as Optimizer
 from shardlang.runtime.program import Parameter as Parameter
 from shardlang.runtime.program import Program as Program
@@ -31,3 +32,4 @@ from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage
 from shardlang.runtime.timings import timed as timed
+from shardlang.runtime.tree import path as path

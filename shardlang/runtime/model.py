@@ -8,7 +8,7 @@ not.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -20,12 +20,13 @@ from shardlang.runtime.mesh import Group, Mesh, world
 from shardlang.runtime.program import DTYPES, Block, Optimizer, Parameter, Program, State, dtype_of, elements
 from shardlang.runtime.sparse import RowBucket
 from shardlang.runtime.timings import timed
+from shardlang.runtime.tree import Node, namespace
 from shardlang.runtime.weights import Weights
 from shardlang.runtime.zero import Held, ShardBucket, Shared, shard
 
 
 class Model:
-    """Parameters and states of one rank. `p` is what `forward` is given."""
+    """Parameters and states of one rank. `p` is what `forward` is given; trees[n], what that of stage n is."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -43,7 +44,9 @@ class Model:
         self.buckets: list[Bucket] = []
         self.bucket_stages: list[tuple[int, ...]] = []
         self.reducer = Reducer(self._buckets())
-        self.p = parameters.namespace({**self._read(), **self.states})
+        read = {**self._read(), **self.states}
+        self.p = namespace(read, (layer.path for layer in program.layers))
+        self.trees = {stage: self._of_stage(stage, read) for stage in program.stages_here}
         self.trained = self._trained()
         self.optimizers = [
             optimizers.optimizer(
@@ -67,6 +70,12 @@ class Model:
         """What a stage trains."""
         mine = [tensor.path for tensor in self.parameters if stage in tensor.stages and not tensor.frozen]
         return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
+
+    def _of_stage(self, stage: int, read: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
+        """The tree of what a stage alone uses."""
+        used = {t.path for t in (*self.program.parameters, *self.program.states) if stage in t.stages}
+        layers = (layer.path for layer in self.program.layers if stage in layer.stages)
+        return namespace({path: held for path, held in read.items() if path in used}, layers)
 
     def _mesh(self, tensor: Parameter | State) -> Mesh:
         return tensor.mesh or self.program.mesh

@@ -1,16 +1,13 @@
-"""Parameters and states as this rank holds them: initialised by global index, and reachable by path
-(`p.blocks[3].fc1.weight`).
+"""Parameters and states as this rank holds them, initialised by global index.
 
 How a value begins depends on its path and the seed alone, never on how it is cut. Loading weights is in weights.py,
-reducing gradients in buckets.py, sharding over further axes in zero.py.
+reducing gradients in buckets.py, sharding over further axes in zero.py, finding them by path in tree.py.
 """
 
 from __future__ import annotations
 
-import keyword
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,53 +16,6 @@ from torch import Tensor
 from shardlang.runtime import random
 from shardlang.runtime.copies import device_of
 from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of
-
-_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-
-
-class Node:
-    """A place in the tree of paths. Members are attributes (`p.w`); layers of an array, and members whose names Python
-    has other uses for, are items (`p.blocks[3]`, `p["lambda"]`, `p["__class__"]`). `_made` holds the attributes that
-    are made anew at each use (ZeRO-3).
-    """
-
-    def __init__(self) -> None:
-        self._items: dict[str | int, Any] = {}
-        self._made: dict[str, Callable[[], Tensor]] = {}
-
-    def __getattr__(self, name: str) -> Tensor:
-        made = self.__dict__.get("_made", {})
-        if name not in made:
-            raise AttributeError(name)
-        return made[name]()
-
-    def __getitem__(self, part: str | int) -> Any:
-        item = self._items[part]
-        return item() if callable(item) else item
-
-
-def _parts(path: str) -> list[str | int]:
-    return [name or int(index) for name, index in _PART.findall(path)]
-
-
-def _is_item(part: str | int) -> bool:
-    """As the emitter writes it: an index, a keyword, and what may be an attribute that Python or this page made."""
-    return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
-
-
-def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
-    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and items."""
-    root = Node()
-    for path, leaf in leaves.items():
-        node = root
-        *parents, last = _parts(path)
-        for part in parents:
-            node = (node._items if _is_item(part) else node.__dict__).setdefault(part, Node())
-        if _is_item(last):
-            node._items[last] = leaf
-        else:
-            (node.__dict__ if isinstance(leaf, Tensor) else node._made)[last] = leaf
-    return root
 
 
 def copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:

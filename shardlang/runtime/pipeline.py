@@ -98,7 +98,7 @@ class Pipeline:
                 self._backward(now, action, self.due[at])
         world.microbatch = 0
         for stage, sums in now.sums.items():
-            now.figures.values.update(conclusion(self.program.stages[stage].conclude, self.model.p, sums))
+            now.figures.values.update(conclusion(self.program.stages[stage].conclude, self.model.trees[stage], sums))
         figures = self.figures.start(now.figures.values)
         now.exchange.finish()
         self.model.reducer.finish()
@@ -118,7 +118,7 @@ class Pipeline:
         fields = [now.batch[action.microbatch][name] for name in stage.fields]
         Recomputing.called()
         with self.model.forward_context(("F", action.stage)):
-            result = stage.forward(self.model.p, *inputs, *fields, **now.given[action.stage])
+            result = stage.forward(self.model.trees[action.stage], *inputs, *fields, **now.given[action.stage])
         outputs, further = self._parted(self.training, action, result)
         loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
         now.figures.add({**({} if loss is None else {"loss": loss}), **(further[0] if further else {})})
@@ -194,7 +194,7 @@ class Pipeline:
             inputs = self._received(exchange, self.forwards, action)
             fields = [batch[action.microbatch][name] for name in stage.fields]
             with self.model.gathers.during(("evaluate", action.stage)):
-                result = stage.evaluate(self.model.p, *inputs, *fields, rows)
+                result = stage.evaluate(self.model.trees[action.stage], *inputs, *fields, rows)
             outputs, further = self._parted(self.forwards, action, result)
             for sums in further:
                 parts.add(sums)

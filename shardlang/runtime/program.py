@@ -108,6 +108,14 @@ class State:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A layer without parameters and states, which functions are given all the same. `stages` as of a parameter."""
+
+    path: str
+    stages: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Field:
     """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the random source draws
     so), but those that all indexed uses ignore.
@@ -165,6 +173,7 @@ class Program:
     groups: Sequence[tuple[str, ...]] = ()
     further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
     states: Sequence[State] = ()
+    layers: Sequence[Layer] = ()
     seed: int = 0
     loss_pending: tuple[str, ...] = ()
     metrics_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -15,6 +15,8 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from shardlang.runtime.tree import Node, path
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
@@ -46,9 +48,15 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def key(path: str, call: int = 0, *, step: int | None = None) -> int:
-    """A 64-bit key from the seed, the current step (or `step`), the path and the number of the call."""
-    return seeded_key(State.seed, path, call, State.step if step is None else step)
+def key(at: str | Node, *further: str | int, step: int | None = None) -> int:
+    """A 64-bit key from the seed, the current step (or `step`), a path and the number of the call (0 if it is left
+    out): `key("blocks[3].h", call)`, or with a layer and the path below it, `key(block, "h", call)`.
+    """
+    if isinstance(at, Node):
+        below, *further = further
+        at = f"{path(at)}.{below}".removeprefix(".")
+    call = int(further[0]) if further else 0
+    return seeded_key(State.seed, at, call, State.step if step is None else step)
 
 
 def seeded_key(seed: int, path: str, call: int = 0, step: int = 0) -> int:

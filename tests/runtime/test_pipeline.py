@@ -35,6 +35,9 @@ def trained(mesh, **settings):
     """The weights as rank 0 saves them (on the others empty) and all figures."""
     made, log = program(mesh, **settings), Figures()
     run = Run(made, datasets(made), log)
+    for stage, p in run.model.trees.items():
+        inner = stage in (1, 2)
+        assert [rt.path(block) for block in (p.blocks if inner else ())] == [f"blocks[{stage}]"] * inner
     run.train()
     with tempfile.TemporaryDirectory() as folder:
         run.save(Path(folder) / "w")

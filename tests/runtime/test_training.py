@@ -92,7 +92,7 @@ def plain(optimizer: str, clip: float | None = None) -> dict[str, torch.Tensor]:
     first, second = list(leaves.values())[:3], list(leaves.values())[3:]
     kinds = [main(first, **made.optimizers[0].arguments), torch.optim.SGD(second, lr=0.05)]
     from shardlang.runtime.data import Loader
-    from shardlang.runtime.parameters import namespace
+    from shardlang.runtime.tree import namespace
 
     loader = Loader(made, made.data, datasets(made)["data"])
     for epoch in (1, 2, 3):

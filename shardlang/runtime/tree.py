@@ -1,0 +1,90 @@
+"""Paths of parameters -> the tree that the functions of an emitted program are given: `p.blocks[3].fc1.weight`.
+
+A node is a layer and knows its path. What the tensors are is parameters.py's.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+class Node:
+    """A layer, or an array of layers. Members are attributes (`p.w`); layers of an array, and members whose names
+    Python has other uses for, are items (`p.blocks[3]`, `p["lambda"]`, `p["__class__"]`). An iteration and a slice
+    give the layers of an array in the order of their index. `_made` holds the attributes that are made anew at each
+    use (ZeRO-3).
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._items: dict[str | int, Any] = {}
+        self._made: dict[str, Callable[[], Tensor]] = {}
+
+    def __getattr__(self, name: str) -> Tensor:
+        made = self.__dict__.get("_made", {})
+        if name not in made:
+            raise AttributeError(f"`{self.__dict__.get('_path')}` has no member `{name}` here")
+        return made[name]()
+
+    def __getitem__(self, part: str | int | slice) -> Any:
+        if isinstance(part, slice):
+            wanted = range(*part.indices(max(self._layers(), default=-1) + 1))
+            return [self[at] for at in self._layers() if at in wanted]
+        item = self._items[part]
+        return item() if callable(item) else item
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[at] for at in self._layers())
+
+    def _layers(self) -> list[int]:
+        return sorted(at for at in self._items if isinstance(at, int))
+
+    def _child(self, part: str | int) -> Node:
+        """The layer of this name or index below this one, made where there is none yet."""
+        below = f"{self._path}[{part}]" if isinstance(part, int) else f"{self._path}.{part}".removeprefix(".")
+        members = self._items if _is_item(part) else self.__dict__
+        return members.setdefault(part, Node(below))
+
+
+def path(node: Node) -> str:
+    """The path of a layer, as in the user's program; "" of the whole model."""
+    return node._path
+
+
+def _parts(path: str) -> list[str | int]:
+    return [name or int(index) for name, index in _PART.findall(path)]
+
+
+def _is_item(part: str | int) -> bool:
+    """As the emitter writes it: an index, a keyword, and what may be an attribute that Python or this page made."""
+    return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
+
+
+def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]], layers: Iterable[str] = ()) -> Node:
+    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and items. `layers`: paths of
+    layers that are there without a tensor too.
+    """
+    root = Node()
+    for path, leaf in leaves.items():
+        *parents, last = _parts(path)
+        node = _descended(root, parents)
+        if _is_item(last):
+            node._items[last] = leaf
+        else:
+            (node.__dict__ if isinstance(leaf, Tensor) else node._made)[last] = leaf
+    for path in layers:
+        _descended(root, _parts(path))
+    return root
+
+
+def _descended(node: Node, parts: Iterable[str | int]) -> Node:
+    for part in parts:
+        node = node._child(part)
+    return node
