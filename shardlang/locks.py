@@ -51,15 +51,15 @@ def require_apart(path: Path, what: str, is_folder: bool = True) -> None:
     key = os.path.realpath(path)
     if key.endswith((LOCK, _PART)):
         reason = f"the name is that of a {'lock' if key.endswith(LOCK) else 'draft'} of shardlang"
-        raise RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="give it another name")
+        raise RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="name another path")
     for place, held in _held.items():
         common = os.path.commonpath((place, key))
         # A file has nothing below it; a folder may be one for several things.
         one = (common == place and not held.is_folder) or (common == key and not is_folder)
         if one and (place, held.what) != (key, what):
             raise RunError(
-                "SH512", f"{what} and {held.what} of this run would be in one place", file=path,
-                help="give each a name of its own",
+                "SH512", f"this run would write both {what} and {held.what} here", file=path,
+                help="give each of them a path of its own",
             )  # fmt: skip
 
 
@@ -223,8 +223,9 @@ def _release(lock: _Lock) -> None:
 
 def _unwritable(path: Path, what: str, error: OSError) -> RunError:
     reason = "a file is in the way" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
-    return RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="give it another place")
+    return RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="name another path")
 
 
 def _in_the_way(path: Path, what: str) -> RunError:
-    return RunError("SH512", f"something else is in the way of {what}", file=path, help="write to another place")
+    reason = f"{what} cannot be written: something else has this name"
+    return RunError("SH512", reason, file=path, help="name another path")

@@ -69,8 +69,8 @@ class Kind:
 
 EMITTED = Kind("the emitted program", _is_emitted, "another folder")
 LOG = Kind("a rank's log", _is_log, "another folder for --log-dir")
-FIGURES = Kind("figures of a run", _is_figures, "another file for --metrics", streams=True)
-WEIGHTS = Kind("weights that shardlang saved", _is_weights, "another file for --save-weights")
+FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
+WEIGHTS = Kind("saved weights", _is_weights, "another file for --save-weights")
 TOKENS = Kind("tokens", _is_tokens, "another file for -o")
 
 
@@ -86,7 +86,7 @@ def target(path: Path, kind: Kind) -> Path:
         return path
     why = _foreign(path, found.st_mode, kind) if found.st_size or not stat.S_ISREG(found.st_mode) else ""
     if why:
-        fact = f"something else is in the way of {kind.what}: {why}"
+        fact = f"{kind.what} would replace {why}"
         raise RunError("SH512", fact, file=path, help=f"name {kind.option}")
     return Path(os.path.realpath(path))
 
@@ -96,9 +96,9 @@ def _foreign(path: Path, mode: int, kind: Kind) -> str:
     if stat.S_ISDIR(mode):
         return "a folder"
     if not stat.S_ISREG(mode):
-        return "no regular file"
+        return "something that is no regular file"
     try:
-        return "" if kind.is_own(path) else f"a file that is not {kind.what}"
+        return "" if kind.is_own(path) else "a file that holds something else"
     except OSError as error:
         return f"a file that cannot be read ({error.strerror})"
 

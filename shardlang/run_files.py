@@ -57,7 +57,8 @@ def claim(
     seen: set[Path] = set()
     for path in (p for p in (metrics, save_weights, *logs, *texts) if p is not None):
         if path in seen:
-            raise RunError("SH512", "two files of this run would be one", file=path, help="give each its own name")
+            fact = "this run would write two files to this path"
+            raise RunError("SH512", fact, file=path, help="give each a path of its own")
         seen.add(path)
     return RunFiles(folder, metrics, save_weights)
 

@@ -41,16 +41,16 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
         for path in held_in(written.folder):
             if is_name(path.parts[0]):
                 raise RunError(
-                    "SH512", f"`{path.parts[0]}` in the folder of checkpoints is the name of a checkpoint",
-                    file=written.folder / path, help="write to another place",
+                    "SH512", f"this run would write something else under the name of a checkpoint, `{path.parts[0]}`",
+                    file=written.folder / path, help="name another path for it",
                 )  # fmt: skip
     if program.init is not None and save_weights is not None:
         given = program.base / str(program.init[1]["path"])
         read = given.parent.glob(given.name) if "*" in given.name else [given]
         if save_weights in (Path(os.path.realpath(path)) for path in read):
             raise RunError(
-                "SH512", "the run starts from this file, and is to save its weights there", file=save_weights,
-                help="another file for --save-weights",
+                "SH512", "the run starts from the weights in this file, and would replace them", file=save_weights,
+                help="name another file for --save-weights",
             )  # fmt: skip
 
 

@@ -110,6 +110,14 @@ def test_an_optimizer_runs_with_the_defaults_that_are_declared(kind: str) -> Non
     assert own == given
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_emitted_program_gives_an_optimizer_all_its_arguments(kind: str) -> None:
+    text = (ROOT / "examples" / "quickstart.shard").read_text("utf-8")
+    made = main_file(re.sub(r"optimizer = .*", f"optimizer = {kind}(lr = 0.5)", text), 8)
+    arguments = [f"{name}={0.5 if value is ... else value!r}" for name, value in ALL[kind].defaults.items()]
+    assert f'"{kind}", {", ".join(arguments)},\n' in made
+
+
 def test_the_names_of_what_an_optimizer_keeps() -> None:
     _, rows = next(t for t in tables(SPECS / "checkpoints.md") if t[0] == ["optimizer", "names"])
     told = {kind: re.findall(r"`(\w+)`", row[1]) for row in rows for kind in re.findall(r"`(\w+)`", row[0])}

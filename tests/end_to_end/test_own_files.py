@@ -135,6 +135,23 @@ def test_what_is_in_the_way_is_told_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("weights: data", "saved weights would replace a file that holds something else"),
+        ("figures: a folder", "figures would replace a folder"),
+        ("weights: the draft", "saved weights cannot be written: something else has this name"),
+        ("weights: the logs", "this run would write both logs and saved weights here"),
+        ("logs: a file", "logs cannot be written: a file is in the way"),
+    ],
+)
+def test_what_is_in_the_way_is_told_in_plain_words(
+    case: str, words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(list(REFUSED[case])) == 3
+    assert f"error[SH512]: {words}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "folders"),
     [
         (("--save-weights", "kept"), ()),
