@@ -5,11 +5,12 @@ Frozen graph values are made from the drafts by `finish`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
-from shardlang.graph.graph import Init, Kind
+from shardlang.graph.graph import Init, Kind, LayerCall
 from shardlang.ops.declaration import Operator
 from shardlang.ops.rule import FactorRule
 from shardlang.records import dataclass
@@ -42,11 +43,14 @@ class OpDraft:
     path: str = ""
     call: int = 0
     implied: bool = False  # a cast that mixed precision needs: no part of what was written
+    within: int = -1
 
 
 @dataclass
 class Builder:
-    """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in a full memory."""
+    """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in a full memory.
+    `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none.
+    """
 
     values: list[ValueDraft] = field(default_factory=list)
     ops: list[OpDraft] = field(default_factory=list)
@@ -56,6 +60,8 @@ class Builder:
     dims: dict[str, Any] = field(default_factory=dict)
     full: bool = False
     operators_limit: int = 20_000
+    calls: list[LayerCall] = field(default_factory=list)
+    within: int = -1
 
     def add(self, draft: ValueDraft) -> int:
         self.values.append(draft)
@@ -88,6 +94,15 @@ class Builder:
             self.constants[key] = self.add(draft)
         return self.constants[key]
 
+    @contextmanager
+    def calling(self, path: str, model: str, arguments: Mapping[int, str]) -> Iterator[None]:
+        """What is added within is of this call of a layer."""
+        before = self.within
+        self.calls.append(LayerCall(path, model, before, arguments))
+        self.within = len(self.calls) - 1
+        yield
+        self.within = before
+
     def operate(
         self,
         operator: Operator,
@@ -103,7 +118,7 @@ class Builder:
         at = len(self.ops)
         for type in types:
             self.values.append(ValueDraft(Kind.RESULT, "", "", type, span, producer=at))
-        self.ops.append(OpDraft(operator, operands, results, attrs, rule, span))
+        self.ops.append(OpDraft(operator, operands, results, attrs, rule, span, within=self.within))
         return at
 
     def close(self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int) -> None:

@@ -65,7 +65,7 @@ def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch
         values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
         {path: tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
         tuple(build.declared), _dims(context), found[0] if found else None,
-        {v: o.id for o in ops for v in o.results},
+        {v: o.id for o in ops for v in o.results}, tuple(build.calls),
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     return tuple(
         Op(
             i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path,
-            o.call, "loss" if loss is None or i in needed else "metric",
+            o.call, "loss" if loss is None or i in needed else "metric", o.within,
         )
         for i, o in enumerate(context.build.ops)
     )  # fmt: skip

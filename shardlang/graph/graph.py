@@ -60,9 +60,22 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerCall:
+    """One call of a layer: its path (`encoder.blocks[3]`, "" for the model of `train`), the name of its model, the call
+    that it is made in (index into `Graph.calls`; -1: `train`), and the tensors given to it: value id -> formal.
+    """
+
+    path: str
+    model: str
+    within: int
+    arguments: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One operator. `path` is the address of what it computes (its random key), `call` the number of the call of the
-    layer it stands in. `section`: "loss" (the loss needs it) or "metric" (only metrics do; computed without gradient).
+    layer it stands in, `within` that call (index into `Graph.calls`; -1: none). `section`: "loss" (the loss needs it)
+    or "metric" (only metrics do; computed without gradient).
     """
 
     id: int
@@ -75,6 +88,7 @@ class Op:
     path: str
     call: int
     section: str = "loss"
+    within: int = -1
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,7 @@ class Graph:
     dims: Mapping[str, tuple[Dim, ...]]
     batch: Dim | None = None  # the dim that the data source batches over
     producers: Mapping[int, int] = field(default_factory=dict)  # value id -> op id
+    calls: tuple[LayerCall, ...] = ()  # of layers, each after the call that it is made in
 
     def frozen(self, value: int) -> bool:
         """Whether a value is a parameter that stays as it begins: the loss has no gradient for it."""

@@ -46,7 +46,10 @@ class Rewriting:
         attrs: Mapping[str, Any] = more.pop("attrs", {})
         key = str(more.pop("key", path))
         self.ops.append(
-            Op(len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, key, like.call, like.section)
+            Op(
+                len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, key, like.call, like.section,
+                like.within,
+            )  # fmt: skip
         )
         return value.id
 
