@@ -49,7 +49,7 @@ class Rewriting:
             Op(
                 len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, key, like.call, like.section,
                 like.within,
-            )  # fmt: skip
+            )
         )
         return value.id
 

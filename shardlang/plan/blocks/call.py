@@ -1,0 +1,109 @@
+"""Calls of layers as a plan has them, and how what is in a layer is called from there.
+
+Making them is tree.py's, and which calls are the same sameness.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from shardlang.graph.graph import Graph
+from shardlang.ops.internal import TRANSFER
+from shardlang.plan.needs import Form
+from shardlang.plan.plan import Step
+from shardlang.records import dataclass
+
+ROOT = -1
+_STAGE = re.compile(r"@\d+$")  # of what stands for a value in another stage
+_INDEX = re.compile(r"(.*)\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer, with what it computes in order.
+
+    path: of the layer ("" for the model of `train`, and for the root, which is `train` itself). model: its name.
+    reads: forms that are made outside of it, or are parameters of other layers, in the order of first use. gives: forms
+    that are read outside of it. block: calls with the same number are the same but for their paths. region: the group
+    of `Plan.recompute` that this call is the whole of; -1 for none. call: index into `Graph.calls`.
+    """
+
+    path: str
+    model: str
+    items: tuple[Step | Call, ...]
+    reads: tuple[Form, ...]
+    gives: tuple[Form, ...]
+    block: int
+    region: int = -1
+    call: int = ROOT
+
+    def steps(self) -> Iterator[Step]:
+        """All steps, those of inner calls too."""
+        for item in self.items:
+            if isinstance(item, Call):
+                yield from item.steps()
+            else:
+                yield item
+
+
+def array_of(path: str) -> tuple[str, int] | None:
+    """`encoder.blocks[3]` -> ("encoder.blocks", 3); None for what is no layer of an array."""
+    match = _INDEX.fullmatch(path)
+    return (match[1], int(match[2])) if match else None
+
+
+def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
+    """The items, with neighbours of an array that are the same block joined; a call alone is a run of one."""
+    found: list[Step | tuple[Call, ...]] = []
+    for item in items:
+        last = found[-1] if found else None
+        if not isinstance(item, Call):
+            found.append(item)
+        elif isinstance(last, tuple) and _follows(last[-1], item):
+            found[-1] = (*last, item)
+        else:
+            found.append((item,))
+    return found
+
+
+def _follows(before: Call, call: Call) -> bool:
+    first, second = array_of(before.path), array_of(call.path)
+    same = before.block == call.block and (before.region < 0) == (call.region < 0)
+    return same and first is not None and second == (first[0], first[1] + 1)
+
+
+def is_below(path: str, layer: str) -> bool:
+    """Whether a path is of something in a layer; all is in the root."""
+    return not layer or path.startswith((f"{layer}.", f"{layer}["))
+
+
+def origin(graph: Graph, value: int) -> int:
+    """The value that one stands for: it may have been handed on from other stages."""
+    producer = graph.producers.get(value)
+    while producer is not None and graph.ops[producer].operator == TRANSFER:
+        value = graph.ops[producer].operands[0]
+        producer = graph.producers.get(value)
+    return value
+
+
+def called_as(graph: Graph, value: int, call: int) -> str:
+    """The path of a value as a call of a layer sees it: the formal that it is given as, or its path from the layer; the
+    last part alone of what is of another layer, such as the cast of an argument that mixed precision needs.
+    """
+    made = graph.calls[call] if call != ROOT else None
+    value = origin(graph, value)
+    formal = made.arguments.get(value) if made is not None else None
+    path = _STAGE.sub("", graph.values[value].path)
+    if formal is not None or made is None or is_below(path, made.path):
+        return formal or relative(path, made.path if made is not None else "")
+    producer = graph.producers.get(value)
+    if producer is None or not graph.ops[producer].operands:
+        return path.rpartition(".")[2]
+    inner = called_as(graph, graph.ops[producer].operands[0], call).rpartition(".")[2]
+    return f"{inner}:{path.rpartition('.')[2].rpartition(':')[2]}"
+
+
+def relative(path: str, layer: str) -> str:
+    """A path from a layer that it is in; whole where it is not in it."""
+    return path[len(layer) :].removeprefix(".") if layer and is_below(path, layer) else path
