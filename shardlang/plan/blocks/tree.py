@@ -105,7 +105,8 @@ class Tree:
 
     def _common(self, nodes: Collection[int]) -> int:
         lines = [self.above(node) for node in nodes]
-        return max((level[0] for level in zip(*lines, strict=False) if len(set(level)) == 1), key=lines[0].index)
+        shared = sum(1 for level in zip(*lines, strict=False) if len(set(level)) == 1)
+        return lines[0][shared - 1]
 
     def below(self, node: int, other: int) -> int | None:
         """The child of `node` that `other` is or is in; None where it is `node` itself."""
@@ -211,7 +212,7 @@ class Tree:
     def region(self, node: int) -> int:
         """The group that a call is the whole of, where it is one for itself."""
         group = self._group_of(node) if node != ROOT else None
-        if self.owners is None or group is None or self._group_of(self.parent(node)) == group or len(self._whole_groups[group]) > 1:
+        if group is None or self._group_of(self.parent(node)) == group or len(self._whole_groups[group]) > 1:
             return -1
         return group if self._group_counts[ROOT][group] == self._group_counts[node][group] else -1
 
