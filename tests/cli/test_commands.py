@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +14,7 @@ import pytest
 
 from shardlang.cli.main import COMMANDS, run
 from shardlang.diagnostics import registry
+from tests.cli.process import SHARDC, shardc
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = str(ROOT / "examples" / "quickstart.shard")
@@ -221,22 +221,15 @@ def test_a_fault_of_ours_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys
     assert "Traceback" in capsys.readouterr().err
 
 
-def shardc(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", *arguments]
-    return subprocess.run(command, input=input, capture_output=True, text=True, timeout=60)
-
-
 def test_a_closed_pipe_is_quiet() -> None:
-    script = "from shardlang.cli.main import main; main()"
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)} explain | true"
+    command = f"{shlex.join(SHARDC)} explain | true"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert result.stderr == ""
 
 
 def test_an_encoding_without_the_characters_is_no_failure() -> None:
     result = subprocess.run(
-        [sys.executable, "-c", "from shardlang.cli.main import main; main()", "check", "-"],
-        input="dim a = §漢\n".encode(), capture_output=True, timeout=60,
+        [*SHARDC, "check", "-"], input="dim a = §漢\n".encode(), capture_output=True, timeout=60,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert result.returncode == 1

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_run import TEXT
+from tests.cli.process import NET, SHARDC
 from tests.runtime.test_launch import left
 
 pytestmark = pytest.mark.slow
-SHARDC = (sys.executable, "-c", "import sys; from shardlang.cli.main import main; main(sys.argv[1:])")
 PROGRESS = ("planning", "dp: training on 2 real ranks")
 SWEEP = "from shardlang.scratch import scratch\nwith scratch('verify'): pass"
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     (folder / "temporary").mkdir(exist_ok=True)
-    (folder / "net.shard").write_text(TEXT.replace("epochs = 2", "epochs = 100000"))
+    (folder / "net.shard").write_text(NET.replace("epochs = 2", "epochs = 100000"))
     return subprocess.Popen(
         [*SHARDC, *words], cwd=folder, env={**os.environ, "TMPDIR": str(folder / "temporary")}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-TEXT = """\
-dim batch = 8, d = 4
-
-model Net {
-  param w: [d] = normal(0.5)
-
-  forward(x: [batch, d]) -> [batch, d] {
-    return x * w
-  }
-}
-
-strategy dp {
-  mesh dp = auto
-  split batch over dp
-}
-
-train {
-  model = Net()
-  data = random(x: [batch, d], batches = 3)
-  loss = mean(square(model(x)))
-  optimizer = sgd(lr = 0.1)
-  epochs = 2
-}
-"""
+from tests.cli.process import NET, shardc
 
 pytestmark = pytest.mark.slow
 
 
-def shardc(*words: str, folder: Path, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    """A process of its own: ranks are forked from it."""
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", script, *words]
-    return subprocess.run(command, cwd=folder, input=input, capture_output=True, text=True, timeout=120)
-
-
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    (tmp_path / "net.shard").write_text(TEXT)
+    (tmp_path / "net.shard").write_text(NET)
     return tmp_path
 
 
@@ -67,7 +34,7 @@ def test_figures_weights_and_logs(here: Path) -> None:
 
     assert load_file(here / "w.safetensors")["w"].shape == (4,)
     # From the standard input, on another number of ranks, with a setting changed: the same curve, half as long.
-    again = shardc("run", "-", "--ranks", "4", "--set", "train.epochs=1", *words, folder=here, input=TEXT)
+    again = shardc("run", "-", "--ranks", "4", "--set", "train.epochs=1", *words, folder=here, input=NET)
     assert again.returncode == 0, again.stderr
     assert losses(here / "m.jsonl") == pytest.approx(found[:3], rel=1e-5)
 
@@ -83,7 +50,7 @@ def test_figures_weights_and_logs(here: Path) -> None:
     ],
 )
 def test_how_it_ends_where_it_cannot(here: Path, words: tuple[str, ...], code: int, told: str) -> None:
-    (here / "steep.shard").write_text(TEXT.replace("lr = 0.1", "lr = 1e38"))
+    (here / "steep.shard").write_text(NET.replace("lr = 0.1", "lr = 1e38"))
     done = shardc("run", *words, folder=here)
     assert done.returncode == code, done.stderr
     assert told in done.stderr + done.stdout and "Traceback" not in done.stderr

@@ -21,6 +21,7 @@ from typing import Any
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
+from tests.cli.process import SHARDC
 from tests.end_to_end.curves import ROOT
 
 REAL, SIMULATED = (1, 2, 3, 4, 5, 6, 7, 8), (16, 32, 64, 128, 256, 512)
@@ -89,8 +90,7 @@ def verified(folder: Path, line: Line, real: bool, steps: int) -> dict[str, Any]
     sets = [word for path, value in line.sizes.items() for word in ("--set", f"{path}={value}")]
     options = ["--ranks", str(line.ranks), "--strategy", line.strategy, "--steps", str(steps), "--json", *sets]
     options.append("--real" if real else "--simulated-only")
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", script, "verify", str(folder / f"{line.program}.shard"), *options]
+    command = [*SHARDC, "verify", str(folder / f"{line.program}.shard"), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if not done.stdout:
         return {"ok": False, "error": done.stderr or f"the process ended with {done.returncode}"}

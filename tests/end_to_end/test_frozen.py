@@ -5,8 +5,6 @@ from.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from safetensors.torch import load_file
 from shardlang.interpret.compare import verify_plan
 from shardlang.plan.memory import memory
 from shardlang.plan.traffic import reduction_bytes
+from tests.cli.process import shardc
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held
 
@@ -240,7 +239,5 @@ def lines(folder: Path, name: str) -> list[str]:
 
 
 def run(folder: Path, *words: str) -> None:
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", script, "run", "net.shard", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    done = shardc("run", "net.shard", *words, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT, RunOf, figures
 from tests.end_to_end.test_curves import farthest
 
@@ -121,10 +120,7 @@ def test_real_clicks(tmp_path: Path, strategy: str) -> None:
 def run_of(folder: Path, text: str, ranks: int, strategy: str, *more: str) -> tuple[int, str, float]:
     (folder / "clicks.shard").write_text(text)
     before = time.monotonic()
-    script = "from shardlang.cli.main import main; main()"
-    words = ["run", "clicks.shard", "--ranks", str(ranks), "--strategy", strategy, *more]
-    command = [sys.executable, "-c", script, *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = shardc("run", "clicks.shard", "--ranks", str(ranks), "--strategy", strategy, *more, folder=folder)
     return done.returncode, done.stdout + done.stderr, time.monotonic() - before
 
 

@@ -15,33 +15,10 @@ from pathlib import Path
 import pytest
 
 from shardlang.cli.main import run
+from tests.cli.process import NET, SHARDC, shardc
 
-PROGRAM = """\
-dim batch = 8, d = 4
-
-model Net {
-  param w: [d] = normal(0.5)
-
-  forward(x: [batch, d]) -> [batch, d] {
-    return dropout(x * w, p = 0.5)
-  }
-}
-
-strategy dp {
-  mesh dp = auto
-  split batch over dp
-}
-
-train {
-  model = Net()
-  data = random(x: [batch, d], batches = 3)
-  loss = mean(square(model(x)))
-  optimizer = sgd(lr = 0.1)
-  steps = 4
-  checkpoint = every(2, keep = 1, to = ".")
-}
-"""
-PLAIN = PROGRAM.replace('  checkpoint = every(2, keep = 1, to = ".")\n', "")
+PLAIN = NET.replace("x * w", "dropout(x * w, p = 0.5)").replace("epochs = 2", "steps = 4")
+PROGRAM = PLAIN.replace("steps = 4", 'steps = 4\n  checkpoint = every(2, keep = 1, to = ".")')
 # Files of the user's: data and programs, and every name that something is written under.
 MINE = (
     "main.py", "stage0.py", "rank-0.log", "rank-1.log", "data.csv", "train.npz", "m.jsonl", "figures.jsonl",
@@ -115,12 +92,6 @@ def sums(folder: Path) -> dict[str, str]:
     return found
 
 
-def shardc(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", script, *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
-
-
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_in_the_way_is_told_before_anything_is_written(
     case: str, here: Path, capsys: pytest.CaptureFixture[str]
@@ -192,7 +163,7 @@ def test_a_run_beside_files_of_the_users(here: Path) -> None:
     text = PLAIN.replace("  split batch over dp", "  split batch over dp\n  at w: place on host")
     (here / "hosted.shard").write_text(text)
     for _ in range(2):
-        done = shardc(here, "run", "hosted.shard", "--ranks", "2", "--device", "cpu", *words)
+        done = shardc("run", "hosted.shard", "--ranks", "2", "--device", "cpu", *words, folder=here)
         assert done.returncode == 0, done.stderr
         after = sums(here)
         assert {name: after.get(name) for name in before} == before
@@ -212,17 +183,18 @@ def test_checkpoints_beside_files_of_the_users(here: Path) -> None:
         ((), f"`to` of `checkpoint`; or move this one away: mv {here}/"),
         (("--resume",), f"{another}\n  --> {here}/step-4/index.json"),
     ):
-        done = shardc(here, "run", "net.shard", "--ranks", "1", "--device", "cpu", "--metrics", "new.jsonl", *words)
+        new = ("--metrics", "new.jsonl")
+        done = shardc("run", "net.shard", "--ranks", "1", "--device", "cpu", *new, *words, folder=here)
         assert done.returncode == 3
         assert told in done.stderr
         assert words or "error[SH512]: something else is in the way of a checkpoint\n" in done.stderr
-    verified = shardc(here, "verify", "net.shard", "--ranks", "2", "--steps", "2")
+    verified = shardc("verify", "net.shard", "--ranks", "2", "--steps", "2", folder=here)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     # Beside step-1 of the user's, checkpoints after other steps are written, and dropped by `keep`.
     for name in (".step-2.part", ".step-4.part", "step-2", "step-4"):
         (here / name).rename(here / f"{name}.mine")
     moved = sums(here)
-    done = shardc(here, "run", "net.shard", "--ranks", "2", "--device", "cpu")
+    done = shardc("run", "net.shard", "--ranks", "2", "--device", "cpu", folder=here)
     assert done.returncode == 0, done.stderr
     after = sums(here)
     assert {name: after.get(name) for name in moved} == moved
@@ -252,10 +224,9 @@ def test_eight_runs_at_once_are_the_runs_that_they_are_alone(tmp_path: Path) -> 
     for folder in both:
         folder.mkdir()
         (folder / "plain.shard").write_text(PLAIN)
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", script, *RUN, "--set", f"train.seed={seed}", "--metrics", f"{seed}.jsonl"],
+            [*SHARDC, *RUN, "--set", f"train.seed={seed}", "--metrics", f"{seed}.jsonl"],
             cwd=both[0], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for seed in seeds

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+
+from tests.cli.process import shardc
 
 PROGRAM = """
 use std.nn: BatchNorm2d, Linear
@@ -61,9 +61,8 @@ train {
 Run = tuple[str, str]
 
 
-def shardc(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", "run", "p.shard", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+def run(folder: Path, *words: str) -> str:
+    done = shardc("run", "p.shard", *words, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -84,13 +83,13 @@ def records(path: Path) -> list[dict[str, float]]:
 def test_a_run_goes_on(tmp_path: Path, optimizer: str, zero: int, first: Run, then: Run) -> None:
     (tmp_path / "p.shard").write_text(PROGRAM % {"zero": zero, "optimizer": optimizer})
     batch = ("--set", "batch=60")  # which 2, 3 and 4 ranks can share
-    shardc(tmp_path, "--strategy", first[0], "--ranks", first[1], *batch, "--metrics", "a.jsonl", "--save-weights", "a")
+    run(tmp_path, "--strategy", first[0], "--ranks", first[1], *batch, "--metrics", "a.jsonl", "--save-weights", "a")
     assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["step-10", "step-20", "step-30"]
     # As if the run had died after step 25: figures are there that no checkpoint knows of.
     shutil.rmtree(tmp_path / "kept" / "step-30")
     shutil.copy(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     going_on = ("--metrics", "b.jsonl", "--save-weights", "b", "--resume")
-    out = shardc(tmp_path, "--strategy", then[0], "--ranks", then[1], *batch, *going_on)
+    out = run(tmp_path, "--strategy", then[0], "--ranks", then[1], *batch, *going_on)
     assert "goes on after step 20" in out
 
     whole, taken_up = records(tmp_path / "a.jsonl"), records(tmp_path / "b.jsonl")
@@ -107,9 +106,7 @@ def test_a_run_goes_on(tmp_path: Path, optimizer: str, zero: int, first: Run, th
 
 def test_another_batch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.shard").write_text(PROGRAM % {"zero": 1, "optimizer": "sgd(lr = 0.1)"})
-    shardc(tmp_path, "--strategy", "whole", "--ranks", "1")
-    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", "run", "p.shard", "--ranks", "1"]
-    words = ["--resume", "--set", "batch=32"]
-    done = subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    run(tmp_path, "--strategy", "whole", "--ranks", "1")
+    done = shardc("run", "p.shard", "--ranks", "1", "--resume", "--set", "batch=32", folder=tmp_path)
     assert done.returncode == 3
     assert "error[SH508]: `batch` is 32, and the checkpoint was written with 64" in done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT
 
 pytestmark = pytest.mark.slow
@@ -21,9 +20,7 @@ def run(folder: Path, name: str, *arguments: str) -> tuple[list[dict[str, Any]],
     """The figures and the weights of a run of digits."""
     metrics, weights = folder / f"{name}.jsonl", folder / f"{name}.safetensors"
     options = ("--metrics", str(metrics), "--save-weights", str(weights), "--log-dir", str(folder / name))
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", script, "run", str(ROOT / "examples" / "digits.shard"), *arguments, *options]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = shardc("run", str(ROOT / "examples" / "digits.shard"), *arguments, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in metrics.read_text().splitlines()], load_file(weights)
 
@@ -55,10 +52,8 @@ def test_more_ranks_than_a_machine_has(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_fails_the_run(tmp_path: Path) -> None:
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
     text = (ROOT / "examples" / "quickstart.shard").read_text().replace("lr = 0.4", "lr = 1e30")
     (tmp_path / "net.shard").write_text(text)
-    command = [sys.executable, "-c", script, "run", str(tmp_path / "net.shard"), "--ranks", "8", "--simulate"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = shardc("run", str(tmp_path / "net.shard"), "--ranks", "8", "--simulate")
     assert done.returncode == 3
     assert "error[SH506]" in done.stderr

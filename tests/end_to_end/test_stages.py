@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT, RunOf, figures
 from tests.end_to_end.test_accumulation import same
 
@@ -47,13 +48,8 @@ def test_every_level_of_zero(tmp_path: Path) -> None:
         same(found[run], found[ALONE], run.name, 1e-9)
 
 
-def _shardc(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from shardlang.cli.main import main; main()", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-
-
 def test_compiled_files_under_torchrun(tmp_path: Path) -> None:
-    done = _shardc("compile", str(PROGRAM), "--ranks", "2", "--strategy", "two", "-o", str(tmp_path))
+    done = shardc("compile", str(PROGRAM), "--ranks", "2", "--strategy", "two", "-o", str(tmp_path), folder=ROOT)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"main.py", "stage0.py", "stage1.py"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
@@ -67,7 +63,7 @@ def test_compiled_files_under_torchrun(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_fails_ends_the_run_and_is_named(tmp_path: Path) -> None:
-    done = _shardc("compile", str(PROGRAM), "--ranks", "2", "--strategy", "two", "-o", str(tmp_path))
+    done = shardc("compile", str(PROGRAM), "--ranks", "2", "--strategy", "two", "-o", str(tmp_path), folder=ROOT)
     assert done.returncode == 0, done.stderr
     stage = tmp_path / "stage1.py"
     text = stage.read_text()

@@ -13,6 +13,7 @@ import torch
 from shardlang.runtime import mapped
 from shardlang.runtime.optimizers import State
 from shardlang.runtime.program import Block
+from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT
 
 PROGRAM = """
@@ -82,9 +83,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     file = folder / "clicks.shard"
     file.write_text(PROGRAM.replace("OPTIMIZER", optimizer))
-    script = "import sys; from shardlang.cli.main import main; main(sys.argv[1:])"
-    given = ["run", str(file), "--ranks", "2", "--strategy", strategy, "--log-dir", str(folder / name), *options]
-    return subprocess.run([sys.executable, "-c", script, *given], cwd=ROOT, capture_output=True, text=True)
+    given = ("--ranks", "2", "--strategy", strategy, "--log-dir", str(folder / name), *options)
+    return shardc("run", str(file), *given, folder=ROOT)
 
 
 def curve(folder: Path, name: str, optimizer: str, *options: str) -> list[float]:
