@@ -8,9 +8,13 @@ class; that frozen ones are not written to is left to the type checker.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Record = TypeVar("Record")
+Result = TypeVar("Result")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -31,6 +35,20 @@ else:
             return record
 
         return made if cls is None else made(cls)
+
+
+def remembered(function: Callable[[Record], Result]) -> Callable[[Record], Result]:
+    """`function` of a frozen record (without slots), worked out once for each: the record itself keeps the result."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def found(record: Record) -> Result:
+        kept = vars(record)
+        if name not in kept:
+            kept[name] = function(record)
+        return kept[name]  # type: ignore[no-any-return]
+
+    return found
 
 
 @recursive_repr()

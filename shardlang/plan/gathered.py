@@ -7,13 +7,13 @@ of at most `bucket gradients` bytes, and one that is used again while its collec
 from __future__ import annotations
 
 import math
-import weakref
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from shardlang.plan.kept import kept
 from shardlang.plan.owners import Owners
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
+from shardlang.records import remembered
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
 
@@ -67,14 +67,10 @@ class Gathered:
                 yield from (p for other in inside.pop(group) for p in self._read(other))
 
 
-_latest: list[tuple[weakref.ref[Plan], Gathered]] = []
-
-
+@remembered
 def gathered(plan: Plan) -> Gathered:
-    """How often; of the latest plan that was asked for it is remembered, as every stage asks."""
-    if not _latest or _latest[0][0]() is not plan:
-        _latest[:] = [(weakref.ref(plan), Gathered(plan))]
-    return _latest[0][1]
+    """How often each parameter comes."""
+    return Gathered(plan)
 
 
 def brought(plan: Plan, uses: Sequence[int]) -> Counter[int]:

@@ -7,7 +7,6 @@ What each operator's backward reads is in its declaration; here it is found whic
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
 
 import shardlang.ops.families  # noqa: F401  (fills the registry)
@@ -18,6 +17,7 @@ from shardlang.ops.kept import Local
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.owners import Owners
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
+from shardlang.records import remembered
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.layout import Layout, local_shape
 
@@ -203,14 +203,10 @@ class Kept:
         return form_bytes(self.plan, form)
 
 
-_latest: list[tuple[weakref.ref[Plan], Kept]] = []
-
-
+@remembered
 def kept(plan: Plan) -> Kept:
-    """What a plan keeps; of the latest plan that was asked for it is remembered, as every stage asks."""
-    if not _latest or _latest[0][0]() is not plan:
-        _latest[:] = [(weakref.ref(plan), Kept(plan))]
-    return _latest[0][1]
+    """What a plan keeps."""
+    return Kept(plan)
 
 
 def form_bytes(plan: Plan, form: Form) -> int:

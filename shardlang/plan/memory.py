@@ -14,7 +14,7 @@ from shardlang.ops.rule import shared_axes
 from shardlang.plan.kept import kept
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.plan.tables import gradient_lookups
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
 
@@ -45,25 +45,29 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     """What a rank holds when most activations are alive: of `stages`, by default of the coordinate that holds most."""
     if stages is None and plan.pipeline is not None:
         return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
-    copies = _copies(plan)
-    held = [held_bytes(plan, param, copies) for param in plan.params.values() if used(plan, param.value, stages)]
-    hosted = [held_bytes(plan, p, copies) for p in plan.params.values() if p.value in plan.places]
+    held = _held(plan)
+    mine = [held[value] for value in plan.params if used(plan, value, stages)]
     # A stage's host memory has what its own operators leave there; they are few, and counted with the parameters'.
-    parameters, gradients, optimizer = (sum(each[i] for each in held) for i in range(3))
-    host = sum(map(sum, hosted)) + hosted_activations(plan)
+    parameters, gradients, optimizer = (sum(each[i] for each in mine) for i in range(3))
+    host = sum(sum(held[value]) for value in plan.params if value in plan.places) + hosted_activations(plan)
     return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
 
 
-def held_bytes(plan: Plan, param: ParamPlan, copies: Mapping[int, int] | None = None) -> tuple[int, int, int]:
+@remembered
+def _held(plan: Plan) -> Mapping[int, tuple[int, int, int]]:
+    """Of every parameter and state `held_bytes`."""
+    return {value: held_bytes(plan, param) for value, param in plan.params.items()}
+
+
+def held_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int, int]:
     """Of a parameter or state on one rank: itself, its gradient, its optimizer's state."""
-    copies = _copies(plan) if copies is None else copies
     value, whole = plan.graph.values[param.value], local_bytes(plan, param)
     part = -(-whole // zero_degree(plan, param))
     itself = part if param.zero == 3 else whole
     if value.kind is not Kind.PARAM or not value.gradient:
         return itself, 0, 0
     gradient = row_bytes(plan, param) if param.sparse else part if param.zero >= 2 else whole
-    return itself, gradient, copies.get(param.value, 0) * (part if param.zero >= 1 else whole)
+    return itself, gradient, _copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole)
 
 
 def row_bytes(plan: Plan, param: ParamPlan) -> int:
@@ -137,6 +141,7 @@ def zero_degree(plan: Plan, param: ParamPlan) -> int:
     return min(mesh.degree(param.zero_axes), rows)
 
 
+@remembered
 def _copies(plan: Plan) -> dict[int, int]:
     """Parameter -> how many copies of it its optimizer keeps."""
     found: dict[int, int] = {}
@@ -156,7 +161,8 @@ def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
     if plan.pipeline is None:
         return data + found.of(0) + found.again(0)
     each = {s: found.of(s) for s in mine}
-    lines = [[a for a in line if a.stage in each] for line in plan.pipeline.actions]
+    on = {plan.pipeline.coordinates[s] for s in mine}
+    lines = [[a for a in plan.pipeline.actions[place] if a.stage in each] for place in on]
     return data + max(peak(line, each) for line in lines) + max(found.again(s) for s in mine)
 
 

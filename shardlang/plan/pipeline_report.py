@@ -34,7 +34,7 @@ def pipeline_report(plan: Plan) -> dict[str, Any] | None:
     costs = stage_costs(plan)
     units = lists.timeline(pipeline.actions, len(pipeline.coordinates))
     weighed = lists.timeline(pipeline.actions, len(pipeline.coordinates), lambda a: action_cost(costs[a.stage], a))
-    alive = lists.most_alive(pipeline.actions)
+    alive, own = lists.most_alive(pipeline.actions), layers(plan, pipeline)
     return {
         "axis": pipeline.axis,
         "schedule": pipeline.schedule,
@@ -44,8 +44,8 @@ def pipeline_report(plan: Plan) -> dict[str, Any] | None:
             {
                 "stage": stage,
                 "coordinate": coordinate,
-                "layers": layers(plan, pipeline, stage),
-                "operators": sum(s == stage for s in pipeline.op_stage),
+                "layers": own[stage],
+                "operators": pipeline.op_stage.count(stage),
                 "alive": alive.get(stage, 0),
                 "cost": costs[stage].total,
             }
@@ -71,20 +71,19 @@ def action_cost(stage: Cost, action: Action) -> int:
     return parts[action.kind]
 
 
-def layers(plan: Plan, pipeline: Pipeline, stage: int) -> list[str]:
-    """The layers of a stage: the outermost of which no other stage has a part, in order."""
+def layers(plan: Plan, pipeline: Pipeline) -> list[list[str]]:
+    """Per stage its layers: the outermost of which no other stage has a part, in order."""
     homes: dict[str, set[int]] = {}
-    mine: dict[str, None] = {}
+    found: list[dict[str, None]] = [{} for _ in pipeline.coordinates]
     own_ops = [op for op in plan.graph.ops if op.operator != TRANSFER]
     chains = [(ancestors(enclosing(op)), pipeline.op_stage[op.id]) for op in own_ops]
     for chain, at in chains:
         for layer in chain:
             homes.setdefault(layer, set()).add(at)
     for chain, at in chains:
-        if at == stage:
-            own = next((layer for layer in chain if homes[layer] == {stage}), None)
-            mine.update({own: None} if own else {})
-    return list(mine)
+        own = next((layer for layer in chain if homes[layer] == {at}), None)
+        found[at].update({own: None} if own else {})
+    return [list(mine) for mine in found]
 
 
 def drawing(pipeline: Pipeline, timeline: lists.Timeline) -> list[str]:

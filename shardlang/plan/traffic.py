@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from shardlang.ops.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.assignment import local_size
 from shardlang.plan.gathered import Gathered, gathered, part_bytes
-from shardlang.plan.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type, used
+from shardlang.plan.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
 from shardlang.plan.phases import phases
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.records import remembered
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
 
@@ -25,25 +26,39 @@ def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, 
     """
     if stages is None and plan.pipeline is not None:
         return max((sent_bytes(plan, mine) for mine in stages_by_coordinate(plan)), key=sum)
-    here = conversion_stages(plan)
-    times = conversion_bytes(plan)
-    forward = backward = 0
-    for conversion in plan.conversions:
-        if stages is None or here[conversion.id] & set(stages):
-            forward, backward = forward + times[conversion.id][0], backward + times[conversion.id][1]
+    found = [both for at, both in _sent(plan).items() if stages is None or not at.isdisjoint(stages)]
+    return sum(forward for forward, _ in found), sum(backward for _, backward in found)
+
+
+@remembered
+def _sent(plan: Plan) -> Mapping[frozenset[int], tuple[int, int]]:
+    """Stages -> what they send together, forward and backward."""
+    found: dict[frozenset[int], tuple[int, int]] = {}
+    for stages, forward, backward in _parts(plan):
+        before = found.get(frozenset(stages), (0, 0))
+        found[frozenset(stages)] = before[0] + forward, before[1] + backward
+    return found
+
+
+def _parts(plan: Plan) -> Iterator[tuple[Collection[int], int, int]]:
+    """Everything that is sent in a step: the stages that send it, bytes forward and backward."""
+    here, stage = conversion_stages(plan), plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+    for conversion, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
+        yield here[conversion.id], forward, backward
     for op in plan.ops:
-        if stages is None or plan.pipeline is None or plan.pipeline.op_stage[op.op] in stages:
-            forward += sum(x[2] for x in op.inside)
-            backward += sum(x[3] for x in op.inside)
+        for _, _, forward, backward in op.inside:
+            yield (stage[op.op],), forward, backward
     times_of = gathered(plan)
     for param in plan.params.values():
-        if used(plan, param.value, stages):
-            more = gather_bytes(plan, param, times_of)
-            forward, backward = forward + more[0], backward + more[1] + reduction_bytes(plan, param)
-    handed = transfer_bytes(plan, stages)
-    return forward + handed[0], backward + handed[1]
+        forward, backward = gather_bytes(plan, param, times_of)
+        stages = plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,)
+        yield stages, forward, backward + reduction_bytes(plan, param)
+    for to, forward, backward in transfers(plan):
+        yield (to - 1,), forward, 0
+        yield (to,), 0, backward
 
 
+@remembered
 def conversion_stages(plan: Plan) -> dict[int, set[int]]:
     """Conversion -> the stages that run it: that of the value's operator; of leaves those of all who read it."""
     found: dict[int, set[int]] = {c.id: set() for c in plan.conversions}
@@ -60,6 +75,7 @@ def conversion_stages(plan: Plan) -> dict[int, set[int]]:
     return found
 
 
+@remembered
 def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
     """Per conversion what it sends in a step, forward and backward: what runs once is not counted with every part, and
     what is taken ahead of the forward is counted there too.
@@ -83,23 +99,21 @@ def sends(plan: Plan, conversion: Conversion) -> bool:
     return not conversion.move.axes or bool(mesh.ranked(conversion.move.axes))
 
 
-def transfer_bytes(plan: Plan, stages: Collection[int] | None) -> tuple[int, int]:
-    """What ranks of `stages` send to the next ones, and gradients to those before; nothing where both are one rank."""
+def transfers(plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Each value that is handed to the next stage on another rank: that stage, bytes of the value and of its gradient.
+    """
     if plan.pipeline is None:
-        return 0, 0
-    forward = backward = 0
+        return
     on = plan.pipeline.coordinates
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
         to = plan.pipeline.op_stage[op.id]
         if op.operator != TRANSFER or on[to] == on[to - 1]:
             continue
-        type, layout = plan.graph.values[op.results[0]].type, planned.results[0]
-        local = local_size(type.shape, layout, plan.meshes[layout.mesh]) * BYTES[type.dtype] * plan.microbatches
-        forward += local if stages is None or to - 1 in stages else 0
-        trained = plan.graph.values[op.results[0]].gradient
-        backward += local if trained and (stages is None or to in stages) else 0
-    return forward, backward
+        value, layout = plan.graph.values[op.results[0]], planned.results[0]
+        local = local_size(value.type.shape, layout, plan.meshes[layout.mesh])
+        size = local * BYTES[value.type.dtype] * plan.microbatches
+        yield to, size, size if value.gradient else 0
 
 
 def copied_bytes(plan: Plan) -> tuple[int, int]:

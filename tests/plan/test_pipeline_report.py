@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -11,9 +13,11 @@ import pytest
 
 from shardlang.cli.plan_table import drawn, shortened
 from shardlang.cli.rank_view import of_rank
+from shardlang.plan import memory as memory_of
+from shardlang.plan import traffic
 from shardlang.plan.memory import activations, memory
 from shardlang.plan.report import report
-from shardlang.plan.traffic import sent_bytes, transfer_bytes
+from shardlang.plan.traffic import sent_bytes, transfers
 from tests.plan.test_stages import planned
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "specs" / "plan.schema.json").read_text())
@@ -110,6 +114,30 @@ def test_what_is_handed_on_is_sent() -> None:
     assert paths == {"first@1", "blocks[1].return@1", "shift@1"}
     row, shift = 4 * 8 * 4, 4 * 8 * 4  # [seq, d] in float32: of an example, and of the parameter
     handed = 8 * row + 8 * row + 4 * shift  # a rank has 8 examples; what is of no example is sent with each microbatch
-    assert transfer_bytes(plan, (0,)) == (handed, 0)
-    assert transfer_bytes(plan, (1,)) == (0, handed)
+    assert [to for to, _, _ in transfers(plan)] == [1, 1, 1]
+    assert sum(forward for _, forward, _ in transfers(plan)) == handed
+    assert sum(backward for _, _, backward in transfers(plan)) == handed
     assert sent_bytes(plan, (0,))[0] >= handed and sent_bytes(plan, (1,))[1] >= handed
+
+
+def test_each_sum_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many stages ask: what conversions, parameters and values between stages send, and what is held."""
+    plan = planned("mesh pp = 2, dp = 2\nsplit batch over dp\nstages over pp balanced, virtual = 2\nmicrobatches 4", 4)
+    counts = Counter[str]()
+
+    def counted(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def run(*arguments: object) -> object:
+            counts[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, run)
+
+    counted(traffic, "phases")
+    counted(traffic, "transfers")
+    counted(traffic, "gather_bytes")
+    counted(memory_of, "held_bytes")
+    report(plan)
+    each = len(plan.params)
+    assert counts == {"phases": 1, "transfers": 1, "gather_bytes": each, "held_bytes": each}
