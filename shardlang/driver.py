@@ -112,6 +112,10 @@ def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> 
     from shardlang.plan.planner import plan
 
     found = plan(program, name, ranks, sink)
+    if found is not None and program.training is not None and program.training.eval is not None:
+        from shardlang.emit.evaluation import evaluation
+
+        evaluation(found, sink)
     return None if sink.failed else found
 
 

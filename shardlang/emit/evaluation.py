@@ -12,7 +12,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.statements import operator
 from shardlang.ops.rule import Split
-from shardlang.plan.needs import Form, final_form, form, layout_of
+from shardlang.plan.needs import Form, final_form, form, layout_of, steps_for
 from shardlang.plan.plan import Plan
 from shardlang.records import dataclass
 
@@ -83,8 +83,10 @@ class _Search:
         type = self.plan.graph.values[value].type
         if type.dims:
             raise _Refused("uses a tensor beside a reduction over the batch")
-        if maker >= 0 and any(has_batch(self.plan, use.value) for use in self.plan.ops[maker].operands):
-            raise _Refused(f"reduces over the batch by `{operator(self.plan, self.plan.ops[maker]).name}`")
+        for planned in (self.plan.ops[step.index] for step in steps_for(self.plan, [at]) if step.kind == "op"):
+            op = self.plan.graph.ops[planned.op]
+            if any(has_batch(self.plan, v) for v in op.operands) and not has_batch(self.plan, op.results[0]):
+                raise _Refused(f"reduces over the batch by `{operator(self.plan, planned).name}`")
         self._keep(name, value, -1, at, layout_of(self.plan, at).pending)
 
     def _keep(self, name: str, value: int, maker: int, at: Form, pending: tuple[str, ...]) -> None:

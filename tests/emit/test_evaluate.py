@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.driver import check_source, check_strategies
 from shardlang.emit.emit import emit
-from tests.emit.sources import planned
+from shardlang.plan.planner import plan
+from shardlang.source import Source
 
 PROGRAM = """\
 use std.nn: Dropout, Linear
@@ -43,7 +45,11 @@ train {
 
 
 def text_of(metric: str, sink: Sink | None = None) -> str:
-    return emit(planned(PROGRAM.replace("METRIC", metric), 4), sink)["main.py"]
+    program = check_source(Source("net.shard", PROGRAM.replace("METRIC", metric)), Sink())
+    assert program is not None
+    found = plan(program, None, 4, Sink())
+    assert found is not None
+    return emit(found, sink)["main.py"]
 
 
 def part(text: str, start: str) -> str:
@@ -78,7 +84,9 @@ def test_an_operator_without_operands_reduces_nothing() -> None:
     assert "rt.arange(" in text_of("mean(scores * cast(arange(output), f32))")
 
 
-@pytest.mark.parametrize("metric", ["amax(scores)", "mean(square(scores - mean(scores)))"])
+@pytest.mark.parametrize(
+    "metric", ["amax(scores)", "amax(scores) * 2.0", "sqrt(amax(scores)) + 1.0", "mean(square(scores - mean(scores)))"]
+)
 def test_what_cannot_be_accumulated_is_named(metric: str) -> None:
     sink = Sink()
     text = text_of(metric, sink)
@@ -87,6 +95,14 @@ def test_what_cannot_be_accumulated_is_named(metric: str) -> None:
     assert "def evaluate" not in text
     with pytest.raises(InternalError, match="eval cannot accumulate"):
         text_of(metric)
+
+
+def test_what_cannot_be_accumulated_is_told_without_emitting() -> None:
+    sink = Sink()
+    program = check_source(Source("net.shard", PROGRAM.replace("METRIC", "amax(scores)")), sink)
+    assert program is not None
+    assert check_strategies(program, None, 4, sink) is None
+    assert [d.code for d in sink.found] == ["SH400"]
 
 
 def test_a_sum_over_the_set_is_not_divided() -> None:
