@@ -80,8 +80,8 @@ class Training:
     data: DataSource
     eval: DataSource | None
     optimizers: tuple[OptimizerSetting, ...]
-    epochs: int | None
-    steps: int | None
+    epochs: int | None = None
+    steps: int | None = None
     seed: int = 0
     precision: str = "f32"
     clip: float | None = None

@@ -18,7 +18,6 @@ from shardlang.check.statics import whole
 from shardlang.check.values import UNKNOWN, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.ops.declaration import Param
-from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -53,41 +52,25 @@ _PRECISIONS = ("f32", "f64", "bf16")
 _ABSENT_PRECISIONS = ("f16",)
 
 
-@dataclass
-class Settings:
-    """As in `program.Training`."""
-
-    epochs: int | None = None
-    steps: int | None = None
-    seed: int = 0
-    precision: str = "f32"
-    clip: float | None = None
-    lr_schedule: tuple[str, Mapping[str, Any]] | None = None
-    checkpoint: tuple[str, Mapping[str, Any]] | None = None
-    init: tuple[str, Mapping[str, Any]] | None = None
-    log: Mapping[str, Any] | None = None
-
-
-def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> Settings:
-    """Evaluate the plain settings and set the run's floating type; reports what is wrong and reads on."""
-    found = Settings()
-    _length(given, span, found, frame)
+def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[str, Any]:
+    """The plain settings that are given, by name; sets the run's floating type and reports mistakes."""
+    found = _length(given, span, frame)
     if "seed" in given:
-        found.seed = _seed(given["seed"].value, frame)
+        found["seed"] = _seed(given["seed"].value, frame)
     if "precision" in given:
-        found.precision = _precision(given["precision"].value, frame)
-        low = found.precision == "bf16"
-        frame.context.dtype, frame.context.low = ("f32", found.precision) if low else (found.precision, "")
+        found["precision"] = _precision(given["precision"].value, frame)
+        low = found["precision"] == "bf16"
+        frame.context.dtype, frame.context.low = ("f32", found["precision"]) if low else (found["precision"], "")
     if "clip" in given:
-        found.clip = _positive(given["clip"], frame)
+        found["clip"] = _positive(given["clip"], frame)
     if "lr_schedule" in given:
-        found.lr_schedule = _schedule(given["lr_schedule"].value, frame)
+        found["lr_schedule"] = _schedule(given["lr_schedule"].value, frame)
     if "init" in given:
-        found.init = _init(given["init"].value, frame)
+        found["init"] = _init(given["init"].value, frame)
     if "checkpoint" in given:
-        found.checkpoint = read_checkpoint(given["checkpoint"].value, frame)
+        found["checkpoint"] = read_checkpoint(given["checkpoint"].value, frame)
     if "log" in given:
-        found.log = read_log(given["log"].value, frame)
+        found["log"] = read_log(given["log"].value, frame)
     return found
 
 
@@ -101,9 +84,9 @@ def _seed(node: ast.Expr, frame: Frame) -> int:
     return int(value)
 
 
-def _length(given: Mapping[str, ast.Setting], span: Span, found: Settings, frame: Frame) -> None:
+def _length(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[str, Any]:
     """Exactly one of epochs and steps."""
-    sink = frame.context.sink
+    sink, found = frame.context.sink, {}
     both = [given[n] for n in ("epochs", "steps") if n in given]
     if len(both) == 2:
         sink.report(
@@ -128,7 +111,8 @@ def _length(given: Mapping[str, ast.Setting], span: Span, found: Settings, frame
                 str(value),
             )
             continue
-        setattr(found, setting.name.text, value)
+        found[setting.name.text] = value
+    return found
 
 
 def _precision(node: ast.Expr, frame: Frame) -> str:

@@ -17,7 +17,7 @@ from shardlang.check.names import fitted
 from shardlang.check.optimizers import assign, read_optimizers
 from shardlang.check.overrides import Overrides, member_dims
 from shardlang.check.program import DataSource, Training
-from shardlang.check.settings import RESERVED, Settings, read_settings
+from shardlang.check.settings import RESERVED, read_settings
 from shardlang.check.sources import read_source
 from shardlang.check.trained import check_loss
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
@@ -76,9 +76,10 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     check_loss(graph, declared, given.value.span if given else None, frame.context.sink)
     _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
-    settings.init = fitted(settings.init, graph, reading.given["init"].span if settings.init else node.span, frame)
-    assigned = assign(optimizers, graph, frame)
-    return None if frame.context.sink.failed else (graph, _training(reading, settings, assigned))
+    if "init" in settings:
+        settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
+    training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), **settings)
+    return None if frame.context.sink.failed else (graph, training)
 
 
 def _check_names(graph: Graph, frame: Frame) -> None:
@@ -89,24 +90,6 @@ def _check_names(graph: Graph, frame: Frame) -> None:
                 "SH201", f"`{_NO_TENSOR}` is no tensor's name in a file of weights, but a key that each has already",
                 value.span, "a tensor of this name", help="give it another name, such as `metadata`",
             )  # fmt: skip
-
-
-def _training(reading: _Reading, settings: Settings, optimizers: tuple[Any, ...]) -> Training:
-    assert reading.source is not None
-    return Training(
-        reading.source,
-        reading.eval,
-        optimizers,
-        settings.epochs,
-        settings.steps,
-        settings.seed,
-        settings.precision,
-        settings.clip,
-        settings.lr_schedule,
-        settings.checkpoint,
-        settings.init,
-        settings.log,
-    )
 
 
 def _named_settings(node: ast.Train) -> set[int]:

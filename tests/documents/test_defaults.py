@@ -17,7 +17,7 @@ from shardlang import runtime as rt
 from shardlang.check.declared import Declared
 from shardlang.check.expressions import SYMBOLS
 from shardlang.check.operators import operator_names
-from shardlang.check.settings import Settings
+from shardlang.check.program import Training
 from shardlang.check.sources import SOURCES
 from shardlang.cli.reference import DECLARED, default, signature
 from shardlang.ops.declaration import REGISTRY
@@ -78,7 +78,8 @@ def test_the_table_of_settings() -> None:
     header, rows = next(t for t in tables(SPECS / "training.md") if t[0][0] == "setting")
     assert header == ["setting", "default", "meaning"]
     said = {row[0].strip("`"): row[1] for row in rows}
-    assert said == {f.name: "none" if f.default is None else str(f.default) for f in dataclasses.fields(Settings)}
+    given = {f.name: f.default for f in dataclasses.fields(Training) if f.default is not dataclasses.MISSING}
+    assert said == {name: "none" if default is None else str(default) for name, default in given.items()}
 
 
 def test_the_table_of_rules_of_a_strategy() -> None:
