@@ -15,8 +15,8 @@ from by_hand.digits import Training
 from emitted import emitted, training
 from ranks import compared
 
-from shardlang.runtime.mesh import world
-from shardlang.runtime.train import datasets
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.step.train import datasets
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "digits.shard"
 EPOCHS = 3

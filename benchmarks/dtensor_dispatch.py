@@ -21,8 +21,8 @@ from emitted import emitted
 from timing import interleave, ratios, verdict
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from shardlang.runtime.mesh import world
-from shardlang.runtime.model import Model
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.step.model import Model
 
 MLP = Path(__file__).parent / "programs" / "mlp.shard"
 RANKS, BATCH, D, FFN = 4, 4, 16, 64

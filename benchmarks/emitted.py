@@ -13,19 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from shardlang.runtime.data.dataset import Arrays, Dataset
 from torch import Tensor
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
-from shardlang.runtime.data import Arrays, Dataset
-from shardlang.runtime.data_fit import Origin
-from shardlang.runtime.launch import read_program
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.data.fit import Origin
+from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.mesh import world
-from shardlang.runtime.model import Model
 from shardlang.runtime.program import Block, Program
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.train import Run, datasets
 from shardlang.source import Source
 
 

@@ -15,8 +15,8 @@ from emitted import emitted, planned, training
 from ranks import on_ranks
 from timing import ratios, verdict
 
-from shardlang.plan.report import report
-from shardlang.runtime.train import datasets
+from shardlang.plan.bytes.report import report
+from shardlang.runtime.step.train import datasets
 
 PROGRAM = Path(__file__).parent / "programs" / "exchange.shard"
 SIDES, RANKS, EPOCHS = ("exchanged", "gathered"), 4, 1

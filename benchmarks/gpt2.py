@@ -17,7 +17,7 @@ from emitted import beginning, emitted, on_hand, training
 from ranks import Turns, compared
 from torch import nn
 
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm.mesh import world
 
 FILE = Path(__file__).parent / "programs" / "gpt2.shard"
 HEADS, BATCHES = 5, 2

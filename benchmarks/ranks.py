@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from timing import Timing, ratios, verdict
 
-from shardlang.runtime import mesh
+from shardlang.runtime.comm import mesh
 
 WARMUP = 2  # turns that are not counted
 CLOSE = 1e-4  # relative: how much losses in float32 may differ

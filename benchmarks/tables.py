@@ -19,9 +19,9 @@ from memory import peak_bytes
 from ranks import on_ranks
 from timing import ratios, verdict
 
-from shardlang.runtime import mesh
-from shardlang.runtime.data import Loader
-from shardlang.runtime.train import datasets
+from shardlang.runtime.comm import mesh
+from shardlang.runtime.data.loader import Loader
+from shardlang.runtime.step.train import datasets
 
 PROGRAM = Path(__file__).parent / "programs" / "tables.shard"
 SMALL, LARGE, EPOCHS = 200_000, 20_000_000, 4

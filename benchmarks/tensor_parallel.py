@@ -18,7 +18,7 @@ from emitted import beginning, emitted
 from ranks import Turns, compared
 from torch import nn
 
-from shardlang.runtime.model import Model
+from shardlang.runtime.step.model import Model
 
 MLP = Path(__file__).parent / "programs" / "mlp.shard"
 BATCH, D, FFN = 64, 256, 1024

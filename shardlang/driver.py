@@ -93,7 +93,7 @@ def check_strategies(program: Program, name: str | None, ranks: int | None, sink
 
     The plan, where there are ranks and no errors.
     """
-    from shardlang.plan.strategy import resolve
+    from shardlang.plan.resolve import resolve
 
     planned = plan_program(program, name, ranks, sink) if ranks is not None else None
     first = program.strategies[0].name.text if program.strategies else None

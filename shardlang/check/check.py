@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from shardlang.check.constants import plain
 from shardlang.check.context import Context, Frame, Loader
-from shardlang.check.expressions import evaluate
-from shardlang.check.finish import finish, report_unused
-from shardlang.check.generic import check_generically
-from shardlang.check.hardware import check_hardware
-from shardlang.check.moved import report_moved
-from shardlang.check.overrides import Overrides, read_overrides
+from shardlang.check.files.imports import Library
+from shardlang.check.files.overrides import Overrides, read_overrides
+from shardlang.check.model.expressions import evaluate
+from shardlang.check.model.generic import check_generically
 from shardlang.check.program import Program
-from shardlang.check.scope import FileScope, Library
-from shardlang.check.statics import plain
-from shardlang.check.train import check_train
-from shardlang.check.values import UNKNOWN, DimValue, HardwareDecl
+from shardlang.check.train.freeze import finish, report_unused
+from shardlang.check.train.hardware import check_hardware
+from shardlang.check.train.moved_states import report_moved
+from shardlang.check.train.train import check_train
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from shardlang.syntax import ast
@@ -129,7 +129,7 @@ def _schedules(strategies: tuple[ast.Strategy, ...], file: ast.File, load: Loade
 
 def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:
     """Sizes of mesh axes that are set from outside; 0 where `auto` is set."""
-    from shardlang.check.statics import size
+    from shardlang.check.constants import size
 
     found: dict[str, dict[str, int]] = {}
     for strategy, axes in given.axes.items():

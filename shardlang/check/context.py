@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from shardlang.check.build import Builder
-from shardlang.check.dims import Unifier
+from shardlang.check.graph.drafts import Builder
+from shardlang.check.graph.unify import Unifier
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.records import dataclass
@@ -19,7 +19,7 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Term
 
 if TYPE_CHECKING:
-    from shardlang.check.scope import FileScope
+    from shardlang.check.values import FileScope
 
 # How deep layers stand in one another, and functions call each other. Neither can recur.
 DEPTH = 64

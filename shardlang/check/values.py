@@ -16,7 +16,7 @@ from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, Term, term_size
 
 if TYPE_CHECKING:
-    from shardlang.check.scope import FileScope
+    from shardlang.check.values import FileScope
 
 
 class Unknown:

@@ -39,7 +39,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"shardlang.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"shardlang.cli.commands.{cmd_name}").command
         return command
 
     def resolve_command(

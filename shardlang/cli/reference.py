@@ -9,18 +9,18 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shardlang.check.build import OpDraft
+from shardlang.check.constants import show
 from shardlang.check.context import Context
 from shardlang.check.declared import Declared
-from shardlang.check.expressions import SYMBOLS, evaluate
-from shardlang.check.generic import check_function
-from shardlang.check.initial import KINDS as STARTS
-from shardlang.check.operators import operator_names
-from shardlang.check.optimizers import KINDS as OPTIMIZERS
-from shardlang.check.scope import Library
-from shardlang.check.settings import SCHEDULES
-from shardlang.check.sources import SOURCES, Known
-from shardlang.check.statics import show
+from shardlang.check.files.imports import Library
+from shardlang.check.graph.drafts import OpDraft
+from shardlang.check.model.expressions import SYMBOLS, evaluate
+from shardlang.check.model.generic import check_function
+from shardlang.check.model.initial import KINDS as STARTS
+from shardlang.check.model.operators import operator_names
+from shardlang.check.train.data_sources import SOURCES, Known
+from shardlang.check.train.optimizers import KINDS as OPTIMIZERS
+from shardlang.check.train.settings import SCHEDULES
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.ops.declaration import REGISTRY, Operator, Param
 from shardlang.ops.rule import FactorRule, Split

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.cli import options, output
-from shardlang.cli.compile import write_files
+from shardlang.cli.files import write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.scratch import scratch
 
@@ -25,8 +25,8 @@ def run(
     files = driver.emit_plan(alone, sink) if alone is not None else None
     if plan is None or files is None:
         return output.show(sink)
-    from shardlang.interpret.elements import in_type
-    from shardlang.interpret.limits import check_size
+    from shardlang.interpret.meaning.elements import in_type
+    from shardlang.interpret.ranks.limits import check_size
 
     training = plan.program.training
     if training is not None and training.precision in ("bf16", "f16"):
@@ -34,7 +34,7 @@ def run(
     if not check_size(plan, sink):
         return output.show(sink)
     output.show(sink)
-    from shardlang.interpret.simulate import simulate
+    from shardlang.interpret.ranks.simulate import simulate
 
     with scratch("simulate") as folder:
         write_files(folder.path, files)

@@ -9,9 +9,9 @@ from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Sink
 
 if TYPE_CHECKING:
-    from shardlang.cli.verify import Check, Wanted
-    from shardlang.interpret.compare import Difference, Report
-    from shardlang.interpret.threefold import Job, Verdict
+    from shardlang.cli.verify_text import Check, Wanted
+    from shardlang.interpret.verify.compare import Difference, Report
+    from shardlang.interpret.verify.judge import Job, Verdict
 
 _TYPES = {"f64": "float64", "f32": "float32"}
 _CULPRITS = {
@@ -112,7 +112,7 @@ def _named(job: Job, found: Difference | None) -> str:
     """What stands for the value in the emitted program."""
     if found is None or found.kind not in ("value", "gradient", "step"):
         return ""
-    from shardlang.interpret.watched import homes
+    from shardlang.interpret.verify.emitted import homes
 
     home = homes(job.plan).get(found.form)
     if home is None:

@@ -15,8 +15,8 @@ from shardlang.emit.header import docstring, imports, mesh_lines, parameter_line
 from shardlang.emit.once import once_names, once_texts
 from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.settings import program_text
-from shardlang.emit.sizes import Groups
 from shardlang.emit.stages import schedule_text, stage_docstring, stage_list, stage_name
+from shardlang.emit.text.sizes import Groups
 from shardlang.plan.plan import Plan
 from shardlang.python_text import emitted
 

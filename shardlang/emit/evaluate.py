@@ -11,18 +11,18 @@ from dataclasses import replace
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
 from shardlang.emit.forward import dict_text, function_text, received_lines, signature, step_writer
-from shardlang.emit.lines import Block, Line
-from shardlang.emit.names import short_names
-from shardlang.emit.places import place
 from shardlang.emit.scope import Scope, is_transfer
-from shardlang.emit.sites import Sites
-from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text, operator
+from shardlang.emit.text.citations import place
+from shardlang.emit.text.lines import Block, Line
+from shardlang.emit.text.names import short_names
+from shardlang.emit.text.sites import Sites
+from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
-from shardlang.ops.internal import TRANSFER
+from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.needs import Form, form, layout_of, made_form, steps_for
-from shardlang.plan.phases import phases
 from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.python_text import literal
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shardlang.emit.fuse import fusions
 from shardlang.emit.given import handed_names, sum_names
-from shardlang.emit.lines import Block, Line, block_text, indented
-from shardlang.emit.names import identifier
 from shardlang.emit.regions import Region, arranged, inputs_of, outputs_of
 from shardlang.emit.scope import Scope
-from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import Writer, blocks_text
+from shardlang.emit.text.lines import Block, Line, block_text, indented
+from shardlang.emit.text.names import identifier
+from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.plan.needs import Form, final_form, layout_of, steps_for, summed_first
 from shardlang.plan.plan import Plan, Step
 from shardlang.python_text import code, comment, literal

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from shardlang.emit.sites import Sites
+from shardlang.emit.text.sites import Sites
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Plan, PlannedOp

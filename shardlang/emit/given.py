@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shardlang.emit.sizes import Groups
+from shardlang.emit.text.sizes import Groups
 from shardlang.plan.needs import Form, inputs, layout_of, made_form, makes
-from shardlang.plan.phases import Phases, summed_in_time
 from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.plan.rewrite.once_a_step import Phases, summed_in_time
 
 
 def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shardlang import python_text
-from shardlang.emit.lines import call_text, list_text
-from shardlang.emit.names import is_plain
-from shardlang.emit.places import file_text
-from shardlang.emit.sizes import Groups
+from shardlang.emit.text.citations import file_text
+from shardlang.emit.text.lines import call_text, list_text
+from shardlang.emit.text.names import is_plain
+from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.python_text import code, literal, tuple_text

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from shardlang.emit.forward import dict_text, function_text, returned, signature, step_writer
 from shardlang.emit.given import sum_names
 from shardlang.emit.scope import Scope
-from shardlang.emit.sizes import Groups, Sizes
 from shardlang.emit.statements import blocks_text
-from shardlang.plan.phases import Phases
+from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.plan.plan import Step
+from shardlang.plan.rewrite.once_a_step import Phases
 
 
 def once_texts(scope: Scope, groups: Groups) -> dict[str, str]:

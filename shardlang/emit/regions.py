@@ -1,7 +1,7 @@
 """Steps of one function -> steps and regions: what is computed again in backward stands in a function of its own.
 
 A region is a run of the steps of one group of `Plan.recompute`; steps between them that need nothing of it come before
-it. Which steps are of a group is in plan/owners.py.
+it. Which steps are of a group is in plan/rewrite/recomputed.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import field
 from shardlang.emit.given import made_forms, read_forms
 from shardlang.graph.graph import Kind
 from shardlang.plan.needs import Form
-from shardlang.plan.owners import Owners
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import dataclass
 
 

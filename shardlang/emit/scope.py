@@ -12,13 +12,13 @@ from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.given import apart
-from shardlang.emit.names import form_names
+from shardlang.emit.text.names import form_names
 from shardlang.graph.graph import Kind
-from shardlang.ops.internal import TRANSFER
+from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.needs import Form, final_form, form, inputs, steps_for
-from shardlang.plan.phases import Phases, phases
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
-from shardlang.plan.stages import loss_stage
+from shardlang.plan.rewrite.once_a_step import Phases, phases
+from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.records import dataclass
 
 

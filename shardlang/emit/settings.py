@@ -8,9 +8,9 @@ from typing import Any
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments
-from shardlang.emit.lines import WIDTH, call_text, indented, list_text
-from shardlang.emit.places import file_text
-from shardlang.emit.sizes import Groups
+from shardlang.emit.text.citations import file_text
+from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
+from shardlang.emit.text.sizes import Groups
 from shardlang.plan.needs import left_pending
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal

@@ -11,9 +11,9 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments, place_text
-from shardlang.emit.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.once import once_names
 from shardlang.emit.scope import Scope
+from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.plan.plan import Pipeline, Plan
 from shardlang.python_text import comment, docstring, literal
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
-from shardlang.emit.lines import Block, Line, block_text
-from shardlang.emit.moves import move_text
-from shardlang.emit.places import Place, place
-from shardlang.emit.sites import Sites
-from shardlang.emit.sizes import Sizes
+from shardlang.emit.text.citations import Place, place
+from shardlang.emit.text.lines import Block, Line, block_text
+from shardlang.emit.text.moves import move_text
+from shardlang.emit.text.sites import Sites
+from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Op
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.plan.needs import Form
-from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
+from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.python_text import literal
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout, layout_text

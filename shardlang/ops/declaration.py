@@ -11,8 +11,8 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.ops.kept import Keeps, Lies, Local, everything, own
 from shardlang.ops.rule import FactorRule
+from shardlang.ops.saved_activations import Keeps, Lies, Local, everything, own
 from shardlang.ops.site import OpSite
 from shardlang.records import dataclass
 from shardlang.source import Span

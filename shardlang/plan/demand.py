@@ -1,4 +1,4 @@
-"""What rules demand of one operator, as the planner reads it. Made by strategy.py and its parts; nothing is
+"""What rules demand of one operator, as the planner reads it. Made by resolve.py and its parts; nothing is
 decided here.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.graph.graph import Graph
-from shardlang.plan.microbatches import Times
 from shardlang.plan.plan import Pipeline
+from shardlang.plan.time_axis import Times
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Given, Layout

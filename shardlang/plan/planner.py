@@ -1,6 +1,6 @@
 """A checked program, a strategy and a rank count -> the plan: layouts, conversions, storage and the order of steps.
 
-Rules are resolved by strategy.py, layouts chosen by propagate.py and labels.py, conversions grown by conversions.py.
+Rules are resolved by resolve.py, layouts chosen by propagate.py and replication.py, conversions grown by conversions.py.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Kind
-from shardlang.plan.assignment import Assignment
-from shardlang.plan.candidates import inside_bytes
-from shardlang.plan.conversions import Placed, Placing
-from shardlang.plan.hardware import check_memory
-from shardlang.plan.improve import improve
-from shardlang.plan.labels import label
-from shardlang.plan.mesh_sizes import RANKS_LIMIT
+from shardlang.plan.bytes.fits import check_memory
+from shardlang.plan.layouts.assignment import Assignment
+from shardlang.plan.layouts.candidates import inside_bytes
+from shardlang.plan.layouts.conversions import Placed, Placing
+from shardlang.plan.layouts.local_search import improve
+from shardlang.plan.layouts.op_classes import Problem, build
+from shardlang.plan.layouts.propagate import propagate
+from shardlang.plan.layouts.replication import label
+from shardlang.plan.layouts.storage import Stored, sharded
 from shardlang.plan.plan import Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
-from shardlang.plan.problem import Problem, build
-from shardlang.plan.propagate import propagate
-from shardlang.plan.storage import Stored, sharded
-from shardlang.plan.strategy import resolve
-from shardlang.plan.tables import check_rows, with_tables
+from shardlang.plan.resolve import resolve
+from shardlang.plan.rewrite.sparse_tables import check_rows, with_tables
+from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
 from shardlang.syntax import ast
 
 

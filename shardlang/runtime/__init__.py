@@ -7,17 +7,16 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from shardlang.runtime import random as random
-from shardlang.runtime.collectives import *  # noqa: F403
-from shardlang.runtime.copies import to_device as to_device
-from shardlang.runtime.copies import to_host as to_host
-from shardlang.runtime.entry import main as main
+from shardlang.runtime.comm.collectives import *  # noqa: F403
+from shardlang.runtime.comm.host_copies import to_device as to_device
+from shardlang.runtime.comm.host_copies import to_host as to_host
+from shardlang.runtime.comm.mesh import Group as Group
+from shardlang.runtime.comm.mesh import Mesh as Mesh
+from shardlang.runtime.comm.mesh import Time as Time
+from shardlang.runtime.comm.row_exchange import exchanged_embedding as exchanged_embedding
 from shardlang.runtime.errors import RunError as RunError
 from shardlang.runtime.functions import *  # noqa: F403
-from shardlang.runtime.mesh import Group as Group
-from shardlang.runtime.mesh import Mesh as Mesh
-from shardlang.runtime.mesh import Time as Time
-from shardlang.runtime.names import Named as Named
-from shardlang.runtime.names import Names as Names
+from shardlang.runtime.launch.entry import main as main
 from shardlang.runtime.program import Field as Field
 from shardlang.runtime.program import Layer as Layer
 from shardlang.runtime.program import Optimizer as Optimizer
@@ -25,11 +24,12 @@ from shardlang.runtime.program import Parameter as Parameter
 from shardlang.runtime.program import Program as Program
 from shardlang.runtime.program import Source as Source
 from shardlang.runtime.program import State as State
-from shardlang.runtime.recompute import recompute as recompute
-from shardlang.runtime.row_exchange import exchanged_embedding as exchanged_embedding
-from shardlang.runtime.sparse import sparse_embedding as sparse_embedding
 from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage
-from shardlang.runtime.timings import timed as timed
+from shardlang.runtime.state.sparse import sparse_embedding as sparse_embedding
+from shardlang.runtime.state.weight_names import Named as Named
+from shardlang.runtime.state.weight_names import Names as Names
+from shardlang.runtime.step.recompute import recompute as recompute
+from shardlang.runtime.step.timings import timed as timed
 from shardlang.runtime.tree import path as path

@@ -1,6 +1,6 @@
 """What a run shows: a live line on a terminal, plain lines elsewhere, JSON lines of figures for `--metrics`.
 
-Only rank 0 shows anything; each rank's own output goes to its log file, which launch.py sets up.
+Only rank 0 shows anything; each rank's own output goes to its log file, which launcher.py sets up.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.program import Program, block, dtype_of
 from shardlang.runtime.stages import Action, Message, Received, Stage, arrivals, needed, sent
 

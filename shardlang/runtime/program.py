@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from shardlang.runtime.mesh import Mesh
+from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.stages import Received, Schedule, Stage
 
 DTYPES = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from shardlang.runtime.mesh import Mesh
+from shardlang.runtime.comm.mesh import Mesh
 
 _ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardlang.check.dims import Unifier
+from shardlang.check.graph.unify import Unifier
 from shardlang.types.dim import Dim, term_text
 from tests.check.checked import Checked, checked, net
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.full import full
-from shardlang.plan.report import report
+from shardlang.plan.bytes.report import report
 from shardlang.source import Source
 from tests.mdtest import blocks, texts
 

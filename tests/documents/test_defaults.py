@@ -15,14 +15,14 @@ import torch
 
 from shardlang import runtime as rt
 from shardlang.check.declared import Declared
-from shardlang.check.expressions import SYMBOLS
-from shardlang.check.operators import operator_names
+from shardlang.check.model.expressions import SYMBOLS
+from shardlang.check.model.operators import operator_names
 from shardlang.check.program import Training
-from shardlang.check.sources import SOURCES
+from shardlang.check.train.data_sources import SOURCES
 from shardlang.cli.reference import DECLARED, default, signature
 from shardlang.ops.declaration import REGISTRY
-from shardlang.runtime.data import Loader, load
-from shardlang.runtime.optimizers import KINDS, optimizer, scheduled
+from shardlang.runtime.data.loader import Loader, load
+from shardlang.runtime.state.optimizers import KINDS, optimizer, scheduled
 from tests.documents.bless import SPECS
 from tests.emit.sources import main_file, planned
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from shardlang.check.optimizers import KINDS
-from shardlang.check.settings import SCHEDULES
-from shardlang.runtime.optimizers import optimizer, scheduled
+from shardlang.check.train.optimizers import KINDS
+from shardlang.check.train.settings import SCHEDULES
+from shardlang.runtime.state.optimizers import optimizer, scheduled
 from tests.documents.bless import SPECS
 
 FUNCTIONS = {"sqrt": math.sqrt, "cos": math.cos, "pi": math.pi, "max": max, "sign": lambda x: math.copysign(1.0, x)}

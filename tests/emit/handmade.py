@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import shardlang.ops.families  # noqa: F401  (fills the registry)
+import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.check.program import DataField, DataSource, OptimizerSetting, Program, Training
 from shardlang.graph.graph import Graph, Init, Kind, Op, Value
 from shardlang.ops.rule import Factor, Split, factor_rule

@@ -8,10 +8,10 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import emit
-from shardlang.emit.lines import Block, Line, block_text, call_text, split_items
-from shardlang.emit.moves import moved_axes, permute_sources
-from shardlang.emit.names import attribute, form_names, identifier
-from shardlang.emit.sizes import Groups
+from shardlang.emit.text.lines import Block, Line, block_text, call_text, split_items
+from shardlang.emit.text.moves import moved_axes, permute_sources
+from shardlang.emit.text.names import attribute, form_names, identifier
+from shardlang.emit.text.sizes import Groups
 from shardlang.plan.plan import MoveKind
 from shardlang.python_text import literal
 from shardlang.types.layout import Layout

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.moves import move_text, moved_axes, permute_sources
-from shardlang.emit.sizes import Groups, Sizes
+from shardlang.emit.text.moves import move_text, moved_axes, permute_sources
+from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Conversion, Move, MoveKind, Plan
 from shardlang.types.dim import Dim

@@ -94,8 +94,8 @@ def _watch(folder: Path) -> None:
     """Every model made from now on writes what is there after the forwards of its second step."""
     import torch.distributed as dist
 
-    from shardlang.runtime.model import Model
     from shardlang.runtime.random import State
+    from shardlang.runtime.step.model import Model
 
     forward_context, backward = Model.forward_context, Model.backward
     modes: dict[int, Any] = {}
@@ -121,8 +121,8 @@ def _watch_stages(folder: Path) -> None:
     """With stages everything from the begin of the second step to its first backward is followed, receives too."""
     import torch.distributed as dist
 
-    from shardlang.runtime.pipeline import Pipeline
     from shardlang.runtime.random import State
+    from shardlang.runtime.step.pipeline import Pipeline
 
     step, backward = Pipeline.step, Pipeline._backward
     open_: list[Any] = []
@@ -145,7 +145,7 @@ def _watch_stages(folder: Path) -> None:
 
 
 def main(main_file: Path, ranks: int) -> int:
-    from shardlang.runtime.launch import launch
+    from shardlang.runtime.launch.launcher import launch
 
     _watch(main_file.parent)
     return launch(main_file, ranks, device="cpu", base=main_file.parent)

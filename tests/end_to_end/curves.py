@@ -66,7 +66,7 @@ def _read(folder: Path) -> Figures:
 
 def main(job_file: str) -> int:
     """Compiles and launches each run of a job; the first exit code that is not 0."""
-    from shardlang.runtime.launch import launch
+    from shardlang.runtime.launch.launcher import launch
     from tests.emit.sources import emitted_files
 
     job = json.loads(Path(job_file).read_text())

@@ -53,7 +53,7 @@ def sliced(plan: Any) -> Any:
 
 def doubled_gather() -> None:
     """The dual of a reduce-scatter gives twice the gradient."""
-    from shardlang.runtime import collectives
+    from shardlang.runtime.comm import collectives
 
     right = collectives.gathered
     collectives.gathered = lambda x, *rest: 2 * right(x, *rest)
@@ -61,7 +61,7 @@ def doubled_gather() -> None:
 
 def averaged_buckets() -> None:
     """Gradients of parameters are averaged where they are to be summed."""
-    from shardlang.runtime import buckets
+    from shardlang.runtime.state import buckets
 
     right = buckets.SumBucket.finish
 
@@ -75,7 +75,8 @@ def averaged_buckets() -> None:
 
 def shifted_draws() -> None:
     """Initial values are drawn with another key."""
-    from shardlang.runtime import parameters, random
+    from shardlang.runtime import random
+    from shardlang.runtime.state import parameters
 
     parameters.random.key = lambda path, call=0, *, step=None: random.seeded_key(1, path, call, step or 0)
 
@@ -127,11 +128,10 @@ def verdict(name: str) -> dict[str, Any]:
 
 def main(name: str) -> None:
     from shardlang import driver
-    from shardlang.cli.verify import Check, Wanted
-    from shardlang.cli.verify_text import as_json, tell
+    from shardlang.cli.verify_text import Check, Wanted, as_json, tell
     from shardlang.diagnostics.diagnostic import Sink
-    from shardlang.interpret.elements import in_type
-    from shardlang.interpret.threefold import Job, judge, start
+    from shardlang.interpret.meaning.elements import in_type
+    from shardlang.interpret.verify.judge import Job, judge, start
     from shardlang.source import Source
 
     fault = FAULTS[name]

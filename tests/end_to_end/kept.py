@@ -54,7 +54,7 @@ def _watch(folder: Path) -> None:
     """Every model made from now on writes what it holds after its first microbatch."""
     import torch.distributed as dist
 
-    from shardlang.runtime.model import Model
+    from shardlang.runtime.step.model import Model
 
     backward = Model.backward
 
@@ -72,7 +72,7 @@ def _watch(folder: Path) -> None:
 
 
 def main(main_file: Path, ranks: int) -> int:
-    from shardlang.runtime.launch import launch
+    from shardlang.runtime.launch.launcher import launch
 
     _watch(main_file.parent)
     return launch(main_file, ranks, device="cpu", base=main_file.parent)

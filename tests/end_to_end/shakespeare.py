@@ -138,7 +138,7 @@ def curve_of(model: Any, text: bytes, steps: int, precision: str) -> list[float]
 
 def both(name: str, precision: str, steps: int, folder: Path, text: bytes) -> tuple[list[float], list[float]]:
     """Our losses and theirs."""
-    from shardlang.runtime import token_files
+    from shardlang.runtime.data import token_files
 
     folder.mkdir(parents=True)
     (folder / "plays.txt").write_bytes(text)

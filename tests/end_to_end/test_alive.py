@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.plan.kept import Kept
+from shardlang.plan.bytes.saved_activations import Kept
 from tests.emit.sources import planned
 from tests.end_to_end.alive import alive
 

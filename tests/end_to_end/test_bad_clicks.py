@@ -30,7 +30,7 @@ KINDS = {
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
-from shardlang.runtime.launch import launch_program, read_program
+from shardlang.runtime.launch.launcher import launch_program, read_program
 
 program, found = read_program(Path("main.py")), {}
 for folder in map(Path, sys.argv[1:]):

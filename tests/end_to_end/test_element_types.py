@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from shardlang.ops.texts import TORCH_DTYPES
-from shardlang.runtime.launch import read_program
+from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.step.train import Run, datasets
 from tests.emit.sources import main_file, parsed
 
 PROGRAM = """

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shardlang.interpret.compare import verify_plan
-from shardlang.plan.memory import memory
-from shardlang.plan.traffic import reduction_bytes
+from shardlang.interpret.verify.compare import verify_plan
+from shardlang.plan.bytes.memory import memory
+from shardlang.plan.bytes.traffic import reduction_bytes
 from tests.cli.process import shardc
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.runtime import random
-from shardlang.runtime.model import Model
+from shardlang.runtime.step.model import Model
 from shardlang.source import Source
 
 PROGRAM = """

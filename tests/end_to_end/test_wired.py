@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.plan.traffic import sent_bytes
+from shardlang.plan.bytes.traffic import sent_bytes
 from tests.emit.sources import planned
 from tests.end_to_end.wired import wired
 

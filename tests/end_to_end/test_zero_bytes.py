@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardlang.cli.plan import command
-from shardlang.plan.memory import memory
+from shardlang.cli.commands.plan import command
+from shardlang.plan.bytes.memory import memory
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held
 

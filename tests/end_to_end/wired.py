@@ -49,9 +49,9 @@ def _watch(folder: Path) -> None:
     """Every collective made from now on is counted."""
     import torch.distributed as dist
 
-    from shardlang.runtime import wire
-    from shardlang.runtime.model import Model
-    from shardlang.runtime.shared_memory import Memory
+    from shardlang.runtime.comm import primitives
+    from shardlang.runtime.comm.shared_memory import Memory
+    from shardlang.runtime.step.model import Model
 
     counts, now = {"forward": 0, "backward": 0}, {"phase": "forward"}
 
@@ -63,7 +63,7 @@ def _watch(folder: Path) -> None:
         return started
 
     for kind in ("begin_all_gather", "begin_reduce_scatter", "begin_reduce"):
-        setattr(wire, kind, counted(kind, getattr(wire, kind)))
+        setattr(primitives, kind, counted(kind, getattr(primitives, kind)))
     right = Memory.begin_sum
     begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
@@ -86,7 +86,7 @@ def _watch(folder: Path) -> None:
 
 
 def main(main_file: Path, ranks: int) -> int:
-    from shardlang.runtime.launch import launch
+    from shardlang.runtime.launch.launcher import launch
 
     _watch(main_file.parent)
     return launch(main_file, ranks, device="cpu", base=main_file.parent)

@@ -115,7 +115,7 @@ def _planned(program: Any, case: Case, sink: Sink) -> list[Fault]:
     if plan is None:
         silent = case.ranks is not None and not sink.failed
         return [Fault("silent", "plan", "no plan, and no error that says why")] if silent else []
-    from shardlang.plan.report import report
+    from shardlang.plan.bytes.report import report
 
     json.dumps(report(plan))
     files = driver.emit_plan(plan, sink)
@@ -269,8 +269,8 @@ class NoTorch(importlib.abc.MetaPathFinder):
 def stub() -> None:
     """Nothing is launched, and no torch is imported: the fuzzer ends where the ranks begin."""
     os.environ["SHARDC_TRACEBACK"] = "1"
-    launch = types.ModuleType("shardlang.runtime.launch")
+    launch = types.ModuleType("shardlang.runtime.launch.launcher")
     launch.launch = lambda *args, **options: 0  # type: ignore[attr-defined]
-    sys.modules["shardlang.runtime.launch"] = launch
+    sys.modules["shardlang.runtime.launch.launcher"] = launch
     if not isinstance(sys.meta_path[0], NoTorch):
         sys.meta_path.insert(0, NoTorch())

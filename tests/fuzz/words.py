@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import re
 
-from shardlang.ops import families
+from shardlang.ops import all_families
 from shardlang.ops.declaration import REGISTRY
 from shardlang.syntax.tables import tables
 
-assert families.__all__  # its import fills the registry
+assert all_families.__all__  # its import fills the registry
 OPERATORS = sorted(REGISTRY)
 KEYWORDS = sorted(tables().keywords)
 SYMBOLS = sorted(tables().symbols)

@@ -12,11 +12,11 @@ from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.graph.graph import Graph
-from shardlang.interpret.compare import verify_plan
-from shardlang.interpret.limits import check_size
+from shardlang.interpret.ranks.limits import check_size
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.ops.rule import shared_axes
+from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.report import report
 from shardlang.plan.verify import verify
 from shardlang.source import Source
 from shardlang.syntax import ast

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.batches import own
-from shardlang.interpret.simulate import simulate
-from shardlang.interpret.threefold import Job, Started, judge
+from shardlang.interpret.ranks.simulate import simulate
+from shardlang.interpret.verify.batches import own
+from shardlang.interpret.verify.judge import Job, Started, judge
 from shardlang.plan.plan import Plan
-from shardlang.runtime.launch import read_program
+from shardlang.runtime.launch.launcher import read_program
 from shardlang.source import Source
 from tests.generated.worlds import trial
 

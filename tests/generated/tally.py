@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import shardlang.ops.families  # noqa: F401
+import shardlang.ops.all_families  # noqa: F401
 from shardlang.ops.declaration import REGISTRY
 from tests.generated.cases import AGREED, CRASHED, INVALID, REFUSED, WRONG, Outcome
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardlang.runtime.observe import Trial
+    from shardlang.runtime.launch.observe import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0
@@ -65,7 +65,7 @@ def _rank(rank: int, ranks: int, store: str, jobs: int, results: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from shardlang.runtime import mesh
+    from shardlang.runtime.comm import mesh
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     torch.set_num_threads(1)
@@ -85,9 +85,9 @@ def _rank(rank: int, ranks: int, store: str, jobs: int, results: int) -> None:
 
 
 def _run(main_file: Path, rank: int) -> None:
-    from shardlang.runtime.launch import read_program
+    from shardlang.runtime.launch.launcher import read_program
     from shardlang.runtime.logs import Log
-    from shardlang.runtime.train import datasets, run
+    from shardlang.runtime.step.train import datasets, run
 
     program = read_program(main_file)
     program.base = main_file.parent
@@ -100,16 +100,16 @@ def _run(main_file: Path, rank: int) -> None:
 
 def trial(main_file: Path, steps: int) -> Trial:
     """A watched run of an emitted program; its records are in `watched` beside it."""
-    from shardlang.runtime.observe import Trial
+    from shardlang.runtime.launch.observe import Trial
 
     files = frozenset(str(p.resolve()) for p in main_file.parent.glob("*.py"))
     return Trial(steps, main_file.with_name("watched"), files)
 
 
 def _watch(main_file: Path, steps: int) -> None:
-    from shardlang.runtime.launch import read_program
+    from shardlang.runtime.launch.launcher import read_program
     from shardlang.runtime.logs import Log
-    from shardlang.runtime.train import datasets
+    from shardlang.runtime.step.train import datasets
 
     main_file.with_name("watched").mkdir(exist_ok=True)
     program = replace(read_program(main_file), base=main_file.parent, eval=None)
@@ -148,7 +148,7 @@ def _answers(results: int, ranks: int) -> str:
 
 def main(ranks: int) -> None:
     """Programs by name from standard input, each on all ranks."""
-    import shardlang.runtime.launch  # noqa: F401  read once, before the ranks are forked
+    import shardlang.runtime.launch.launcher  # noqa: F401  read once, before the ranks are forked
 
     results, told = os.pipe()
     with tempfile.TemporaryDirectory() as folder:

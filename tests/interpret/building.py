@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import shardlang.ops.families  # noqa: F401
-from shardlang.check.dims import Unifier
+import shardlang.ops.all_families  # noqa: F401
+from shardlang.check.graph.unify import Unifier
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Init, Kind, Op, Value

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from torch import Tensor
 
-from shardlang.interpret import exchanges
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.ranks import exchanges
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Move, MoveKind, Plan
 from shardlang.types.layout import Layout
 from tests.interpret.building import digits, planned, quickstart

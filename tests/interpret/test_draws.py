@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from shardlang.interpret import draws
+from shardlang.interpret.meaning import draws
 from shardlang.runtime import random
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from shardlang.graph.graph import Graph
-from shardlang.interpret.compare import verify_plan
-from shardlang.interpret.ties import following, undecided
+from shardlang.interpret.meaning.undecided import following, undecided
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from tests.interpret.building import Builder, planned
 

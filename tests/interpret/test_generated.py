@@ -11,7 +11,7 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.plan.verify import verify
 from tests.interpret.building import planned

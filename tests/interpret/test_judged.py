@@ -9,14 +9,14 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret import descent
-from shardlang.interpret.compare import verify_plan
-from shardlang.interpret.descent import Descent
+from shardlang.interpret.ranks import optimizers
+from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 
 SHIFTED = Path(__file__).resolve().parents[1] / "end_to_end" / "shifted.shard"
-RULES = dict(descent.RULES)
+RULES = dict(optimizers.RULES)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.ops import kept
+from shardlang.ops import saved_activations
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
 from tests.end_to_end.alive import following
@@ -34,13 +34,13 @@ def seeded() -> None:
     rt.random.start(0)
 
 
-def local_of(case: Case) -> kept.Local:
+def local_of(case: Case) -> saved_activations.Local:
     """One rank that has the whole, whether it shares some factors or not."""
     inference, rule = case.call.inference, case.rule
     assert inference is not None
     shapes = Local(case, dict.fromkeys(case.sizes, 0))
     types = tuple(t for t in case.call.types if t is not None)
-    return kept.Local(
+    return saved_activations.Local(
         tuple(shapes.shape(dims) for dims in rule.operands), tuple(shapes.shape(dims) for dims in rule.results),
         types, inference.results, tuple(x.requires_grad for x in case.inputs),
         tuple(range(len(types[0].dims))) if types else (), inference.attrs, rule,
@@ -65,15 +65,15 @@ def measured(case: Case) -> int:
 
 def said(case: Case) -> int:
     operator, local = REGISTRY[case.call.operator], local_of(case)
-    keeps = operator.keeps(local) if any(local.gradient) else kept.Keeps()
+    keeps = operator.keeps(local) if any(local.gradient) else saved_activations.Keeps()
     lies = operator.lies(local)
     types = [t.dtype for t in local.operand_types]
-    memories = {("operand", i): kept.size(local.operands[i], types[i]) for i in keeps.operands}
+    memories = {("operand", i): saved_activations.size(local.operands[i], types[i]) for i in keeps.operands}
     result = ("operand", 0) if lies.shared else ("result", 0)
     memories[result] = (
-        kept.size(local.operands[0], types[0])
+        saved_activations.size(local.operands[0], types[0])
         if lies.shared
-        else kept.size(local.results[0], local.result_types[0].dtype)
+        else saved_activations.size(local.results[0], local.result_types[0].dtype)
     )
     return sum(memories.values()) + keeps.more
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.call import ELEMENTS, Call, Run, computed
-from shardlang.interpret.draws import key_of
-from shardlang.interpret.operators import OPERATORS
+from shardlang.interpret.meaning.call import ELEMENTS, Call, Run, computed
+from shardlang.interpret.meaning.draws import key_of
+from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.ops.declaration import REGISTRY
 from tests.ops.simulate import Case, gradients, whole
 from tests.ops.test_factor_rules import EXAMPLES, Example, case_of, named

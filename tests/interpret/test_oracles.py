@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-import shardlang.ops.families  # noqa: F401
+import shardlang.ops.all_families  # noqa: F401
 from shardlang import runtime as rt
-from shardlang.interpret.call import computed
-from shardlang.interpret.operators import OPERATORS
-from shardlang.interpret.operators_statistics import moved_statistics
+from shardlang.interpret.meaning.call import computed
+from shardlang.interpret.meaning.operators import OPERATORS
+from shardlang.interpret.meaning.statistics import moved_statistics
 from shardlang.ops.declaration import REGISTRY
 from tests.interpret.test_operators import call_of
 from tests.ops.oracles import ORACLES, Oracle

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from tests.interpret.building import Builder, chain, digits, planned, quickstart
 

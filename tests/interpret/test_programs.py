@@ -8,7 +8,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.source import Source
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

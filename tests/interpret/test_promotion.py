@@ -21,10 +21,10 @@ from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
-from shardlang.interpret import initial, whole
-from shardlang.interpret.call import ELEMENTS, computed
-from shardlang.interpret.compare import verify_plan
-from shardlang.interpret.operators import OPERATORS
+from shardlang.interpret.meaning import initial, whole
+from shardlang.interpret.meaning.call import ELEMENTS, computed
+from shardlang.interpret.meaning.operators import OPERATORS
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.source import Source
 from tests.interpret.test_operators import call_of
 from tests.ops.calls import call

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardlang.interpret.call import computed
-from shardlang.interpret.operators import OPERATORS
-from shardlang.interpret.parts import Split, on_ranks
-from shardlang.interpret.places import places_of
+from shardlang.interpret.meaning.call import computed
+from shardlang.interpret.meaning.operators import OPERATORS
+from shardlang.interpret.ranks.coordinates import places_of
+from shardlang.interpret.ranks.split_operators import Split, on_ranks
 from shardlang.ops.declaration import REGISTRY
 from shardlang.types.mesh import Axis, Mesh
 from tests.interpret.test_operators import call_of

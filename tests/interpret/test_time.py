@@ -9,10 +9,10 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.compare import verify_plan
-from shardlang.plan.phases import phases
+from shardlang.interpret.verify.compare import verify_plan
+from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.report import report
+from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.plan.verify import verify
 from shardlang.source import Source
 from tests.interpret.building import Builder, digits, planned, quickstart

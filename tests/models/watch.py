@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shardlang.interpret.places import places_of
+from shardlang.interpret.ranks.coordinates import places_of
 from shardlang.plan.plan import Plan
-from shardlang.runtime.observe import Record, Trial
+from shardlang.runtime.launch.observe import Record, Trial
 from shardlang.types.layout import Layout
 from tests.end_to_end.curves import ROOT, RunOf
 
@@ -75,7 +75,7 @@ def value(plan: Plan, path: str, records: Sequence[Record]) -> Tensor:
 
 def main(job_file: str) -> int:
     """Watches each run of a job; the first exit code that is not 0."""
-    from shardlang.runtime.launch import launch_program, read_program
+    from shardlang.runtime.launch.launcher import launch_program, read_program
     from tests.emit.sources import main_file
 
     job = json.loads(Path(job_file).read_text())

@@ -6,7 +6,7 @@ from tests.mutants.fault import Fault
 
 RULES = ("ops/test_factor_rules.py",)
 EXCHANGES = ("runtime/test_row_exchange.py",)
-ROWS = "runtime/row_exchange.py"
+ROWS = "runtime/comm/row_exchange.py"
 STATES = ("ops/test_random_and_states.py",)
 LOSSES, NORMS, LOOKUPS, STATISTICS = (
     f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics")

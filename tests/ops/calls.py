@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import shardlang.ops.families  # noqa: F401
-from shardlang.check.dims import Unifier
+import shardlang.ops.all_families  # noqa: F401
+from shardlang.check.graph.unify import Unifier
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference
 from shardlang.source import Source, Span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.plan.actions import missing, read, timeline
+from shardlang.plan.pipeline.actions import missing, read, timeline
 
 ORDERLY = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1"
 

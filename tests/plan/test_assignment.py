@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardlang.ops.rule import Factor, factor_rule
-from shardlang.plan.assignment import assign, legal_products
+from shardlang.plan.layouts.assignment import assign, legal_products
 from shardlang.types.mesh import Axis, Mesh
 
 MESH = Mesh((Axis("p", 2), Axis("q", 2), Axis("r", 3)))

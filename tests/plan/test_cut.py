@@ -9,7 +9,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.plan.cut import Choice, decide
+from shardlang.plan.layouts.min_cut import Choice, decide
 
 
 def cost_of(labels: tuple[bool, ...], choices: list[Choice]) -> int:

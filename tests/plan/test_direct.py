@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.plan.direct import direct
-from shardlang.plan.moves import Space, limits, steps, to_state
-from shardlang.plan.routes import EXACT_AXES, distance, route
-from shardlang.plan.together import together
+from shardlang.plan.redistribute.axis_groups import together
+from shardlang.plan.redistribute.cheapest import EXACT_AXES, distance, route
+from shardlang.plan.redistribute.greedy import direct
+from shardlang.plan.redistribute.moves import Space, limits, steps, to_state
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 from tests.plan import simulated

@@ -9,8 +9,8 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
+from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.report import report
 from shardlang.plan.verify import verify
 from shardlang.source import Source
 

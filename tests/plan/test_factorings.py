@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from shardlang.plan.factorings import group, refine, segments, split_axes, suffix_products, translate
+from shardlang.plan.redistribute.mesh_factorings import group, refine, segments, split_axes, suffix_products, translate
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 

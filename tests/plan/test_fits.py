@@ -9,7 +9,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.plan import schedules
+from shardlang.plan.pipeline import schedules
 from shardlang.source import Source
 from tests.end_to_end.curves import ROOT
 

@@ -6,7 +6,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.source import Source
 from tests.plan.test_uneven import planned
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.routes import Route, route
+from shardlang.plan.redistribute.cheapest import Route, route
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated

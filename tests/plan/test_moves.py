@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.plan.moves import moves
 from shardlang.plan.plan import MoveKind
+from shardlang.plan.redistribute.moves import moves
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated

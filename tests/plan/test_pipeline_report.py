@@ -13,11 +13,11 @@ import pytest
 
 from shardlang.cli.plan_table import drawn, shortened
 from shardlang.cli.rank_view import of_rank
-from shardlang.plan import memory as memory_of
-from shardlang.plan import traffic
-from shardlang.plan.memory import activations, memory
-from shardlang.plan.report import report
-from shardlang.plan.traffic import sent_bytes, transfers
+from shardlang.plan.bytes import memory as memory_of
+from shardlang.plan.bytes import traffic
+from shardlang.plan.bytes.memory import activations, memory
+from shardlang.plan.bytes.report import report
+from shardlang.plan.bytes.traffic import sent_bytes, transfers
 from tests.plan.test_stages import planned
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "specs" / "plan.schema.json").read_text())

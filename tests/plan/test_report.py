@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.memory import memory
+from shardlang.plan.bytes.memory import memory
+from shardlang.plan.bytes.report import report
 from shardlang.plan.planner import plan
-from shardlang.plan.report import report
 from tests.plan.graphs import mlp, program, quickstart
 from tests.plan.test_planner import planned
 

@@ -8,9 +8,9 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
+from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.report import report
 from shardlang.source import Source
 
 # A table and a head that share `vocab`, a bias, softmax and loss over it, and a relabelled copy.

@@ -11,11 +11,11 @@ import pytest
 from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.compare import verify_plan
-from shardlang.plan.actions import most_alive, timeline
-from shardlang.plan.balance import cut
+from shardlang.interpret.verify.compare import verify_plan
+from shardlang.plan.pipeline.actions import most_alive, timeline
+from shardlang.plan.pipeline.balance import cut
+from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Pipeline, Plan
-from shardlang.plan.schedules import SCHEDULES
 from shardlang.plan.verify import verify
 from shardlang.source import Source
 

@@ -7,7 +7,7 @@ import pytest
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.demand import ResolvedStrategy
-from shardlang.plan.strategy import resolve
+from shardlang.plan.resolve import resolve
 from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 
 GRAPHS = {"quickstart": quickstart(), "chain": chain(), "mlp": mlp()}

@@ -8,8 +8,8 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
+from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.report import report
 from shardlang.source import Source
 from tests.emit.sources import planned as planned_text
 from tests.plan.test_exchange import PROGRAM, RULES

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from shardlang.plan.moves import moves
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.routes import distance
-from shardlang.plan.tree import Target, Tree, tree
+from shardlang.plan.redistribute.cheapest import distance
+from shardlang.plan.redistribute.moves import moves
+from shardlang.plan.redistribute.steiner_tree import Target, Tree, tree
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated

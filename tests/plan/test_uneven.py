@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.interpret.compare import verify_plan
+from shardlang.interpret.verify.compare import verify_plan
 from tests.plan.test_uneven import planned
 
 TEXT = """

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from shardlang.runtime import mesh
+from shardlang.runtime.comm import mesh
 
 
 def on_ranks(module: str, function: str, ranks: int, imports: Sequence[str] = ()) -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.stages import Action, needed, sent
 
 BATCH, WIDTH = 16, 6

@@ -11,7 +11,7 @@ import pytest
 STEPS = """
 import resource, sys
 import torch
-from shardlang.runtime.allocator import keep_freed_memory
+from shardlang.runtime.comm.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from shardlang.runtime import checkpoints as kept
-from shardlang.runtime.checkpoints import Checkpoints, Piece, Saved
 from shardlang.runtime.errors import RunError
+from shardlang.runtime.state import checkpoints as kept
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, Saved
 
 WHOLE = torch.arange(60.0).view(10, 6)
 

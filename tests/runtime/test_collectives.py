@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm.mesh import world
 from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)

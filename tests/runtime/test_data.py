@@ -11,9 +11,9 @@ import pytest
 
 from shardlang import runtime as rt
 from shardlang.runtime import random
-from shardlang.runtime.data import Loader, load, order
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.data.loader import Loader, load, order
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.mesh import world
 
 
 @pytest.fixture(autouse=True)

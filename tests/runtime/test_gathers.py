@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime import wire
-from shardlang.runtime.gathers import Alive, Gathers, Order, Stored
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.mesh import world
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.state.zero3 import Alive, Gathers, Order, Stored
+from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
 LAYERS, WIDTH, BATCH = 6, 64, 8
@@ -85,8 +85,8 @@ def comes_together_and_ahead() -> None:
     made = program(3, 2 * EACH * 4, parts=2)
     run = Run(made, datasets(made), Log(None, None))
     begun: list[int] = []
-    real = wire.begin_all_gather
-    wire.begin_all_gather = lambda x, group: (begun.append(x.numel()), real(x, group))[1]
+    real = primitives.begin_all_gather
+    primitives.begin_all_gather = lambda x, group: (begun.append(x.numel()), real(x, group))[1]
     try:
         batches = run.loader.epoch(1)
         run.passes.step(next(batches))
@@ -99,7 +99,7 @@ def comes_together_and_ahead() -> None:
         run.passes.step(next(batches))
         assert len(begun) == 2 * (3 + 3)
     finally:
-        wire.begin_all_gather = real
+        primitives.begin_all_gather = real
     order = orders["forward"]
     now = run.model.gathers
     with now.during("forward"):

@@ -17,7 +17,7 @@ import pytest
 from shardlang import runtime as rt
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.logs import Log
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.step.train import Run, datasets
 
 
 def program(

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret import draws
+from shardlang.interpret.meaning import draws
 from shardlang.runtime import random
-from shardlang.runtime.mesh import world
-from shardlang.runtime.parameters import make
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.program import Block
-from shardlang.runtime.weights import save
+from shardlang.runtime.state.parameters import make
+from shardlang.runtime.state.weights import save
 from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)

@@ -19,10 +19,10 @@ from tests.runtime.forked import on_ranks
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plan"))
 
 from shardlang import runtime as rt
-from shardlang.emit.moves import moved_axes, permute_sources
+from shardlang.emit.text.moves import moved_axes, permute_sources
 from shardlang.plan.plan import Move, MoveKind
-from shardlang.plan.routes import route
-from shardlang.runtime.mesh import world
+from shardlang.plan.redistribute.cheapest import route
+from shardlang.runtime.comm.mesh import world
 from shardlang.types.layout import Layout, chunk_sizes
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated

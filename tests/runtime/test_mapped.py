@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.runtime import mapped
-from shardlang.runtime.optimizers import State
 from shardlang.runtime.program import Block
+from shardlang.runtime.state import mapped
+from shardlang.runtime.state.optimizers import State
 from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT
 
@@ -50,7 +50,7 @@ import sys
 from pathlib import Path
 import torch
 from shardlang.runtime import mapped, parameters
-from shardlang.runtime.optimizers_rows import LazyAdam
+from shardlang.runtime.state.row_optimizers import LazyAdam
 from shardlang.runtime.program import Block
 
 def anonymous():

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
+from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.mesh import microbatches, world
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
 SHAPES = {"up.weight": (6, 10), "up.bias": (10,), "down.weight": (10, 3), "scale": (), "unused": (5,), "gain": (3,)}

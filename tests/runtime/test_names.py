@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from shardlang import runtime as rt
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block
-from shardlang.runtime.weights import Weights
+from shardlang.runtime.state.weights import Weights
 
 RULES = [
     rt.Named("blocks[*].q.weight", "h.*.qkv", transposed=True, part=(1, 3)),

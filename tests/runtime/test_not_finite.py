@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from shardlang import runtime as rt
-from shardlang.runtime import not_finite
-from shardlang.runtime.checkpoints import FORMAT, INDEX, Saved
-from shardlang.runtime.data import Loader, load
+from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.errors import RunError
+from shardlang.runtime.state.checkpoints import FORMAT, INDEX, Saved
+from shardlang.runtime.step import not_finite
 
 
 def program(base: Path, source: rt.Source, **more) -> rt.Program:

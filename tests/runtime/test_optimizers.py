@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.descent import rate
+from shardlang.interpret.ranks.optimizers import rate
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.optimizers import clip, optimizer, scheduled
+from shardlang.runtime.state.optimizers import clip, optimizer, scheduled
 
 SETTINGS = [
     ("sgd", {"lr": 0.1}),

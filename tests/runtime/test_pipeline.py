@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from shardlang import runtime as rt
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.mesh import world
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 from tests.runtime.staged import SHAPES, program
 

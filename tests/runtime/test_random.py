@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from shardlang.runtime import data_random, random
+from shardlang.runtime import random
+from shardlang.runtime.data import drawn as data_random
 
 COUNT = 200_000
 

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from shardlang import runtime as rt
-from shardlang.runtime import collectives, random
-from shardlang.runtime.gathers import Gathers, Stored, freed_between
-from shardlang.runtime.mesh import world
-from shardlang.runtime.recompute import Recomputing
-from shardlang.runtime.zero import shard
+from shardlang.runtime import random
+from shardlang.runtime.comm import collectives
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.state.zero import shard
+from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
+from shardlang.runtime.step.recompute import Recomputing
 from tests.runtime.forked import on_ranks
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardlang.runtime.blocks import chunk_sizes
-from shardlang.runtime.mesh import Group, Mesh
-from shardlang.runtime.row_exchange import exchanged_embedding
+from shardlang.runtime.comm.blocks import chunk_sizes
+from shardlang.runtime.comm.mesh import Group, Mesh
+from shardlang.runtime.comm.row_exchange import exchanged_embedding
 from tests.runtime.forked import on_ranks
 
 WIDTH = 3

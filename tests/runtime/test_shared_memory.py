@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime import shared_memory
-from shardlang.runtime.buckets import SumBucket
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm import shared_memory
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.state.buckets import SumBucket
 from tests.runtime.forked import on_ranks
 
 COUNTS = (131_072, 131_073, 400_003)  # just worth it; none of the others divides

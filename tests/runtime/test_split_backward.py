@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardlang.runtime.split_backward import Halves
+from shardlang.runtime.step.split_backward import Halves
 
 Net = Callable[[Tensor, Mapping[str, Tensor]], list[Tensor]]
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from shardlang.runtime.mesh import Mesh
-from shardlang.runtime.optimizers import clip, optimizer
-from shardlang.runtime.sparse import RowBucket, sparse_embedding
+from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.state.optimizers import clip, optimizer
+from shardlang.runtime.state.sparse import RowBucket, sparse_embedding
 from tests.end_to_end.curves import ROOT
 from tests.runtime.forked import on_ranks
 
@@ -196,7 +196,7 @@ import warnings, torch
 torch.set_warn_always(True)
 warnings.simplefilter("error")
 from shardlang import runtime as rt
-from shardlang.runtime.sparse import RowBucket
+from shardlang.runtime.state.sparse import RowBucket
 table = torch.zeros(5, 2, requires_grad=True)
 bucket = RowBucket(rt.Mesh()[()], table)
 for _ in range(2):

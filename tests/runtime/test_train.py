@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret import draws
+from shardlang.interpret.meaning import draws
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.mesh import world
-from shardlang.runtime.totals import Totals
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.step.totals import Totals
+from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(a=2, b=2)

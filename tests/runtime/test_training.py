@@ -11,11 +11,11 @@ import torch
 
 from shardlang import runtime as rt
 from shardlang.runtime import random
-from shardlang.runtime.gathers import Alive
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.mesh import world
-from shardlang.runtime.model import Model
-from shardlang.runtime.train import Run, datasets
+from shardlang.runtime.state.zero3 import Alive
+from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
 MESH = rt.Mesh(dp=4)
@@ -91,7 +91,7 @@ def plain(optimizer: str, clip: float | None = None) -> dict[str, torch.Tensor]:
     main = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
     first, second = list(leaves.values())[:3], list(leaves.values())[3:]
     kinds = [main(first, **made.optimizers[0].arguments), torch.optim.SGD(second, lr=0.05)]
-    from shardlang.runtime.data import Loader
+    from shardlang.runtime.data.loader import Loader
     from shardlang.runtime.tree import namespace
 
     loader = Loader(made, made.data, datasets(made)["data"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.runtime import wire
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import world
 from tests.runtime.forked import on_ranks
 
 # Elements on 4 ranks: below and above each limit of wire.py, and none that divides.
@@ -18,11 +18,11 @@ def summed(size: int, dtype: torch.dtype, own: bool) -> None:
     group = rt.Mesh(dp=world.size).dp
     parts = [torch.rand(size, dtype=dtype, generator=torch.Generator().manual_seed(r)) for r in range(world.size)]
     given = parts[world.rank].clone()
-    total = wire.begin_reduce(given, group, own=own).wait()
+    total = primitives.begin_reduce(given, group, own=own).wait()
     expected = torch.stack(parts).double().sum(0)
     torch.testing.assert_close(total.double(), expected, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0.0)
     assert own or torch.equal(given, parts[world.rank])
-    everywhere = wire.all_gather(total.view(torch.uint8), group)
+    everywhere = primitives.all_gather(total.view(torch.uint8), group)
     assert all(torch.equal(other, everywhere[0]) for other in everywhere)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shardlang.graph.graph import Graph
-from shardlang.ops.internal import TRANSFER
+from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.needs import Form
 from shardlang.plan.plan import Step
 from shardlang.records import dataclass

@@ -13,12 +13,12 @@ from dataclasses import field
 from functools import cached_property
 
 from shardlang.graph.graph import Op
-from shardlang.ops.internal import TRANSFER
+from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.call import ROOT
 from shardlang.plan.needs import Form, layout_of
-from shardlang.plan.owners import Owners
-from shardlang.plan.phases import summed_in_time
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
+from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.runtime import random
-from shardlang.runtime.mesh import world
+from shardlang.runtime.comm.mesh import world
 
 
 def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
-from shardlang.runtime.recompute import Recomputing
+from shardlang.runtime.step.recompute import Recomputing
 
 
 class _Softmax(Function):

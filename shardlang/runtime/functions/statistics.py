@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.runtime import collectives
-from shardlang.runtime.mesh import Group
+from shardlang.runtime.comm import collectives
+from shardlang.runtime.comm.mesh import Group
 
 Groups = Group | tuple[Group, ...] | None
 Dims = int | tuple[int, ...]

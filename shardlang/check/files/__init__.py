@@ -1,0 +1,1 @@
+"""What the names of a file mean, and what a command line changes of them."""

@@ -1,0 +1,162 @@
+"""Files and what their names mean: imports, dims, models and functions of a file.
+
+Turns files into scopes; parses what they import, reports unknown imports and cycles. Members of models are
+left to `instantiate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from shardlang.check.constants import size
+from shardlang.check.context import Context, Frame, Loader
+from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, HardwareDecl, ModelDecl
+from shardlang.diagnostics.nearest import nearest
+from shardlang.records import dataclass
+from shardlang.source import Source, Span
+from shardlang.syntax import ast
+from shardlang.syntax.parse import parse
+from shardlang.types.dim import Dim
+
+LIBRARIES = ("std.nn", "std.transformer", "std.gpt2", "std.llama", "std.clusters")
+
+
+@dataclass(eq=False)
+class FileScope:
+    """`names`: dims, models, functions, hardware, imports of a file. `places`: where each was declared.
+
+    `below`: the dims of the whole file, those further down too. `own`: names that the file imports from itself, which
+    is reported: that it declares them too is no further mistake.
+    """
+
+    source: Source
+    names: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    below: dict[str, Span] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+
+    def find(self, name: str) -> Any:
+        return self.names.get(name)
+
+    def visible(self) -> list[str]:
+        return list(self.names)
+
+    def declare(self, name: ast.Name, value: Any, context: Context) -> None:
+        before = self.places.get(name.text)
+        if before is not None and name.text not in self.own:
+            context.sink.report(
+                "SH201",
+                f"`{name.text}` is declared twice",
+                name.span,
+                "again here",
+                labels=[(before, "first here")],
+                help="a name is declared once; give one of them another name",
+            )
+            return
+        if before is not None:
+            self.own.discard(name.text)
+        self.names[name.text] = value
+        self.places[name.text] = name.span
+
+
+@dataclass
+class Library:
+    """All files of a program. `chain`: the files being read, with the span of each `use`, for cycles."""
+
+    context: Context
+    load: Loader
+    overrides: Mapping[str, ast.Expr]
+    scopes: dict[str, FileScope] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    chain: list[str] = field(default_factory=list)
+
+    def open(self, file: ast.File, root: bool = True) -> FileScope:
+        """The scope of a file, with what it imports. Dims are left to be evaluated by `declare_dims`."""
+        dims = [entry.name for item in file.items if isinstance(item, ast.DimDecl) for entry in item.entries]
+        scope = FileScope(file.source, below={name.text: name.span for name in dims})
+        self.scopes[file.source.name] = scope
+        self.sources.append(file.source)
+        self.chain.append(file.source.name)
+        for item in file.items:
+            self._item(item, scope)
+        self.chain.pop()
+        return scope
+
+    def _item(self, item: ast.Item, scope: FileScope) -> None:
+        context = self.context
+        match item:
+            case ast.Use():
+                self._use(item, scope)
+            case ast.Model():
+                scope.declare(item.name, ModelDecl(item, scope), context)
+            case ast.Function():
+                scope.declare(item.name, FunctionDecl(item, scope), context)
+            case ast.Hardware():
+                scope.declare(item.name, HardwareDecl(item), context)
+            case ast.DimDecl():
+                declare_dims(item, scope, context, self.overrides if len(self.chain) == 1 else {})
+            case ast.Strategy() | ast.Train():
+                pass
+
+    def _use(self, use: ast.Use, scope: FileScope) -> None:
+        other = self._imported(use, scope)
+        for name in use.names:
+            value = UNKNOWN if other is None else other.names.get(name.text)
+            if value is None and other is not None:
+                close = nearest(name.text, other.names)
+                self.context.sink.report(
+                    "SH202",
+                    f"`{use.path}` has no `{name.text}`",
+                    name.span,
+                    "not there",
+                    help=f"did you mean `{close}`?" if close else f"it has {_listed(other.names)}",
+                )
+                value = UNKNOWN
+            scope.declare(name, value, self.context)
+
+    def _imported(self, use: ast.Use, scope: FileScope) -> FileScope | None:
+        sink = self.context.sink
+        source = self.load(scope.source.name, use.path, use.file)
+        if source is None:
+            close = None if use.file else nearest(use.path, LIBRARIES)
+            sink.report(
+                "SH203",
+                f"there is no file `{use.path}`" if use.file else f"there is no library `{use.path}`",
+                use.path_span,
+                "not found",
+                help=f"did you mean `{close}`?" if close else (),
+            )
+            return None
+        if source.name in self.chain:
+            if source.name == scope.source.name:
+                scope.own.update(name.text for name in use.names)
+            names = [*self.chain[self.chain.index(source.name) :], source.name]
+            sink.report(
+                "SH204",
+                f"imports go round: {' -> '.join(f'`{n}`' for n in names)}",
+                use.path_span,
+                "closes the circle",
+                help="move what both need into a third file" if len(names) > 2 else _OWN,
+            )
+            return None
+        known = self.scopes.get(source.name)
+        return known if known is not None else self.open(parse(source, sink))
+
+
+_OWN = "leave the line out: a file's own names need no import"
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{n}`" for n in names) or "no names"
+
+
+def declare_dims(node: ast.DimDecl, scope: FileScope, context: Context, overrides: Mapping[str, ast.Expr]) -> None:
+    """`dim a = 1, b = 2 * a` of a file: always new dims."""
+    for entry in node.entries:
+        name = entry.name.text
+        expression = overrides.get(name, entry.value)
+        value = Frame(context, scope).evaluate(expression)
+        length = size(value, expression.span, context.sink, f"the size of dim `{name}`")
+        scope.declare(entry.name, DimValue((Dim(name, length, entry.name.span),)), context)

@@ -1,0 +1,1 @@
+"""Models and functions -> layers, values and operators of the graph."""

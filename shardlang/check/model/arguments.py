@@ -1,0 +1,270 @@
+"""Arguments of a call of an operator -> operands and static arguments, by the kinds its declaration states.
+
+Evaluates expressions through the frame; inferring types is left to `operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from fractions import Fraction
+from typing import Any
+
+from shardlang.check.constants import plain, show, size, whole
+from shardlang.check.context import Frame
+from shardlang.check.model.types import named_term, namesake, operand_dims, written_terms
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.ops.declaration import Operator, Param
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import DTYPES, Term
+
+_TENSORS = ("tensor", "tensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a call: an expression, or (from a pipe) a value that is there already."""
+
+    span: Span
+    node: ast.Expr | None
+    value: Any = None
+
+    def evaluate(self, frame: Frame) -> Any:
+        return self.value if self.node is None else frame.evaluate(self.node)
+
+    @property
+    def name(self) -> str:
+        return self.node.text if isinstance(self.node, ast.Name) else "the argument"
+
+
+@dataclass
+class Bound:
+    """What a call gives an operator. `sound` is False after a report (or where something is unknown)."""
+
+    values: list[Any] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    static: dict[str, Any] = field(default_factory=dict)
+    arrow: tuple[Term, ...] | None = None
+    sound: bool = True
+
+
+def bind_operator(
+    operator: Operator,
+    positional: Sequence[Argument],
+    keywords: Sequence[ast.Keyword],
+    arrow: ast.TensorType | None,
+    span: Span,
+    frame: Frame,
+) -> Bound:
+    """Line arguments up with parameters and evaluate them."""
+    given, rest, slices = _line_up(operator, positional, keywords, span, frame)
+    bound = Bound(sound=given is not None)
+    if given is None:
+        return bound
+    for param in operator.params:
+        if param.kind == "tensors":
+            _operands(rest, bound, frame)
+        elif param.kind == "tensor":
+            _operand(param, given.get(param.name), bound, span, frame)
+    first = operand_dims([v.type for v in bound.values if isinstance(v, Tensor)])
+    for param in operator.params:
+        if param.kind in _TENSORS:
+            continue
+        if param.kind == "slices":
+            bound.static[param.name] = _slices(slices, first, bound, frame)
+            continue
+        argument = given.get(param.name)
+        value = param.default if argument is None else _static(param, argument, first, frame)
+        bound.sound = bound.sound and value is not UNKNOWN
+        bound.static[param.name] = value
+    if arrow is not None and bound.sound:
+        if operator.renames:
+            first = {name: own for name, own in first.items() if not namesake(name, own, frame)}
+        bound.arrow = written_terms(arrow, frame, first, frame.prefix)
+        bound.sound = bound.arrow is not None
+    return bound
+
+
+def _line_up(
+    operator: Operator, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+) -> tuple[dict[str, Argument] | None, list[Argument], list[ast.Keyword]]:
+    """Arguments by parameter; what `tensors` takes; what `slices` takes. The first is None after a report."""
+    given: dict[str, Argument] = {}
+    rest: list[Argument] = []
+    slices: list[ast.Keyword] = []
+    params = [p for p in operator.params if p.kind != "slices"]
+    last = next((at for at, p in enumerate(params) if p.kind == "tensors"), len(params) - 1)
+    for at, argument in enumerate(positional):
+        param = params[min(at, last)] if params else None
+        if param is not None and param.kind == "tensors":
+            rest.append(argument)
+        elif param is None or param.name in given:
+            many = f"{len(params)} argument{'s' * (len(params) != 1)}"
+            frame.context.sink.report(
+                "SH218", f"`{operator.name}` takes at most {many}", argument.span, "one too many"
+            )  # fmt: skip
+            return None, rest, slices
+        else:
+            given[param.name] = argument
+    if not _by_name(operator, keywords, given, slices, frame):
+        return None, rest, slices
+    missing = [p for p in params if p.required and p.kind != "tensors" and p.name not in given]
+    if missing:
+        missing_argument(operator.name, missing[0].name, span, frame)
+        return None, rest, slices
+    return given, rest, slices
+
+
+def _by_name(
+    operator: Operator, keywords: Sequence[ast.Keyword], given: dict[str, Argument], slices: list[ast.Keyword],
+    frame: Frame,
+) -> bool:  # fmt: skip
+    """Add arguments by name to `given`, or to `slices` where the operator takes any. False after a report."""
+    named = {p.name for p in operator.params if p.kind not in ("tensors", "slices")}
+    any_name = any(p.kind == "slices" for p in operator.params)
+    sound = True
+    for keyword in keywords:
+        name = keyword.name.text
+        if name in given:
+            argument_twice(operator.name, keyword.name, given[name].span, frame)
+            sound = False
+        elif name in named:
+            given[name] = Argument(keyword.value.span, keyword.value)
+        elif any_name:
+            slices.append(keyword)
+        else:
+            unknown_argument(operator.name, keyword.name, named, frame)
+            sound = False
+    return sound
+
+
+def argument_twice(callee: str, name: ast.Name, first: Span, frame: Frame) -> None:
+    frame.context.sink.report(
+        "SH219", f"`{callee}` gets `{name.text}` twice", name.span, "again here", labels=[(first, "first here")]
+    )
+
+
+def unknown_argument(callee: str, name: ast.Name, known: set[str], frame: Frame) -> None:
+    close = nearest(name.text, known)
+    listed = ", ".join(f"`{n}`" for n in sorted(known)) or "no arguments by name"
+    frame.context.sink.report(
+        "SH220",
+        f"`{callee}` has no argument `{name.text}`",
+        name.span,
+        "unknown argument",
+        help=f"did you mean `{close}`?" if close else f"it takes {listed}",
+    )
+
+
+def missing_argument(callee: str, name: str, span: Span, frame: Frame) -> None:
+    frame.context.sink.report(
+        "SH221", f"`{callee}` needs `{name}`", span, f"`{name}` is not given", help=f"add `{name} = ...`"
+    )
+
+
+def _operands(rest: Sequence[Argument], bound: Bound, frame: Frame) -> None:
+    for argument in rest:
+        value = argument.evaluate(frame)
+        bound.sound = bound.sound and value is not UNKNOWN
+        _append(value, argument, bound)
+
+
+def _append(value: Any, argument: Argument, bound: Bound) -> None:
+    bound.values.append(value)
+    bound.spans.append(argument.span)
+    bound.names.append(argument.name if argument.node is not None or not isinstance(value, Tensor) else value.name)
+
+
+def _operand(param: Param, argument: Argument | None, bound: Bound, span: Span, frame: Frame) -> None:
+    if argument is None:
+        bound.values.append(None)
+        bound.spans.append(span)
+        bound.names.append(param.name)
+        return
+    value = argument.evaluate(frame)
+    bound.sound = bound.sound and value is not UNKNOWN
+    _append(value, argument, bound)
+
+
+def _slices(keywords: Sequence[ast.Keyword], first: Mapping[str, Term], bound: Bound, frame: Frame) -> Any:
+    """`d = 0..4` -> (term, 0, 4)."""
+    found = []
+    sink = frame.context.sink
+    for keyword in keywords:
+        term = named_term(keyword.name, first, frame)
+        node = keyword.value
+        if not isinstance(node, ast.Range):
+            sink.report("SH210", f"`{keyword.name.text}` needs a range", node.span, "here", help="write `0..4`")
+            bound.sound = False
+            continue
+        start = whole(frame.evaluate(node.start), node.start.span, sink, "the start of a range")
+        stop = whole(frame.evaluate(node.end), node.end.span, sink, "the end of a range")
+        if term is None or start is UNKNOWN or stop is UNKNOWN:
+            bound.sound = False
+            continue
+        found.append((term, start, stop))
+    return tuple(found)
+
+
+def _static(param: Param, argument: Argument, first: Mapping[str, Term], frame: Frame) -> Any:
+    """The value of a static argument by its kind; UNKNOWN after a report."""
+    node = argument.node
+    if param.kind == "dim" and node is not None:
+        term = named_term(node, first, frame)
+        return UNKNOWN if term is None else term
+    if param.kind == "dims" and node is not None:
+        nodes = node.items if isinstance(node, ast.Tuple) else (node,)
+        terms = [named_term(n, first, frame) for n in nodes]
+        return UNKNOWN if None in terms else tuple(terms)
+    if param.kind == "dtype" and isinstance(node, ast.Name) and node.text in DTYPES:
+        return node.text
+    if param.kind == "newdim" and isinstance(node, ast.Name) and node.text in first:
+        return first[node.text]
+    value = argument.evaluate(frame)
+    return value if value is UNKNOWN else _convert(param, value, argument.span, frame)
+
+
+def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
+    sink = frame.context.sink
+    what = f"`{param.name}`"
+    if isinstance(value, Tensor):
+        sink.report("SH210", f"{what} must be known before the run, and this is a tensor", span, "a tensor")
+        return UNKNOWN
+    match param.kind:
+        case "newdim":
+            if isinstance(value, DimValue):
+                return value.term
+            length = size(value, span, sink, what)
+            return UNKNOWN if length is None else frame.context.dims.fresh("", length)
+        case "int":
+            return whole(value, span, sink, what)
+        case "pair":
+            items = value if isinstance(value, tuple) and len(value) == 2 else (value, value)
+            found = tuple(whole(v, span, sink, what) for v in items)
+            return UNKNOWN if UNKNOWN in found else found
+        case "float" | "number":
+            return number(value, span, frame, what, param.kind == "float")
+    wanted = {"bool": bool, "str": str}.get(param.kind)
+    if wanted is not None and isinstance(value, wanted):
+        return value
+    kind = {"bool": "true or false", "str": "a text", "dtype": f"one of {', '.join(DTYPES)}"}.get(
+        param.kind, "a dim, by name"
+    )
+    sink.report("SH210", f"{what} must be {kind}, and this is {describe(value)}", span, describe(value))
+    return UNKNOWN
+
+
+def number(value: Any, span: Span, frame: Frame, what: str, floating: bool) -> Any:
+    value = plain(value)
+    if value is UNKNOWN:
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
+        frame.context.sink.report(
+            "SH210", f"{what} must be a number, and `{show(value)}` is {describe(value)}", span, describe(value)
+        )
+        return UNKNOWN
+    return float(value) if floating or isinstance(value, Fraction) else value

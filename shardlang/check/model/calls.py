@@ -1,0 +1,144 @@
+"""Calls in forward bodies and in `train`: which kind of thing is called, and with what.
+
+Operators go to `operators`, layers and functions to `forward`. Models are called only where a layer is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlang.check.context import Frame
+from shardlang.check.model.arguments import Argument, bind_operator
+from shardlang.check.model.forward import call_function, call_layer
+from shardlang.check.model.operators import infer, is_operator, operator_names, too_many_operators
+from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.ops.declaration import REGISTRY
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+_CALLABLE = (Instance, LayerArray, FunctionDecl, ModelDecl)
+
+
+def call(node: ast.Call, frame: Frame, piped: tuple[Any, Span] | None = None) -> Any:
+    """The value of a call; `piped` is what stands left of `|>`, its first argument."""
+    span = piped[1].to(node.span) if piped else node.span
+    positional = [Argument(piped[1], None, piped[0])] if piped else []
+    positional.extend(Argument(a.span, a) for a in node.args)
+    if node.fields:
+        frame.context.sink.report(
+            "SH214",
+            "a field is declared outside of a data source",
+            node.fields[0].span,
+            "here",
+            help="fields belong in `data = random(x: [batch, d])`",
+        )
+        return UNKNOWN
+    if isinstance(node.callee, ast.Name):
+        return _call_name(node.callee, positional, node, span, frame)
+    return apply_arguments(frame.evaluate(node.callee), positional, node.keywords, node.callee, span, frame)
+
+
+def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, span: Span, frame: Frame) -> Any:
+    target = frame.find(callee.text)
+    if target is UNKNOWN or isinstance(target, _CALLABLE):
+        return apply_arguments(target, positional, node.keywords, callee, span, frame)
+    if is_operator(callee.text):
+        return _operator(callee.text, positional, node.keywords, node.arrow, span, frame)
+    if target is not None:
+        return apply_arguments(target, positional, node.keywords, callee, span, frame)
+    unknown_callee(callee, frame)
+    return UNKNOWN
+
+
+def unknown_callee(callee: ast.Name, frame: Frame) -> None:
+    """Report a name that nothing callable has."""
+    sink = frame.context.sink
+    if not frame.first_unknown(callee.text):
+        return
+    close = nearest(callee.text, [*operator_names(), *frame.visible()])
+    sink.report(
+        "SH200",
+        f"there is no `{callee.text}` here",
+        callee.span,
+        "unknown name",
+        help=f"did you mean `{close}`?" if close else (),
+    )
+
+
+def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
+    """`x |> relu`: an operator with one argument that is there already."""
+    return _operator(name, [Argument(piped[1], None, piped[0])], (), None, span, frame)
+
+
+def _operator(
+    name: str,
+    positional: list[Argument],
+    keywords: Sequence[ast.Keyword],
+    arrow: ast.TensorType | None,
+    span: Span,
+    frame: Frame,
+) -> Any:
+    bound = bind_operator(REGISTRY[name], positional, keywords, arrow, span, frame)
+    if not bound.sound:
+        return UNKNOWN
+    return infer(name, bound.values, bound.spans, bound.names, bound.static, bound.arrow, span, frame)
+
+
+def apply_arguments(
+    target: Any,
+    positional: Sequence[Argument],
+    keywords: Sequence[ast.Keyword],
+    callee: ast.Expr,
+    span: Span,
+    frame: Frame,
+) -> Any:
+    """Call a layer, an array of layers (each in turn) or a function."""
+    if target is UNKNOWN:
+        for argument in positional:  # the names in the arguments count as used
+            argument.evaluate(frame)
+        return UNKNOWN
+    values = [(a.evaluate(frame), a.span) for a in positional]
+    match target:
+        case Instance():
+            return call_layer(target, values, keywords, span, frame)
+        case FunctionDecl():
+            return call_function(target, values, keywords, span, frame)
+        case LayerArray():
+            return _each(target, values, keywords, span, frame)
+    sink = frame.context.sink
+    if isinstance(target, ModelDecl):
+        name = target.node.name.text
+        sink.report(
+            "SH214",
+            f"`{name}` is a model, and this calls it like a layer",
+            callee.span,
+            "a model",
+            help=f"declare a layer of the model, `layer name = {name}(...)`, and call that",
+        )
+    else:
+        what = describe(target)
+        fix = "write `*` to multiply" if isinstance(target, (Tensor, DimValue)) else ()
+        sink.report("SH214", f"`{callee.span.text}` is {what} and cannot be called", callee.span, what, help=fix)
+    return UNKNOWN
+
+
+def _each(
+    array: LayerArray, values: list[tuple[Any, Span]], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+) -> Any:
+    if not values:
+        frame.context.sink.report(
+            "SH221", f"`{array.path}` needs a value to pass through its layers", span, "none is given"
+        )
+        return UNKNOWN
+    build = frame.context.build
+    before = len(build.ops)
+    for at, layer in enumerate(array.items):
+        value = call_layer(layer, values, keywords, span, frame)
+        if value is UNKNOWN or (
+            at == 0 and too_many_operators(before + (len(build.ops) - before) * len(array.items), span, frame)
+        ):
+            return UNKNOWN
+        values = [(value, span), *values[1:]]
+    return values[0][0]

@@ -1,0 +1,251 @@
+"""From an expression to its value: a static value, a tensor of the graph, a layer; UNKNOWN after a mistake.
+
+Calls are left to `calls`, arithmetic on numbers to `statics`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardlang.check.constants import combine, negate, truth, whole
+from shardlang.check.context import Frame
+from shardlang.check.model.arguments import Argument
+from shardlang.check.model.calls import apply_arguments, call, invoke, unknown_callee
+from shardlang.check.model.operators import infer, is_operator
+from shardlang.check.model.types import unknown_yet
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+SYMBOLS = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "**": "pow",
+    "@": "matmul",
+    "==": "eq",
+    "!=": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+}
+
+
+def evaluate(node: ast.Expr, frame: Frame) -> Any:
+    """The value of `node` in `frame`; each mistake is reported once and gives UNKNOWN."""
+    match node:
+        case ast.Name():
+            return name(node, frame)
+        case ast.Binary():
+            return _binary(node, frame)
+        case ast.Call():
+            return call(node, frame)
+        case ast.Pipe():
+            return _pipe(node, frame)
+        case ast.Number() | ast.String() | ast.Bool():
+            return node.value
+        case ast.Attribute():
+            return _attribute(node, frame)
+        case ast.Index():
+            return _index(node, frame)
+        case ast.Unary():
+            return _unary(node, frame)
+        case ast.Conditional():
+            return _conditional(node, frame)
+        case ast.Tuple():
+            items = tuple(evaluate(item, frame) for item in node.items)
+            return UNKNOWN if any(item is UNKNOWN for item in items) else items
+        case ast.Range():
+            frame.context.sink.report(
+                "SH214", "a range is no value", node.span, "here", help="write it in `slice(x, d = 0..4)`"
+            )
+            return UNKNOWN
+
+
+def name(node: ast.Name, frame: Frame) -> Any:
+    """What a name means here, or a report with the nearest name."""
+    value = frame.find(node.text)
+    if value is not None:
+        return value
+    sink = frame.context.sink
+    if is_operator(node.text):
+        sink.report(
+            "SH214", f"`{node.text}` is an operator", node.span, "not a value", help=f"call it: `{node.text}(x)`"
+        )
+        return UNKNOWN
+    gone = frame.instance.missing.get(node.text) if frame.instance else None
+    if gone is not None:
+        sink.report(
+            "SH205",
+            f"`{node.text}` is not there, because its condition is false",
+            node.span,
+            "used here",
+            labels=[(gone, "declared under an `if`")],
+            help="use it under the same condition",
+        )
+        return UNKNOWN
+    if not frame.first_unknown(node.text):
+        return UNKNOWN
+    if (later := frame.declared_below(node.text)) is not None:
+        unknown_yet(node, later, "SH200", "name", frame)
+        return UNKNOWN
+    close = nearest(node.text, frame.visible())
+    sink.report(
+        "SH200",
+        f"there is no `{node.text}` here",
+        node.span,
+        "unknown name",
+        help=_FROM_TORCH.get(node.text) or (f"did you mean `{close}`?" if close else _declare(node.text)),
+    )
+    return UNKNOWN
+
+
+# What users of torch type, and what it is here.
+_FROM_TORCH = {
+    **dict.fromkeys(("reshape", "view", "permute", "transpose"), "write `rearrange(x -> [batch, heads, d])`"),
+    **dict.fromkeys(("torch", "F", "nn"), "operators go by their names alone: `relu(x)`"),
+    "cat": "write `concat(a, b, over = d)`",
+    "unsqueeze": "write `rearrange(x -> [batch, 1, d])`",
+}
+
+
+def _declare(name: str) -> str:
+    """What to do about a name that resembles none."""
+    if name[:1].isupper():
+        return f"declare `model {name}`, or import it: `use std.nn: {name}`"
+    return f"declare `{name}` first: a name is known from its declaration on"
+
+
+def _binary(node: ast.Binary, frame: Frame) -> Any:
+    op = node.op
+    if op in ("and", "or"):
+        left = truth(evaluate(node.left, frame), node.left.span, frame.context.sink)
+        if left is UNKNOWN or left == (op == "or"):
+            return left
+        return truth(evaluate(node.right, frame), node.right.span, frame.context.sink)
+    left, right = evaluate(node.left, frame), evaluate(node.right, frame)
+    if isinstance(left, Tensor) or isinstance(right, Tensor) or op == "@":
+        if left is UNKNOWN or right is UNKNOWN:
+            return UNKNOWN
+        values, spans = (left, right), (node.left.span, node.right.span)
+        names = (_called(node.left, "the left side"), _called(node.right, "the right side"))
+        return infer(SYMBOLS[op], values, spans, names, {}, None, node.span, frame)
+    return combine(node, left, right, frame.context.sink)
+
+
+def _called(node: ast.Expr, otherwise: str) -> str:
+    """How a message calls an operand."""
+    return node.text if isinstance(node, ast.Name) else otherwise
+
+
+def _unary(node: ast.Unary, frame: Frame) -> Any:
+    value = evaluate(node.operand, frame)
+    sink = frame.context.sink
+    if node.op == "not":
+        known = truth(value, node.operand.span, sink)
+        return known if known is UNKNOWN else not known
+    if isinstance(value, Tensor):
+        return infer("neg", (value,), (node.operand.span,), ("the operand",), {}, None, node.span, frame)
+    return negate(value, node.operand.span, sink)
+
+
+def _conditional(node: ast.Conditional, frame: Frame) -> Any:
+    condition = truth(evaluate(node.condition, frame), node.condition.span, frame.context.sink)
+    if condition is UNKNOWN:
+        return UNKNOWN
+    return evaluate(node.then if condition else node.otherwise, frame)
+
+
+def _attribute(node: ast.Attribute, frame: Frame) -> Any:
+    owner = evaluate(node.value, frame)
+    if owner is UNKNOWN:
+        return UNKNOWN
+    sink = frame.context.sink
+    if not isinstance(owner, Instance):
+        sink.report(
+            "SH214", f"`{node.value.span.text}` is {describe(owner)} and has no parts", node.name.span, "not there"
+        )
+        return UNKNOWN
+    return member(owner, node.name, frame)
+
+
+def member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
+    """`layer.weight`, `layer.inner`, or a value of the layer's last call."""
+    value = owner.results.get(part.text)
+    if value is None:
+        value = owner.names.get(part.text)
+    if value is UNKNOWN:
+        return UNKNOWN
+    if value is None or not isinstance(value, (Tensor, Instance, LayerArray)):
+        close = nearest(part.text, [*owner.names, *owner.results])
+        called = "" if owner.calls else " (it has not been called here)"
+        frame.context.sink.report(
+            "SH200",
+            f"`{owner.path or owner.decl.node.name.text}` has no `{part.text}`{called}",
+            part.span,
+            "unknown name",
+            help=f"did you mean `{close}`?" if close else (),
+        )
+        return UNKNOWN
+    for nodes in (owner.nodes, owner.result_nodes):
+        if part.text in nodes:
+            frame.context.used.add(id(nodes[part.text]))
+    if not isinstance(value, Tensor):
+        return value
+    return Tensor(value.id, frame.context.dims.outward_type(value.type, frame.steps_to(owner)), part.text)
+
+
+def _index(node: ast.Index, frame: Frame) -> Any:
+    owner = evaluate(node.value, frame)
+    index = whole(evaluate(node.index, frame), node.index.span, frame.context.sink, "an index")
+    if owner is UNKNOWN or index is UNKNOWN:
+        return UNKNOWN
+    sink = frame.context.sink
+    if not isinstance(owner, LayerArray):
+        help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ()
+        sink.report(
+            "SH214", f"`{node.value.span.text}` is {describe(owner)} and has no index", node.span, "here", help=help
+        )
+        return UNKNOWN
+    count = len(owner.items)
+    if not 0 <= index < count:
+        sink.report(
+            "SH215",
+            f"`{owner.path}` has {count} layers, and this asks for {index}",
+            node.index.span,
+            f"0 to {count - 1} exist",
+        )
+        return UNKNOWN
+    return owner.items[index]
+
+
+def _pipe(node: ast.Pipe, frame: Frame) -> Any:
+    # A long chain of pipes leans to the left: walk it without recursion.
+    steps: list[ast.Expr] = []
+    start: ast.Expr = node
+    while isinstance(start, ast.Pipe):
+        steps.append(start.right)
+        start = start.left
+    value, span = evaluate(start, frame), start.span
+    for step in reversed(steps):
+        if isinstance(step, ast.Call):
+            value = call(step, frame, (value, span))
+        else:
+            value = _pass_on(step, (value, span), start.span.to(step.span), frame)
+        span = start.span.to(step.span)
+    return value
+
+
+def _pass_on(step: ast.Expr, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
+    """`x |> relu`, `x |> blocks[2]`: the right side is no call."""
+    target = frame.find(step.text) if isinstance(step, ast.Name) else evaluate(step, frame)
+    if isinstance(step, ast.Name) and not isinstance(target, (Instance, LayerArray, FunctionDecl)):
+        if is_operator(step.text):
+            return invoke(step.text, piped, span, frame)
+        if target is None:
+            unknown_callee(step, frame)
+            return UNKNOWN
+    return apply_arguments(target, [Argument(piped[1], None, piped[0])], (), step, span, frame)

@@ -1,0 +1,217 @@
+"""Calls of layers and functions: a body evaluated in a frame of its own, its statements named, its result handed out.
+
+Types cross the border in `boundary`. Declaring layers is left to `instantiate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlang.check.context import DEPTH, Frame
+from shardlang.check.model.arguments import missing_argument, unknown_argument
+from shardlang.check.model.formals import bind_static
+from shardlang.check.model.signatures import bind_tensor, check_result
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, describe
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+Given = tuple[Any, Span]
+CALLS_LIMIT = 15_000  # about a second of checking
+
+
+def call_layer(
+    layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+) -> Any:
+    """What a layer's forward gives, in the caller's dims."""
+    forward = layer.forward
+    if forward is None:  # reported where the model is declared
+        return UNKNOWN
+    context = frame.context
+    context.uncalled.pop(id(layer.decl.node), None)
+    inner = Frame(context, layer.decl.file, layer.path, layer.calls, layer, steps=frame.steps_to(layer))
+    layer.calls += 1
+    name = layer.path or layer.decl.node.name.text
+    tired = _too_many_calls(span, frame)
+    if tired or not layer.sound or not _bind(forward.formals, values, keywords, name, span, frame, inner):
+        _skip(forward.body, inner)
+        layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
+        return UNKNOWN
+    given = {v.id: name for name, v in inner.names.items() if isinstance(v, Tensor)}
+    made = context.build.calling(layer.path, layer.decl.node.name.text, given)
+    with context.sink.called(layer.span, span), made:
+        result = _run(forward.body, inner, inner.leaf())
+        layer.results, layer.result_nodes = inner.names, inner.nodes
+        return _hand_out(result, forward.result, forward.span, inner)
+
+
+def call_function(
+    function: FunctionDecl, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+) -> Any:
+    """What a function gives; its operators belong to the statement that calls it."""
+    node, context = function.node, frame.context
+    if _endless(function, span, frame):
+        return UNKNOWN
+    inner = Frame(context, function.file, frame.prefix, frame.call, ops=frame.ops, inline=True)
+    if not _bind(node.formals, values, keywords, node.name.text, span, frame, inner):
+        return UNKNOWN
+    context.stack.append(function)
+    context.instantiated.add(id(node))
+    with context.sink.called(None, span):
+        result = _run(node.body, inner, "")
+    context.stack.pop()
+    return _hand_out(result, node.result, node.span, inner)
+
+
+def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
+    """Whether a function calls itself, or functions each other too deep; reported."""
+    stack, name, sink = frame.context.stack, function.node.name.text, frame.context.sink
+    if function in stack:
+        help = "a function has no way to stop: write the steps out"
+        sink.report("SH206", f"function `{name}` calls itself", span, "this call", help=help)
+        return True
+    if len(stack) >= frame.context.too_deep.get(function, DEPTH + 1):
+        return True
+    if len(stack) >= DEPTH:
+        sink.report("SH217", f"functions call each other more than {DEPTH} deep", span, "and deeper from here")
+        # From where they are now all of these come here again, which tells nothing more.
+        frame.context.too_deep.update({called: depth for depth, called in enumerate([*stack, function])})
+        return True
+    return _too_many_calls(span, frame)
+
+
+def _too_many_calls(span: Span, frame: Frame) -> bool:
+    """Whether layers and functions are called too often, which is reported once: each may call others twice."""
+    context = frame.context
+    context.calls += 1
+    if context.calls == CALLS_LIMIT:
+        context.sink.report(
+            "SH217", f"the program calls layers and functions more than {CALLS_LIMIT:,} times", span,
+            "and more from here", help="lower the counts of its layers, or call what it calls twice once",
+        )  # fmt: skip
+    # Of a program with too many layers or operators, which is reported, no further call tells anything.
+    return context.calls >= CALLS_LIMIT or context.full or context.build.full
+
+
+def _bind(
+    formals: Sequence[ast.Formal],
+    values: Sequence[Given],
+    keywords: Sequence[ast.Keyword],
+    callee: str,
+    span: Span,
+    frame: Frame,
+    inner: Frame,
+) -> bool:
+    """Bind the formals of a call. False where the call cannot be made (reported, or unknown values)."""
+    sink = frame.context.sink
+    if len(values) > len(formals):
+        extra = values[len(formals)][1]
+        sink.report(
+            "SH218",
+            f"`{callee}` takes {len(formals)} argument{'s' * (len(formals) != 1)}, and this is one more",
+            extra,
+            "one too many",
+        )
+        return False
+    given: dict[str, Given] = {f.name.text: v for f, v in zip(formals, values, strict=False)}
+    known = {f.name.text for f in formals}
+    for keyword in keywords:
+        if keyword.name.text not in known:
+            unknown_argument(callee, keyword.name, known, frame)
+            return False
+        if keyword.name.text in given:
+            sink.report("SH219", f"`{callee}` gets `{keyword.name.text}` twice", keyword.name.span, "again here")
+            return False
+        given[keyword.name.text] = (frame.evaluate(keyword.value), keyword.value.span)
+    sound = True
+    for formal in formals:
+        sound = _bind_one(formal, given.get(formal.name.text), callee, span, frame, inner) and sound
+    return sound
+
+
+def _bind_one(formal: ast.Formal, given: Given | None, callee: str, span: Span, frame: Frame, inner: Frame) -> bool:
+    name = formal.name.text
+    if given is None and formal.default is not None:
+        given = (inner.evaluate(formal.default), formal.default.span)
+    if given is None:
+        missing_argument(callee, name, span, frame)
+        return False
+    value, at = given
+    if not isinstance(formal.kind, ast.TensorType):
+        static = bind_static(formal, value, at, inner)
+        inner.bind(name, static, formal.name.span, formal)
+        return static is not UNKNOWN
+    if value is UNKNOWN:
+        return False
+    if not isinstance(value, Tensor):
+        frame.context.sink.report(
+            "SH210", f"`{name}` of `{callee}` must be a tensor, and this is {describe(value)}", at, describe(value)
+        )
+        return False
+    tensor = bind_tensor(formal, value, at, callee, inner)
+    if tensor is None:
+        return False
+    frame.context.candidates.setdefault(id(formal), ("argument", name, formal.name.span))
+    return inner.bind(name, tensor, formal.name.span, formal)
+
+
+def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> Any:
+    """Evaluate the statements; gives what `return` returns."""
+    result: Any = None
+    build, candidates = frame.context.build, frame.context.candidates
+    for statement in body:
+        if not frame.inline:
+            frame.ops = []
+        value = frame.evaluate(statement.value)
+        made = value.id if isinstance(value, Tensor) else -1
+        if isinstance(statement, ast.Return):
+            if not frame.inline:
+                build.close(frame.ops, made, frame.prefix, "return", leaf, frame.call)
+            result = value
+            _check_last(statement, body, frame)
+            break
+        name = statement.name.text
+        if not frame.inline and (frame.ops or made >= 0 or value is UNKNOWN):
+            build.close(frame.ops, made, frame.prefix, name, name, frame.call)
+        if id(statement) not in candidates:
+            candidates[id(statement)] = ("value", name, statement.name.span)
+        frame.bind(name, value, statement.name.span, statement)
+    return result
+
+
+def _check_last(end: ast.Return, body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
+    """Nothing stands after `return`."""
+    if body[-1] is not end:
+        after = body[body.index(end) + 1]
+        frame.context.sink.report(
+            "SH207",
+            "a body ends with its `return`, and this stands after it",
+            after.span,
+            "never reached",
+            labels=[(end.span, "the end")],
+            help="move it ahead of `return`, or delete it",
+        )
+
+
+def _skip(body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
+    """A body that is not run declares its names all the same, so that selectors of them are not reported too."""
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            frame.context.build.close([], -1, frame.prefix, statement.name.text, "", frame.call)
+
+
+def _hand_out(result: Any, written: ast.TensorType | None, span: Span, inner: Frame) -> Any:
+    """The result in the caller's dims, held against the declared type."""
+    context = inner.context
+    if result is None:
+        context.sink.report("SH207", "a body returns nothing", span, "no `return`", help="end it with `return VALUE`")
+        return UNKNOWN
+    if not isinstance(result, Tensor):
+        if result is not UNKNOWN:
+            context.sink.report(
+                "SH210", f"a body must return a tensor, and this is {describe(result)}", span, describe(result)
+            )
+        return UNKNOWN
+    if written is not None and not check_result(result, written, inner):
+        return UNKNOWN
+    return Tensor(result.id, context.dims.outward_type(result.type, inner.steps), result.name)

@@ -1,0 +1,81 @@
+"""Models that `train` does not use, and files without `train`: checked with dims of unknown size for their formals.
+
+Their graph is thrown away; only what is wrong with them is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardlang.check.context import Context, Frame
+from shardlang.check.files.imports import Library
+from shardlang.check.graph.drafts import Builder
+from shardlang.check.model.forward import call_function, call_layer
+from shardlang.check.model.instantiate import declare_model
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import DTYPES, Dim, TensorType, Term
+
+
+def check_generically(library: Library, context: Context) -> None:
+    """Check each model of the user's files that nothing has instantiated."""
+    kept = context.build
+    for scope in list(library.scopes.values()):
+        if scope.source.library:
+            continue
+        for value in scope.names.values():
+            if isinstance(value, ModelDecl) and value.file is scope and id(value.node) not in context.instantiated:
+                context.build = Builder()
+                _check(value, scope, context)
+            elif isinstance(value, FunctionDecl) and value.file is scope and id(value.node) not in context.instantiated:
+                context.build = Builder()
+                check_function(value, scope, context)
+    context.build = kept
+
+
+def _check(decl: ModelDecl, scope: FileScope, context: Context) -> None:
+    frame = Frame(context, scope)
+    instance = declare_model(decl, None, "", decl.node.name.span, frame)
+    if isinstance(instance, Instance) and instance.forward is not None:
+        inner = Frame(context, scope, "", 0, instance)
+        seen: dict[str, Dim] = {}
+        values = [_argument(f, inner, seen) for f in instance.forward.formals]
+        if all(v is not UNKNOWN for v, _ in values):
+            call_layer(instance, values, (), decl.node.name.span, frame)
+
+
+def check_function(decl: FunctionDecl, scope: FileScope, context: Context) -> None:
+    inner = Frame(context, scope)
+    seen: dict[str, Dim] = {}
+    values = [_argument(f, inner, seen) for f in decl.node.formals]
+    if all(v is not UNKNOWN for v, _ in values):
+        call_function(decl, values, (), decl.node.name.span, inner)
+
+
+def _argument(formal: ast.Formal, inner: Frame, seen: dict[str, Dim]) -> tuple[Any, Span]:
+    """A tensor of the formal's type, in the caller's dims; dims that appear first get unknown sizes."""
+    if not isinstance(formal.kind, ast.TensorType):
+        return UNKNOWN, formal.span
+    terms: list[Term] = []
+    for node in formal.kind.dims:
+        if node.ellipsis:
+            terms.append((seen.setdefault("...", Dim("leading", None)),))
+            continue
+        terms.append(tuple(d for f in node.factors for d in _dim(f.dim, inner, seen)))
+    written = formal.kind.dtype
+    dtype = written.text if written is not None and written.text in DTYPES else inner.context.dtype
+    return Tensor(_value(formal, inner, dtype), TensorType(dtype, tuple(terms)), formal.name.text), formal.span
+
+
+def _dim(node: ast.Name | ast.Number, inner: Frame, seen: dict[str, Dim]) -> Term:
+    if isinstance(node, ast.Number):
+        return () if node.value == 1 else (Dim(node.text, int(node.value), node.span, True),)
+    known = inner.find(node.text)
+    if isinstance(known, DimValue):
+        return inner.context.dims.outward(known.term)
+    return (seen.setdefault(node.text, Dim(node.text, None, node.span)),)
+
+
+def _value(formal: ast.Formal, inner: Frame, dtype: str) -> int:
+    return inner.context.build.field(formal.name.text, formal.name.text, TensorType(dtype, ()), None, formal.span)

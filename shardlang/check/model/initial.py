@@ -1,0 +1,128 @@
+"""How a parameter or state starts: `normal(0.02)`, `zeros()`, `kaiming_uniform(in)`, with its numbers resolved.
+
+Drawing the numbers is left to the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardlang.check.context import Frame
+from shardlang.check.declared import Declared
+from shardlang.check.model.arguments import argument_twice, number
+from shardlang.check.values import UNKNOWN
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Init
+from shardlang.ops.declaration import Param
+from shardlang.syntax import ast
+
+_FAN_IN = Param("fan_in", "number")
+KINDS: Mapping[str, Declared] = {
+    "zeros": Declared("Every element is 0."),
+    "ones": Declared("Every element is 1."),
+    "constant": Declared("Every element is `value`.", (Param("value", "number"),)),
+    "normal": Declared("Normal numbers of mean 0 and deviation `std`.", (Param("std", "number", 1.0),)),
+    "uniform": Declared(
+        "Numbers from `low` to below `high`.", (Param("low", "number", 0.0), Param("high", "number", 1.0))
+    ),
+    "kaiming_uniform": Declared(
+        "Numbers within 1 / sqrt(fan_in), as torch.nn.Linear and Conv2d draw weight and bias.", (_FAN_IN,)
+    ),
+    "xavier_uniform": Declared(
+        "Numbers within sqrt(6 / (fan_in + fan_out)), as torch.nn.init.xavier_uniform_ draws them.",
+        (_FAN_IN, Param("fan_out", "number")),
+    ),
+}
+
+
+def initial(node: ast.Expr, frame: Frame) -> Init | None:
+    """The start that `node` names; None after a report or where a number is unknown."""
+    sink = frame.context.sink
+    if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
+        sink.report(
+            "SH222",
+            "a parameter starts from a named distribution",
+            node.span,
+            "none of them",
+            help=f"the starts are {', '.join(KINDS)}: `zeros()`, `normal(0.02)`",
+        )
+        return None
+    name = node.callee.text
+    if name not in KINDS:
+        close = nearest(name, KINDS)
+        sink.report(
+            "SH222",
+            f"there is no start `{name}`",
+            node.callee.span,
+            "unknown",
+            help=f"did you mean `{close}`?" if close else f"the starts are {', '.join(KINDS)}",
+        )
+        return None
+    return _numbers(name, node, frame)
+
+
+def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
+    sink, defaults = frame.context.sink, KINDS[name].defaults
+    wanted = tuple(defaults)
+    given: dict[str, ast.Expr] = {}
+    for at, argument in enumerate(node.args):
+        if at >= len(wanted):
+            sink.report(
+                "SH218",
+                f"`{name}` takes {len(wanted)} argument{'s' * (len(wanted) != 1)}",
+                argument.span,
+                "one too many",
+            )
+            return None
+        given[wanted[at]] = argument
+    for keyword in node.keywords:
+        if keyword.name.text not in wanted:
+            _unknown(name, keyword, wanted, frame)
+            return None
+        if keyword.name.text in given:
+            argument_twice(name, keyword.name, given[keyword.name.text].span, frame)
+            return None
+        given[keyword.name.text] = keyword.value
+    found: list[Any] = []
+    for part in wanted:
+        if part not in given and defaults[part] is ...:
+            sink.report(
+                "SH221",
+                f"`{name}` needs `{part}`",
+                node.span,
+                f"`{part}` is not given",
+                help=f"write `{name}({part})` with its number",
+            )
+            return None
+        value = frame.evaluate(given[part]) if part in given else defaults[part]
+        found.append(number(value, given[part].span if part in given else node.span, frame, f"`{part}`", True))
+    if UNKNOWN in found or not _in_range(name, found, node, frame):
+        return None
+    return Init(name, tuple(found))
+
+
+def _unknown(name: str, keyword: ast.Keyword, wanted: tuple[str, ...], frame: Frame) -> None:
+    close = nearest(keyword.name.text, wanted)
+    takes = f"it takes {', '.join(f'`{w}`' for w in wanted) or 'nothing'}"
+    frame.context.sink.report(
+        "SH220",
+        f"`{name}` has no argument `{keyword.name.text}`",
+        keyword.name.span,
+        "unknown argument",
+        help=f"did you mean `{close}`?" if close else takes,
+    )
+
+
+def _in_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> bool:
+    """A deviation is not negative, a range not empty, a fan at least 1."""
+    if name == "normal" and found[0] < 0:
+        fact, help = f"a deviation is not below 0, and this is {found[0]:g}", "write `normal(0.02)`, say"
+    elif name == "uniform" and found[0] > found[1]:
+        fact, help = f"the range {found[0]:g} to {found[1]:g} is empty", "write the lower bound first"
+    elif name.endswith("_uniform") and min(found) < 1:
+        fact, help = f"a fan is at least 1, and this is {min(found):g}", "give it the dims that are summed over"
+    else:
+        return True
+    frame.context.sink.report("SH293", fact, node.span, "out of range", help=help)
+    return False

@@ -1,0 +1,241 @@
+"""Calls of operators: arguments bound to parameters, types inferred (once per shape of call), the operator added.
+
+What an operator means is its declaration's; what an argument's expression means is `expressions`' and `dimension`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import shardlang.ops.all_families  # noqa: F401  (fills the registry)
+from shardlang.check.context import Context, Frame
+from shardlang.check.model.precision import in_precision
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
+from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator
+from shardlang.source import Span
+from shardlang.types.dim import Dim, TensorType, Term
+
+# Attributes are kept in the graph; what holds dims is bound to one call and may not be shared by the memo.
+_INTEGERS = ("i64", "i32", "bool")
+
+
+def is_operator(name: str) -> bool:
+    return name in REGISTRY and not REGISTRY[name].internal
+
+
+def operator_names() -> list[str]:
+    return [name for name, operator in REGISTRY.items() if not operator.internal]
+
+
+def infer(
+    name: str,
+    values: Sequence[Any],
+    spans: Sequence[Span],
+    names: Sequence[str],
+    static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None,
+    span: Span,
+    frame: Frame,
+) -> Any:
+    """The tensor that operator `name` makes of `values` (tensors, numbers; None: absent); UNKNOWN after a mistake."""
+    operator = REGISTRY[name]
+    operands = _operands(values, spans, names, span, frame)
+    if operands is None:
+        return UNKNOWN
+    operands = in_precision(name, operands, frame, lambda tensor, dtype: _cast(tensor, dtype, span, frame))
+    types = tuple(None if o is None else frame.context.dims.resolve_type(o.type) for o in operands)
+    found = _inference(operator, types, spans, names, static, arrow, span, frame)
+    if found is None:
+        return UNKNOWN
+    return _add(operator, operands, found, span, frame)
+
+
+def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
+    """The cast that mixed precision needs; it is no part of the statement that was written."""
+    found = infer("cast", [tensor], [span], [tensor.name], {"dtype": dtype}, None, span, frame)
+    if found is UNKNOWN:  # too many operators, which has been reported
+        return tensor
+    frame.context.build.ops[-1].implied = True
+    return Tensor(found.id, found.type, tensor.name)
+
+
+def _operands(
+    values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], span: Span, frame: Frame
+) -> tuple[Tensor | None, ...] | None:
+    """Tensors for all operands: numbers become constants. None where one is unknown or no tensor."""
+    tensors = [v for v in values if isinstance(v, Tensor)]
+    first = next((v for v in tensors if v.type.dtype != "bool"), tensors[0] if tensors else None)
+    found: list[Tensor | None] = []
+    for value, at in zip(values, spans, strict=True):
+        if value is UNKNOWN:
+            return None
+        if value is None or isinstance(value, Tensor):
+            found.append(value)
+            continue
+        number = _constant(value, first, at, frame)
+        if number is None:
+            return None
+        found.append(number)
+    return tuple(found)
+
+
+def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Tensor | None:
+    """A static number as a tensor of no dims, of the element type that fits what it stands beside."""
+    sink = frame.context.sink
+    if isinstance(value, DimValue):
+        value = value.size
+        if value is None:  # a dim of a model that is checked without values
+            value = 1
+    if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
+        sink.report(
+            "SH216", f"an operand must be a tensor or a number, and this is {describe(value)}", span, describe(value)
+        )
+        return None
+    if isinstance(value, Fraction):
+        value = float(value)
+    dtype = beside.type.dtype if beside is not None else frame.context.dtype
+    if dtype in _INTEGERS and isinstance(value, float):
+        dtype = frame.context.dtype
+    elif dtype == "bool":
+        dtype = "i64"
+    id = frame.context.build.constant(value, dtype, span)
+    return Tensor(id, TensorType(dtype, ()), f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _inference(
+    operator: Operator,
+    types: tuple[TensorType | None, ...],
+    spans: Sequence[Span],
+    names: Sequence[str],
+    static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None,
+    span: Span,
+    frame: Frame,
+) -> Inference | None:
+    """What the operator infers, from the memo where an equal call (perhaps of other dims) has been seen."""
+    context = frame.context
+    exact = (operator.name, types, tuple(static.items()), arrow)
+    known: Inference | None = context.memo.get(exact)
+    if known is not None:
+        return known
+    dims: list[Dim] = []
+    key = _key(operator, types, static, arrow, dims)
+    if key is not None and key in context.memo:
+        known = _recall(context.memo[key], dims, context.dims.fresh)
+        return _keep(exact, known, types, context)
+    before = len(context.dims.become)
+    site = CallSite(
+        operator, types, static, arrow, context.dims, context.sink, span, tuple(spans), tuple(names),  # type: ignore[arg-type]
+        "f64" if context.dtype == "f64" else "f32",
+    )  # fmt: skip
+    found = operator.infer(site)
+    if key is not None and found is not None and len(context.dims.become) == before:
+        template = _template(found, dims)
+        if template is not None:
+            context.memo[key] = template
+    if found is not None and len(context.dims.become) == before:
+        _keep(exact, found, types, context)
+    return found
+
+
+def _keep(exact: object, found: Inference, types: tuple[TensorType | None, ...], context: Context) -> Inference:
+    """Remember what a call of these very dims gives, unless it made dims of its own, which are new each time."""
+    given = {dim for t in types if t is not None for term in t.dims for dim in term}
+    if all(dim in given for t in found.results for term in t.dims for dim in term):
+        context.memo[exact] = found
+    return found
+
+
+def _key(
+    operator: Operator,
+    types: tuple[TensorType | None, ...],
+    static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None,
+    dims: list[Dim],
+) -> object | None:
+    """A key that is equal for calls that differ only in which dims they have; fills `dims` in order of appearance.
+
+    None where a literal dim takes part: inference may unify it, which has to happen for each call.
+    """
+    numbers: dict[Dim, int] = {}
+
+    def number(term: Term) -> tuple[int, ...]:
+        for dim in term:
+            if dim not in numbers:
+                numbers[dim] = len(dims)
+                dims.append(dim)
+        return tuple(numbers[dim] for dim in term)
+
+    parts: list[object] = [None if t is None else (t.dtype, tuple(number(term) for term in t.dims)) for t in types]
+    for name, value in static.items():
+        parts.append((name, _portable(value, number)))
+    parts.append(None if arrow is None else tuple(number(term) for term in arrow))
+    if any(d.literal for d in dims):
+        return None
+    parts.append(tuple((d.name, d.size) for d in dims))
+    return (operator.name, *parts)
+
+
+def _portable(value: Any, number: Any) -> object:
+    if isinstance(value, tuple):
+        if value and all(isinstance(v, Dim) for v in value):
+            return ("term", number(value))
+        return tuple(_portable(v, number) for v in value)
+    return (type(value), value)
+
+
+def _template(found: Inference, dims: list[Dim]) -> object | None:
+    """The inference with dims numbered; dims of the operator's own making are numbered from -1 down."""
+    if any(_has_dim(v) for v in found.attrs.values()):
+        return None
+    numbers = {dim: at for at, dim in enumerate(dims)}
+    made: list[Dim] = []
+    results = []
+    for type in found.results:
+        terms = []
+        for term in type.dims:
+            for dim in term:
+                if dim not in numbers:
+                    made.append(dim)
+                    numbers[dim] = -len(made)
+            terms.append(tuple(numbers[dim] for dim in term))
+        results.append((type.dtype, tuple(terms)))
+    return tuple(results), tuple(made), found
+
+
+def _has_dim(value: Any) -> bool:
+    return isinstance(value, Dim) or (isinstance(value, tuple) and any(_has_dim(v) for v in value))
+
+
+def _recall(template: Any, dims: list[Dim], fresh: Any) -> Inference:
+    results, made, found = template
+    if made:
+        dims = [*dims, *(fresh(m.name, m.size)[0] for m in reversed(made))]
+    types = tuple(
+        TensorType(dtype, tuple(tuple([dims[n] for n in term]) for term in terms)) for dtype, terms in results
+    )
+    return Inference(types, found.rule, found.attrs)
+
+
+def _add(operator: Operator, operands: tuple[Tensor | None, ...], found: Inference, span: Span, frame: Frame) -> Any:
+    build = frame.context.build
+    if too_many_operators(len(build.ops) + 1, span, frame):
+        return UNKNOWN
+    ids = tuple(-1 if o is None else o.id for o in operands)
+    at = build.operate(operator, ids, found.results, found.attrs, found.rule, frame.context.sink.placed(span))
+    frame.ops.append(at)
+    return Tensor(build.ops[at].results[0], found.results[0], operator.name)
+
+
+def too_many_operators(count: int, span: Span, frame: Frame) -> bool:
+    """Whether a program of `count` operators is too large, which is reported once."""
+    build = frame.context.build
+    if count > build.operators_limit and not build.full:
+        build.full = True
+        frame.context.sink.report(
+            "SH217", f"the program has more than {build.operators_limit:,} operators", span, "and more from here",
+            help="lower the counts of its layers",
+        )  # fmt: skip
+    return build.full

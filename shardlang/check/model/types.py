@@ -1,0 +1,249 @@
+"""Types and dims as written in a program -> terms in the dims of the model they stand in.
+
+Also terms named in an operator's arguments, which look among the operand's dims first. Comparing types is left to
+`boundary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardlang.check.constants import size
+from shardlang.check.context import Frame
+from shardlang.check.values import UNKNOWN, DimValue, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_size, term_text
+
+Terms = tuple[Term, ...]
+DIMS_LIMIT = 64  # torch's
+FACTORS_LIMIT = 64
+
+
+def element_type(written: ast.TensorType, frame: Frame) -> str | None:
+    """The element type: the run's floating type where none is written. None after a report."""
+    if written.dtype is None:
+        return frame.context.dtype
+    name = written.dtype.text
+    if name in DTYPES:
+        return name
+    close = nearest(name, DTYPES)
+    frame.context.sink.report(
+        "SH257",
+        f"there is no element type `{name}`",
+        written.dtype.span,
+        "unknown",
+        help=f"did you mean `{close}`?" if close else f"the element types are {', '.join(DTYPES)}",
+    )
+    return None
+
+
+def written_type(written: ast.TensorType, frame: Frame, path: str) -> TensorType | None:
+    """The type of a parameter, state or field; every number in it is a new literal dim."""
+    check_plain(written, frame)
+    terms = written_terms(written, frame, {}, path)
+    if terms is None:
+        return None
+    dtype = element_type(written, frame)
+    if twice(written, terms, frame) or dtype is None:
+        return None
+    return TensorType(dtype, terms)
+
+
+def check_plain(written: ast.TensorType, frame: Frame) -> None:
+    """A model's types say what, not where: layouts belong in strategies."""
+    for at in [*written.pending, *written.replicated, *(a for t in written.dims for f in t.factors for a in f.axes)]:
+        frame.context.sink.report(
+            "SH254",
+            "a layout stands in a type of a model",
+            at.span,
+            f"axis `{at.text}`",
+            help="take it out here, and pin it in a strategy: `at NAME: [batch@dp, d]`",
+        )
+        return
+
+
+def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
+    """Whether a written type holds a dim twice, which is reported."""
+    if len({dim for term in terms for dim in term}) == sum(map(len, terms)):
+        return False
+    seen: dict[Dim, Span] = {}
+    for term, node in zip(terms, _spans(written, len(terms)), strict=True):
+        for dim in term:
+            if dim in seen:
+                frame.context.sink.report(
+                    "SH253",
+                    f"dim `{dim.name}` stands twice in one type",
+                    node,
+                    "again here",
+                    labels=[(seen[dim], "first here")],
+                    help=f"declare `dim other = {dim.name}` and give one of them that name; "
+                    f"`relabel(x -> [..., other])` renames a dim of a tensor without moving data",
+                )
+                return True
+            seen[dim] = node
+    return False
+
+
+def _spans(written: ast.TensorType, count: int) -> list[Span]:
+    """A place for each term; those of `...` share one."""
+    spans: list[Span] = []
+    extra = count - (len(written.dims) - sum(t.ellipsis for t in written.dims))
+    for term in written.dims:
+        spans.extend([term.span] * (extra if term.ellipsis else 1))
+    return spans
+
+
+def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Term], path: str) -> Terms | None:
+    """The terms of a type; names are looked up in `first`, then in the frame. None after reporting."""
+    found: list[Term] = []
+    sound = True
+    for node in written.dims:
+        if node.ellipsis:
+            if frame.ellipsis is None:
+                _no_ellipsis(node, frame)
+                sound = False
+            found.extend(frame.ellipsis or ())
+            continue
+        term = written_term(node, frame, first, path)
+        sound = sound and term is not None
+        found.append(term or ())
+    if len(found) > DIMS_LIMIT:
+        frame.context.sink.report(
+            "SH217", f"a tensor of {len(found)} dims", written.span, f"at most {DIMS_LIMIT}", help="merge some of them"
+        )
+        return None
+    return tuple(found) if sound else None
+
+
+def _no_ellipsis(node: ast.DimTerm, frame: Frame) -> None:
+    frame.context.sink.report(
+        "SH255",
+        "`...` stands for nothing here",
+        node.span,
+        "not bound",
+        help="write `...` in a type of the arguments first: `forward(x: [..., d])`",
+    )
+
+
+def written_term(node: ast.DimTerm, frame: Frame, first: Mapping[str, Term], path: str) -> Term | None:
+    """One dim of a type, with its factors, major first."""
+    found: list[Dim] = []
+    for factor in node.factors:
+        term = _factor(factor.dim, frame, first, path)
+        if term is None:
+            return None
+        found.extend(term)
+    if too_many_factors(tuple(found), node, frame):
+        return None
+    return frame.context.dims.resolve(tuple(found))
+
+
+def too_many_factors(term: Term, node: ast.DimTerm | ast.Name, frame: Frame) -> bool:
+    """Whether a product of dims has more factors than any tensor needs, which is reported: products of products double
+    with each model that they pass through.
+    """
+    if frame.context.dims.factors(term) <= FACTORS_LIMIT:
+        return False
+    frame.context.sink.report(
+        "SH217", f"`{node.span.text}` is a product of more than {FACTORS_LIMIT} dims", node.span, "too many factors"
+    )
+    return True
+
+
+def _factor(node: ast.Name | ast.Number, frame: Frame, first: Mapping[str, Term], path: str) -> Term | None:
+    if isinstance(node, ast.Number):
+        length = size(node.value, node.span, frame.context.sink, "a dim")
+        if length is None:
+            return None
+        return () if length == 1 else (Dim(f"{path}.{length}" if path else str(length), length, node.span, True),)
+    if node.text in first:
+        return first[node.text]
+    return known_dim(node, frame, first)
+
+
+def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term | None:
+    """The dim that a name means in the frame, or a report."""
+    value = frame.find(node.text)
+    if isinstance(value, DimValue):
+        return value.term
+    sink = frame.context.sink
+    if value is UNKNOWN:
+        return None
+    if value is not None:
+        help = (
+            f"declare `dim {node.text}_size = {node.text}` to use its number as a dim" if isinstance(value, int) else ()
+        )
+        sink.report("SH251", f"`{node.text}` is {describe(value)}, not a dim", node.span, "a dim is needed", help=help)
+        return None
+    if not frame.first_unknown(node.text):
+        return None
+    if (later := frame.declared_below(node.text)) is not None:
+        unknown_yet(node, later, "SH250", "dim", frame)
+        return None
+    close = nearest(node.text, [*first, *dim_names(frame)])
+    sink.report(
+        "SH250",
+        f"there is no dim `{node.text}` here",
+        node.span,
+        "unknown dim",
+        help=f"did you mean `{close}`?" if close else f"declare it: `dim {node.text} = ...`",
+    )
+    return None
+
+
+def unknown_yet(node: ast.Name, later: Span, code: str, what: str, frame: Frame) -> None:
+    """Report a name that is declared further down."""
+    frame.context.sink.report(
+        code, f"there is no `{node.text}` here", node.span, f"unknown {what}",
+        labels=[(later, "declared only here")],
+        help=f"declare `{node.text}` first: a name is known from its declaration on",
+    )  # fmt: skip
+
+
+def dim_names(frame: Frame) -> list[str]:
+    return [n for n in frame.visible() if isinstance(_peek(frame, n), DimValue)]
+
+
+def _peek(frame: Frame, name: str) -> object:
+    for names in (frame.names, frame.instance.names if frame.instance else {}, frame.file.names):
+        if name in names:
+            return names[name]
+    return None
+
+
+def namesake(name: str, own: Term, frame: Frame) -> bool:
+    """Whether a name means a dim here that is as large as an operand's `own` dim of that name."""
+    known = _peek(frame, name)
+    return isinstance(known, DimValue) and known.size is not None and known.size == term_size(own)
+
+
+def operand_dims(types: Sequence[TensorType]) -> dict[str, Term]:
+    """Names of the operands' dims -> dims; the first operand that has a name decides."""
+    found: dict[str, Term] = {}
+    for type in types:
+        for term in type.dims:
+            for dim in term:
+                found.setdefault(dim.name, (dim,))
+    return found
+
+
+def named_term(node: ast.Expr, first: Mapping[str, Term], frame: Frame) -> Term | None:
+    """A dim named in an argument (`over = d`, or a product `heads * head_dim`); None after reporting."""
+    if isinstance(node, ast.Name):
+        term = first.get(node.text)
+        return term if term is not None else known_dim(node, frame, first)
+    if isinstance(node, ast.Binary) and node.op == "*":
+        left, right = named_term(node.left, first, frame), named_term(node.right, first, frame)
+        return None if left is None or right is None else left + right
+    if isinstance(node, ast.Number) and node.value == 1:
+        return ()
+    frame.context.sink.report("SH251", "a dim is needed here, by name", node.span, term_hint(first))
+    return None
+
+
+def term_hint(first: Mapping[str, Term]) -> str:
+    """What could be named, for a label."""
+    names = sorted({term_text(t) for t in first.values()})
+    return f"one of {', '.join(f'`{n}`' for n in names)}" if names else "a dim"

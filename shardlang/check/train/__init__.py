@@ -1,0 +1,1 @@
+"""The `train` block -> the graph of a step and the settings of a run."""

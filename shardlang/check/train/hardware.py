@@ -1,0 +1,81 @@
+"""`device h100 { .. }` and `cluster pod { .. }`: settings held against what planning reads of them.
+
+Reports unknown settings and quantities of the wrong kind; using them is the planner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardlang.check.context import Context
+from shardlang.check.values import UNKNOWN, FileScope, HardwareDecl
+from shardlang.diagnostics.nearest import nearest
+from shardlang.syntax import ast
+
+# setting -> the kind of its quantity, with an example of one.
+SETTINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "device": {
+        "memory": ("a size", "80GB"),
+        "compute": ("a compute rate", "989TFLOP/s"),
+        "bandwidth": ("a data rate", "3350GB/s"),
+        "link": ("a data rate", "900GB/s"),
+        "latency": ("a time", "5us"),
+    },
+    "cluster": {
+        "nodes": ("a count", "64"),
+        "devices": ("a count", "8"),
+        "device": ("a device", "h100"),
+        "network": ("a data rate", "400Gb/s"),
+        "latency": ("a time", "5us"),
+    },
+}
+
+
+def check_hardware(file: ast.File, scope: FileScope, context: Context) -> None:
+    """Check all hardware that a file declares."""
+    for item in file.items:
+        if isinstance(item, ast.Hardware):
+            seen: dict[str, ast.Setting] = {}
+            for setting in item.settings:
+                before = seen.setdefault(setting.name.text, setting)
+                if before is not setting:
+                    context.sink.report(
+                        "SH201", f"`{setting.name.text}` is set twice", setting.span, "again here",
+                        labels=[(before.span, "first here")], help="keep one of them",
+                    )  # fmt: skip
+                _setting(item, setting, scope, context)
+
+
+def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, context: Context) -> None:
+    name, known = setting.name.text, SETTINGS[item.keyword]
+    if name not in known:
+        close = nearest(name, known)
+        context.sink.report(
+            "SH239", f"a {item.keyword} has no setting `{name}`", setting.name.span, "unknown setting",
+            help=f"did you mean `{close}`?" if close else f"it has {', '.join(f'`{n}`' for n in known)}",
+        )  # fmt: skip
+        return
+    wanted, example = known[name]
+    if _kind(setting.value, scope) != wanted:
+        context.sink.report(
+            "SH239", f"`{name}` of {item.keyword} `{item.name.text}` must be {wanted}", setting.value.span, "",
+            help=f"write `{name} = {example}`, say",
+        )  # fmt: skip
+
+
+def _kind(value: ast.Expr, scope: FileScope) -> str:
+    """What kind of quantity an expression is; "" where it is none."""
+    if isinstance(value, ast.Name):
+        found = scope.find(value.text)
+        is_device = isinstance(found, HardwareDecl) and found.node.keyword == "device"
+        return "a device" if is_device or found is UNKNOWN else ""
+    if not isinstance(value, ast.Number) or value.value <= 0:
+        return ""
+    unit = value.unit
+    if not unit:
+        return "a count" if isinstance(value.value, int) else ""
+    if "FLOP" in unit:
+        return "a compute rate"
+    if unit.endswith("/s"):
+        return "a data rate"
+    return "a size" if unit.endswith("B") else "a time"

@@ -1,0 +1,278 @@
+"""`optimizer = adamw(...)` and `optimizer at SELECTOR = ...` -> one optimizer for each parameter.
+
+The most specific selector decides; what it leaves unset it takes from the general setting of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardlang.check.context import Frame
+from shardlang.check.declared import Declared
+from shardlang.check.model.arguments import argument_twice, number, unknown_argument
+from shardlang.check.program import OptimizerSetting
+from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity
+from shardlang.check.values import UNKNOWN, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph
+from shardlang.ops.declaration import Param
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+_LR, _EPS = Param("lr", "number"), Param("eps", "number", 1e-8)
+_BETAS = Param("betas", "numbers", (0.9, 0.999))
+_MOMENTS = "\n    m := b1 m + (1 - b1) g\n    v := b2 v + (1 - b2) g^2\n    "
+_ADAM = f"{_MOMENTS}w := w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)"
+# Arguments and defaults are torch's, but that `lr` must be given.
+KINDS: Mapping[str, Declared] = {
+    "sgd": Declared(
+        "As torch.optim.SGD:\n\n    g := g + weight_decay w\n    m := momentum m + (1 - dampening) g     m := g in the "
+        "first step\n    w := w - lr m                           with nesterov: w - lr (g + momentum m)\n\n"
+        "Without momentum the step is w - lr g, and nothing is remembered.",
+        (_LR, Param("momentum", "number", 0.0), Param("dampening", "number", 0.0),
+         Param("weight_decay", "number", 0.0), Param("nesterov", "bool", False)),
+    ),
+    "adam": Declared(
+        f"As torch.optim.Adam:\n\n    g := g + weight_decay w{_ADAM}",
+        (_LR, _BETAS, _EPS, Param("weight_decay", "number", 0.0)),
+    ),
+    "adamw": Declared(
+        f"As torch.optim.AdamW:\n\n    w := w - lr weight_decay w{_ADAM}",
+        (_LR, _BETAS, _EPS, Param("weight_decay", "number", 0.01)),
+    ),
+    "adagrad": Declared(
+        "As torch.optim.Adagrad. s starts at initial_accumulator:\n\n    s := s + g^2\n"
+        "    w := w - lr g / (sqrt(s) + eps)",
+        (_LR, Param("eps", "number", 1e-10), Param("initial_accumulator", "number", 0.0)),
+    ),
+    "ftrl": Declared(
+        "FTRL-Proximal, as in TensorFlow. n starts at initial_accumulator, and p is -lr_power:\n\n"
+        "    z := z + g - ((n + g^2)^p - n^p) w / lr\n    n := n + g^2\n"
+        "    w := 0 where |z| <= l1, else (sign(z) l1 - z) / (n^p / lr + 2 l2)",
+        (_LR, Param("l1", "number", 0.0), Param("l2", "number", 0.0), Param("initial_accumulator", "number", 0.1),
+         Param("lr_power", "number", -0.5)),
+    ),
+    "lazy_adam": Declared(
+        f"As torch.optim.SparseAdam:\n{_MOMENTS}w := w - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)\n\n"
+        "Of a table that only `embedding` reads, rows that are not in the batch keep w, m and v as they are.",
+        (_LR, _BETAS, _EPS),
+    ),
+}  # fmt: skip
+Given = tuple[str, dict[str, Any]]
+
+
+def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple[ast.Setting, Given]]:
+    """The settings with all their arguments; those that are wrong are reported and left out."""
+    read = [(setting, _read(setting, frame)) for setting in settings]
+    general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
+    complete: list[tuple[ast.Setting, Given]] = []
+    if any(given is None for _, given in read):  # what the others lack may stand in the one that is wrong
+        return complete
+    for setting, given in read:
+        assert given is not None
+        arguments = _complete(setting, given, general, frame)
+        if arguments is not None:
+            complete.append((setting, (given[0], arguments)))
+    return complete
+
+
+def _read(setting: ast.Setting, frame: Frame) -> Given | None:
+    """Kind and the arguments that are given; None after a report."""
+    kind, call = _kind(setting.value, frame)
+    if call is None:
+        return None
+    if call.args:
+        frame.context.sink.report(
+            "SH218", f"`{kind}` takes its arguments by name", call.args[0].span, "without a name",
+            help=f"write `{kind}(lr = {call.args[0].span.text})`",
+        )  # fmt: skip
+        return None
+    arguments: dict[str, Any] = {}
+    for keyword in call.keywords:
+        name = keyword.name.text
+        if name in arguments:
+            first = next(k for k in call.keywords if k.name.text == name)
+            argument_twice(kind, keyword.name, first.span, frame)
+            return None
+        value = _argument(kind, keyword, frame)
+        if value is UNKNOWN:
+            return None
+        arguments[name] = value
+    return kind, arguments
+
+
+def _kind(node: ast.Expr, frame: Frame) -> tuple[str, ast.Call | None]:
+    """The optimizer that is called; no call after a report."""
+    sink = frame.context.sink
+    if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
+        sink.report(
+            "SH236", "`optimizer` is an optimizer with its arguments", node.span, "here",
+            help="write `optimizer = adamw(lr = 3e-4)`, say",
+        )  # fmt: skip
+        return "", None
+    kind = node.callee.text
+    if kind in KINDS:
+        return kind, node
+    close = nearest(kind, KINDS)
+    sink.report(
+        "SH236", f"there is no optimizer `{kind}`", node.callee.span, "unknown optimizer",
+        help=f"did you mean `{close}`?" if close else f"the optimizers are {', '.join(KINDS)}",
+    )  # fmt: skip
+    return kind, None
+
+
+def _argument(kind: str, keyword: ast.Keyword, frame: Frame) -> Any:
+    sink, name = frame.context.sink, keyword.name.text
+    defaults = KINDS[kind].defaults
+    if name not in defaults:
+        unknown_argument(kind, keyword.name, set(defaults), frame)
+        return UNKNOWN
+    value, span = frame.evaluate(keyword.value), keyword.value.span
+    if value is UNKNOWN:
+        return value
+    default = defaults[name]
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        sink.report("SH210", f"`{name}` must be true or false, and this is {describe(value)}", span, describe(value))
+        return UNKNOWN
+    if isinstance(default, tuple):
+        if not isinstance(value, tuple) or len(value) != len(default):
+            sink.report(
+                "SH210",
+                f"`{name}` must be {len(default)} numbers",
+                span,
+                describe(value),
+                help=f"write `{name} = (0.9, 0.999)`",
+            )
+            return UNKNOWN
+        found = tuple(_in_range(name, number(v, span, frame, f"`{name}`", True), span, frame) for v in value)
+        return UNKNOWN if UNKNOWN in found else found
+    return _in_range(name, number(value, span, frame, f"`{name}`", True), span, frame)
+
+
+def _in_range(name: str, value: Any, span: Span, frame: Frame) -> Any:
+    """A number that an optimizer can use: none below 0, and betas below 1."""
+    if value is UNKNOWN:
+        return value
+    if name == "lr_power":
+        fits, wanted = value < 0.0, "below 0"
+    elif name == "betas":
+        fits, wanted = 0.0 <= value < 1.0, "at least 0 and below 1"
+    else:
+        fits, wanted = value >= 0.0, "at least 0"
+    if fits:
+        return value
+    frame.context.sink.report("SH237", f"`{name}` must be {wanted}, and this is {value:g}", span, f"{value:g}")
+    return UNKNOWN
+
+
+def _complete(
+    setting: ast.Setting, given: Given, general: Mapping[str, Mapping[str, Any]], frame: Frame
+) -> dict[str, Any] | None:
+    kind, arguments = given
+    found = {**KINDS[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
+    if found["lr"] is ...:
+        frame.context.sink.report(
+            "SH221",
+            f"`{kind}` needs `lr`",
+            setting.value.span,
+            "`lr` is not given",
+            help=f"write `{kind}(lr = 0.1)`, say",
+        )
+        return None
+    if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
+        frame.context.sink.report(
+            "SH237",
+            "`nesterov` needs a momentum and no dampening",
+            setting.value.span,
+            f"momentum {found['momentum']:g}, dampening {found['dampening']:g}",
+            help="add `momentum = 0.9`",
+        )
+        return None
+    return found
+
+
+def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame) -> tuple[OptimizerSetting, ...]:
+    """Each parameter that is trained goes to the most specific setting that covers it."""
+    reported = len(frame.context.sink.found)
+    best: dict[int, tuple[Specificity, int]] = {}
+    rivals: dict[int, int] = {}
+    for index, (setting, _) in enumerate(settings):
+        for value, rank in _covered(setting, graph, frame).items():
+            before = best.get(value)
+            if before is None or rank > before[0]:
+                best[value] = (rank, index)
+                rivals.pop(value, None)
+            elif rank == before[0] and setting.at:
+                rivals[value] = index
+    _report_rivals(rivals, best, settings, graph, frame)
+    if len(frame.context.sink.found) == reported:  # a selector that is wrong leaves out what it was meant for
+        _report_without(best, settings, graph, frame)
+    return tuple(
+        OptimizerSetting(kind, arguments, params, setting.span)
+        for index, (setting, (kind, arguments)) in enumerate(settings)
+        if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
+    )
+
+
+def trained(graph: Graph) -> list[int]:
+    """The parameters that get a gradient; the others are frozen."""
+    return [p for p in graph.params if graph.values[p].gradient]
+
+
+def _report_rivals(
+    rivals: Mapping[int, int], best: Mapping[int, tuple[Specificity, int]],
+    settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame,
+) -> None:  # fmt: skip
+    """Two settings that are equally specific and differ: once for each two."""
+    seen: set[tuple[int, int]] = set()
+    for value, second in rivals.items():
+        first = best[value][1]
+        if (first, second) in seen or settings[first][1] == settings[second][1]:
+            continue
+        seen.add((first, second))
+        frame.context.sink.report(
+            "SH238", f"two optimizers are given for `{graph.values[value].path}`", settings[second][0].span, "this one",
+            labels=[(settings[first][0].span, "and this one are equally specific")],
+            help="narrow one of the selectors",
+        )  # fmt: skip
+
+
+def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Specificity]:
+    """Parameters under a setting's selectors, with how specific the selector is."""
+    if not setting.at:
+        return dict.fromkeys(trained(graph), EVERYWHERE)
+    found: dict[int, Specificity] = {}
+    params = set(trained(graph))
+    for selector in setting.at:
+        rank = specificity(selector)
+        scope = select(graph, [selector], frame.context.sink)
+        covered = params & scope.values.keys()
+        if scope.values and not covered:
+            frozen = scope.values.keys() & set(graph.params)
+            help = "an optimizer trains parameters: name one, or a layer that has some"
+            frame.context.sink.report(
+                "SH238", f"`{selector.span.text}` covers {'frozen parameters alone' if frozen else 'no parameter'}",
+                selector.span, help="`detach` keeps them as they are: leave this optimizer out" if frozen else help,
+            )  # fmt: skip
+        for value in covered:
+            found[value] = max(rank, found.get(value, rank))
+    return found
+
+
+def _report_without(
+    best: Mapping[int, Any], settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: Frame
+) -> None:
+    left = [graph.values[p] for p in trained(graph) if p not in best]
+    if left and settings:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        frame.context.sink.report(
+            "SH238",
+            f"no optimizer is given for `{left[0].path}`{more}",
+            settings[0][0].span,
+            "",
+            labels=[(left[0].span, "declared here")],
+            help="add one for all: `optimizer = adamw(lr = 3e-4)`",
+        )

@@ -1,0 +1,328 @@
+"""The `train` block: values, loss and metrics as operators of the graph, and the settings of the run.
+
+Sources are data_sources.py's, optimizers optimizers.py's; the frozen graph is made by freeze.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from shardlang.check.context import Frame
+from shardlang.check.files.overrides import Overrides, member_dims
+from shardlang.check.model.instantiate import declare_model, model_call
+from shardlang.check.program import DataSource, Training
+from shardlang.check.train.data_sources import read_source
+from shardlang.check.train.freeze import finish, report_unused
+from shardlang.check.train.index_bounds import check_indices
+from shardlang.check.train.optimizers import assign, read_optimizers
+from shardlang.check.train.settings import RESERVED, read_settings
+from shardlang.check.train.trained_parameters import check_loss
+from shardlang.check.train.weight_names import fitted
+from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
+from shardlang.diagnostics.nearest import nearest
+from shardlang.graph.graph import Graph, Kind
+from shardlang.records import dataclass
+from shardlang.syntax import ast
+from shardlang.types.dim import Dim
+
+# What each line of the metrics holds besides the loss.
+_LOGGED = ("step", "epoch", "step_ms", "host_ms")
+# A key of every file of weights that is none of a tensor: https://huggingface.co/docs/safetensors
+_NO_TENSOR = "__metadata__"
+
+Found = tuple[Graph, Training] | None
+
+
+@dataclass
+class _Reading:
+    """What the statements of one `train` block have given so far."""
+
+    frame: Frame
+    given: dict[str, ast.Setting] = field(default_factory=dict)
+    optimizers: list[ast.Setting] = field(default_factory=list)
+    metrics: dict[str, int] = field(default_factory=dict)
+    values: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    source: DataSource | None = None
+    batch: Dim | None = None
+    eval: DataSource | None = None
+    loss: int | None = None
+    root: Instance | None = None
+    again: set[int] = field(default_factory=set)  # settings that are there already, which say nothing
+
+
+def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
+    """The graph and the training settings; None after errors that leave nothing to plan."""
+    reading = _Reading(frame)
+    for setting in node.settings:
+        _note(setting, reading)
+    _apply(overrides.settings, node, reading)
+    if not reading.given.keys() & {"epochs", "steps"}:
+        _ = _misspelt("epochs", node, reading) or _misspelt("steps", node, reading)
+    settings = read_settings(reading.given, node.span, frame)
+    _require(node, reading)
+    for setting in node.settings:
+        _statement(setting, reading, overrides)
+    optimizers = read_optimizers(reading.optimizers, frame)
+    frame.context.used.update(_named_settings(node))
+    if not frame.context.sink.failed:  # after a mistake much is unused that is not meant to be
+        report_unused(frame.context, reading.values)
+    if reading.loss is None or reading.source is None or frame.context.sink.failed:
+        return None
+    graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
+    given = reading.given.get("loss")
+    declared = {at for at, v in enumerate(frame.context.build.values) if v.kind is Kind.PARAM}
+    check_loss(graph, declared, given.value.span if given else None, frame.context.sink)
+    _check_names(graph, frame)
+    check_indices(graph, frame.context.sink)
+    if "init" in settings:
+        settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
+    training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), **settings)
+    return None if frame.context.sink.failed else (graph, training)
+
+
+def _check_names(graph: Graph, frame: Frame) -> None:
+    """Parameters and states are saved under their paths."""
+    for value in graph.values:
+        if value.path == _NO_TENSOR and value.id in (*graph.params, *graph.states):
+            frame.context.sink.report(
+                "SH201", f"`{_NO_TENSOR}` is no tensor's name in a file of weights, but a key that each has already",
+                value.span, "a tensor of this name", help="give it another name, such as `metadata`",
+            )  # fmt: skip
+
+
+def _named_settings(node: ast.Train) -> set[int]:
+    """Reserved settings are used by being there."""
+    return {id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric"}
+
+
+def _note(setting: ast.Setting, reading: _Reading) -> None:
+    """Sort a setting; a second of the same name is an error."""
+    name = setting.name.text
+    if setting.keyword == "metric":
+        return
+    if name == "optimizer":
+        if not setting.at and any(not s.at for s in reading.optimizers):
+            first = next(s for s in reading.optimizers if not s.at)
+            _twice(setting, first, reading)
+        reading.optimizers.append(setting)
+    elif name in RESERVED:
+        if name in reading.given:
+            _twice(setting, reading.given[name], reading)
+        reading.given.setdefault(name, setting)
+
+
+def _twice(setting: ast.Setting, first: ast.Setting, reading: _Reading) -> None:
+    reading.again.add(id(setting))
+    reading.frame.context.sink.report(
+        "SH201",
+        f"`{setting.name.text}` is set twice",
+        setting.span,
+        "again here",
+        labels=[(first.span, "first here")],
+        help="keep one of them",
+    )
+
+
+def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
+    """Settings given from outside; `epochs` takes the place of `steps` and the other way round."""
+    for name, value in overrides.items():
+        place = ast.Name(name, node.span)
+        reading.given[name] = ast.Setting("", place, (), value, value.span)
+        if name in ("epochs", "steps"):
+            reading.given.pop("steps" if name == "epochs" else "epochs", None)
+
+
+def _require(node: ast.Train, reading: _Reading) -> None:
+    sink = reading.frame.context.sink
+    helps = {
+        "model": "add `model = Net()`",
+        "data": 'add `data = digits(split = "train", batch = batch)`, say',
+        "loss": "add `loss = mse_loss(model(x), label)`, say",
+        "optimizer": "add `optimizer = adamw(lr = 3e-4)`, say",
+    }
+    names = {s.name.text for s in node.settings}
+    for name, help in helps.items():
+        if name in names:
+            continue
+        if not _misspelt(name, node, reading):
+            sink.report("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
+        # What uses it is no further mistake: the model by its name, the fields of the data by any.
+        if name == "model":
+            reading.frame.names["model"] = UNKNOWN
+        reading.frame.sightless = reading.frame.sightless or name == "data"
+
+
+def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
+    """Reports a value of `train` that was meant as the setting `wanted`."""
+    for setting in node.settings:
+        name = setting.name.text
+        if name not in RESERVED and setting.keyword != "metric" and nearest(name, (wanted,)):
+            help = f"did you mean `{wanted}`?"
+            reading.frame.context.sink.report("SH231", f"there is no setting `{name}`", setting.name.span, help=help)
+            if wanted in ("epochs", "steps"):
+                reading.given[wanted] = setting
+            return True
+    return False
+
+
+def _statement(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
+    frame, name = reading.frame, setting.name.text
+    if id(setting) in reading.again:
+        return
+    if setting.keyword == "metric":
+        _metric(setting, reading)
+    elif name == "data":
+        reading.source, reading.batch = read_source(setting.value, frame)
+    elif name == "eval":
+        _eval(setting, reading)
+    elif name == "model":
+        _model(setting, reading, overrides)
+    elif name == "loss":
+        reading.loss = _loss(setting, reading)
+    elif name not in RESERVED:
+        _value(setting, reading)
+
+
+def _model(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> None:
+    frame = reading.frame
+    decl, arguments = model_call(setting.value, frame)
+    value: Any = UNKNOWN
+    if decl is not None:
+        _override(decl.node, arguments, overrides, frame)
+        value = declare_model(decl, arguments, "", setting.value.span, frame) or UNKNOWN
+    reading.root = value if isinstance(value, Instance) else None
+    frame.bind("model", value, setting.name.span)
+
+
+def _override(model: ast.Model, arguments: dict[str, Any], overrides: Overrides, frame: Frame) -> None:
+    """Formals and dims of the root model that are set from outside."""
+    formals, dims = [f.name.text for f in model.formals], list(member_dims(model.members))
+    for name, node in overrides.formals.items():
+        if name in formals:
+            arguments[name] = (frame.evaluate(node), node.span)
+        elif name in dims:
+            frame.context.overrides[name] = node
+        else:
+            frame.context.sink.report(
+                "SH224", f"model `{model.name.text}` has no `{name}` to set", None,
+                help=f"it has {', '.join(f'`{n}`' for n in (*formals, *dims)) or 'nothing to set'}",
+            )  # fmt: skip
+
+
+def _eval(setting: ast.Setting, reading: _Reading) -> None:
+    """The source of `eval`: the same fields as `data`, in values of their own that nothing else reads."""
+    frame, build = reading.frame, reading.frame.context.build
+    candidates = dict(frame.context.candidates)
+    before = (len(build.values), {path: [*at] for path, at in build.addresses.items()}, dict(build.declared))
+    inner = Frame(frame.context, frame.file, "train")
+    source, _ = read_source(setting.value, inner)
+    del build.values[before[0] :]
+    build.addresses, build.declared = before[1], before[2]
+    frame.context.candidates = candidates
+    if source is None or reading.source is None:
+        return
+    fields = [f.name for f in source.fields]
+    wanted = [f.name for f in reading.source.fields]
+    if fields != wanted:
+        frame.context.sink.report(
+            "SH235",
+            f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}",
+            setting.value.span,
+            "other fields",
+            help="both need the same fields",
+        )
+    elif source.batch != reading.source.batch:
+        frame.context.sink.report(
+            "SH235",
+            f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}",
+            setting.value.span,
+            "another batch",
+            help="give both the same `batch`",
+        )
+    else:
+        reading.eval = DataSource(source.kind, source.arguments, reading.source.fields, source.batch, source.span)
+
+
+def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
+    """The value of a statement, its operators named after it."""
+    frame, name = reading.frame, setting.name.text
+    frame.ops = []
+    value = frame.evaluate(setting.value)
+    made = value.id if isinstance(value, Tensor) else -1
+    frame.context.build.close(frame.ops, made if frame.ops else -1, frame.prefix, address, name, 0)
+    if made >= 0:
+        frame.context.build.address(f"train.{address}", made)
+    return value
+
+
+def _value(setting: ast.Setting, reading: _Reading) -> None:
+    frame, name = reading.frame, setting.name.text
+    if name in frame.places:
+        frame.bind(name, UNKNOWN, setting.name.span)  # reports it; what it says may be large, and is said already
+        return
+    value = _evaluate(setting, reading, name)
+    frame.context.candidates[id(setting)] = ("value", name, setting.name.span)
+    reading.values[id(setting)] = (name, tuple(RESERVED))
+    frame.bind(name, value, setting.name.span, setting)
+
+
+def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
+    value = _scalar(setting, reading, "loss")
+    if value is not None:
+        reading.frame.bind("loss", value, setting.name.span)
+    return None if value is None else value.id
+
+
+def _metric(setting: ast.Setting, reading: _Reading) -> None:
+    name, sink = setting.name.text, reading.frame.context.sink
+    if name in _LOGGED:
+        sink.report(
+            "SH201",
+            f"`{name}` is a column of the log already",
+            setting.name.span,
+            "a metric of this name",
+            help=f"give the metric another name, such as `{name}_`",
+        )
+        return
+    if name in reading.metrics or name == "loss":
+        sink.report(
+            "SH201",
+            f"metric `{name}` is there already",
+            setting.name.span,
+            "again here",
+            help="a metric is named once, and `loss` is always reported",
+        )
+        return
+    value = _scalar(setting, reading, f"metric:{name}")
+    if value is not None:
+        reading.metrics[name] = value.id
+
+
+def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | None:
+    """One floating or whole number that is computed; None after a report."""
+    value, sink = _evaluate(setting, reading, address), reading.frame.context.sink
+    what, name = ("the loss" if address == "loss" else f"metric `{setting.name.text}`"), setting.value.span
+    if value is UNKNOWN:
+        return None
+    if not isinstance(value, Tensor):
+        sink.report(
+            "SH232", f"{what} must be computed from the data, and this is {describe(value)}", name, describe(value)
+        )
+        return None
+    if value.type.dims:
+        sink.report(
+            "SH232",
+            f"{what} must be one number, and this is {value.type}",
+            name,
+            "has dims",
+            help=f"take the mean: `mean({setting.value.span.text})`"
+            if len(setting.value.span.text) < 60
+            else "take the `mean`",
+        )
+        return None
+    return value
+
+
+__all__: Sequence[str] = ("check_train",)

@@ -1,0 +1,1 @@
+"""One module for each command of `shardc`, under the command's name."""

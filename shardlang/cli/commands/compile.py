@@ -1,0 +1,71 @@
+"""`shardc compile`: the emitted program, written to a folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.cli.files import replace
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.errors import RunError
+from shardlang.files import folder_of
+from shardlang.locks import Claims
+from shardlang.owned import EMITTED, target
+
+
+def emitted(
+    file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str]
+) -> tuple[Mapping[str, str] | None, int]:
+    """The emitted files of a program (None after errors), and the exit code; diagnostics are shown."""
+    sink = Sink()
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
+    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    files = driver.emit_plan(plan, sink) if plan is not None else None
+    return files, output.show(sink)
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Writes emitted files to a folder where nothing is in their way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        replace(folder / name, text)
+
+
+@click.command(
+    "compile",
+    epilog="Example: shardc compile model.shard --ranks 8 -o out; torchrun --nproc-per-node 8 out/main.py --base .",
+)
+@options.file_argument
+@options.ranks_option(required=True)
+@click.option("-o", "folder", required=True, metavar="DIR", help="The folder to write to; made if absent.")
+@options.strategy_option
+@options.set_option
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, ranks: int, folder: str, strategy: str | None, overrides: Mapping[str, str]
+) -> None:
+    """Write the torch program that each rank runs."""
+    files, code = emitted(file, ranks, strategy, overrides)
+    if files is None:
+        ctx.exit(code)
+    try:
+        with Claims() as claims:
+            claims.folder(Path(folder), EMITTED.what)
+            for name in files:
+                target(Path(folder, name), EMITTED)
+            write_files(Path(folder), files)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        ctx.exit(2)
+    for name in files:
+        output.tell(f"wrote {os.path.join(folder, name)}")
+    main = shlex.quote(os.path.join(folder, "main.py"))
+    base = os.path.relpath(folder_of(file))
+    output.tell(f"run it: torchrun --nproc-per-node {ranks} {main} --base {shlex.quote(base)}")

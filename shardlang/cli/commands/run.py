@@ -1,0 +1,111 @@
+"""`shardc run`: compiles a program and trains it on ranks of this machine."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shardlang.cli import options
+from shardlang.cli.commands.compile import emitted
+from shardlang.cli.files import write_files
+from shardlang.errors import RunError
+from shardlang.files import folder_of
+from shardlang.locks import Claims
+from shardlang.run_files import LOGS, RunFiles, claim
+
+
+def _file(words: str) -> Callable[[options.Command], options.Command]:
+    """An option for a file to write: its name, then its help."""
+    kind = click.Path(path_type=Path)
+    name, _, help = words.partition(" ")
+    return click.option(name, type=kind, metavar="FILE", help=help)
+
+
+@click.command(
+    "run",
+    epilog="Examples: shardc run examples/digits.shard --ranks 8; "
+    "shardc run model.shard --ranks 4 --set train.epochs=1 --metrics figures.jsonl; "
+    "shardc run model.shard --ranks 512 --simulate",
+)
+@options.file_argument
+@options.ranks_option(required=True)
+@options.strategy_option
+@options.set_option
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA where there is a GPU per rank, else the CPU."
+)
+@click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
+@click.option(
+    "--simulate", is_flag=True, help="Simulate the ranks in this process: slow, on the CPU, for any number of them."
+)
+@click.option(
+    "--host-storage", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Keep what is placed on the host in files there, mapped into memory: it may then be larger than memory.",
+)  # fmt: skip
+@_file("--metrics Write figures as JSON lines.")
+@_file("--save-weights Write the final parameters as safetensors.")
+@click.option(
+    "--log-dir", type=click.Path(path_type=Path), metavar="DIR",
+    help=f"Where the compiled program and each rank's log go. [default: a new folder of {LOGS}, its link `latest`]",
+)  # fmt: skip
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
+    resume: bool, simulate: bool, host_storage: Path | None, metrics: Path | None, save_weights: Path | None,
+    log_dir: Path | None,
+) -> None:  # fmt: skip
+    """Train on this machine.
+
+    Paths in the program are relative to its file.
+    """
+    for given, why in (
+        (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
+        (resume, "--simulate does not go on from checkpoints: leave out --resume"),
+        (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
+    ):
+        if simulate and given:
+            raise click.UsageError(why)
+    for path in (metrics, save_weights):
+        _writable(path)
+    base = folder_of(file)
+    if simulate:
+        from shardlang.cli import simulated
+
+        gc.enable()
+        ctx.exit(simulated.run(file, ranks, strategy, overrides, base, metrics, save_weights))
+    files, code = emitted(file, ranks, strategy, overrides)
+    if files is None:
+        ctx.exit(code)
+    try:
+        with Claims() as claims:
+            claimed = claim(claims, ranks, log_dir, metrics, save_weights, files)
+            code = _train(files, claimed, ranks, device=device, base=base, resume=resume, host_storage=host_storage)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        code = 3
+    ctx.exit(code)
+
+
+def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: Any) -> int:
+    """Writes the emitted files and runs them; the exit code. The caller holds what is written."""
+    write_files(claimed.log_dir, files)
+    from shardlang.runtime.launch.launcher import launch
+
+    # What is alive now stays so: frozen, it is not walked in every rank, whose pages stay shared.
+    gc.freeze()
+    gc.enable()
+    return launch(
+        claimed.log_dir / "main.py", ranks, log_dir=claimed.log_dir, metrics=claimed.metrics,
+        save_weights=claimed.save_weights, **options,
+    )  # fmt: skip
+
+
+def _writable(path: Path | None) -> None:
+    """A file that could not be written at the end is refused before the start."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")

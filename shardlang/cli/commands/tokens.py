@@ -1,0 +1,40 @@
+"""`shardc tokens`: text to a file of token numbers that the data source `tokens` reads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from shardlang.cli import output
+
+
+@click.command(
+    "tokens",
+    epilog='Example: shardc tokens plays.txt -o data/plays.bin; then `data = tokens("data/plays.bin", batch = batch, '
+    "seq = seq)` in a model with vocab = 256.",
+)
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...", type=click.Path(path_type=Path))
+@click.option("-o", "to", required=True, metavar="FILE", type=click.Path(path_type=Path), help="The file to write.")
+@click.option(
+    "--tokenizer", default="bytes", show_default=True, metavar="bytes|FILE",
+    help="A token a byte of UTF-8, or a tokenizer.json of the library tokenizers.",
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, texts: tuple[Path, ...], to: Path, tokenizer: str) -> None:
+    """Write the tokens of texts, one after another, to a file.
+
+    Tokens are kept in 2 bytes each where the vocabulary allows, else in 4.
+    """
+    from shardlang.runtime.data import token_files
+    from shardlang.runtime.errors import RunError
+
+    try:
+        chosen = token_files.Bytes() if tokenizer == "bytes" else token_files.FromFile(Path(tokenizer))
+        count = token_files.write(texts, to, chosen)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        ctx.exit(2 if error.code in ("SH512", "SH513") else 1)
+    files = "file" if len(texts) == 1 else "files"
+    output.tell(f"wrote {to}: {count:,} tokens of {len(texts)} {files}, vocabulary {chosen.vocab:,}")

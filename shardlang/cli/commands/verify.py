@@ -1,0 +1,175 @@
+"""`shardc verify`: the emitted program on real ranks and the plan on simulated ranks, each against one device.
+
+Prepares a job for each strategy that is asked for; starting and comparing is interpret's, words are verify_text's.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.cli.files import write_files
+from shardlang.cli.progress import Live
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.files import folder_of
+from shardlang.records import dataclass
+from shardlang.scratch import Scratch, scratch
+
+if TYPE_CHECKING:
+    from shardlang.check.program import Program
+    from shardlang.interpret.verify.judge import Job, Started, Verdict
+
+# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
+REAL_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for. real: None where the number of ranks decides."""
+
+    file: str
+    ranks: int
+    steps: int
+    dtype: str
+    real: bool | None
+    random: bool
+
+    @property
+    def on_real_ranks(self) -> bool:
+        return self.ranks <= REAL_RANKS if self.real is None else self.real
+
+
+@dataclass(frozen=True)
+class Check:
+    """One strategy: its verdict, or why there is none."""
+
+    strategy: str
+    job: Job | None = None
+    verdict: Verdict | None = None
+    skipped: str = ""
+
+
+@click.command(
+    "verify",
+    epilog="Examples: shardc verify examples/digits.shard --ranks 8 --all-strategies; "
+    "shardc verify model.shard --ranks 4 --strategy both --steps 10; "
+    "shardc verify model.shard --ranks 512 --set model.d=64 --json",
+)
+@options.file_argument
+@options.ranks_option(required=True)
+@options.strategy_option
+@click.option("--all-strategies", is_flag=True, help="All strategies of the file that fit the number of ranks.")
+@options.set_option
+@click.option("--steps", type=click.IntRange(1, 10000), default=3, show_default=True, help="Training steps to compare.")
+@click.option(
+    "--dtype", type=click.Choice(["f64", "f32"]), default="f64", show_default=True,
+    help="Compute in float64 and compare to 1e-9, or in float32 to 1e-3.",
+)  # fmt: skip
+@click.option(
+    "--real/--simulated-only", "real", default=None,
+    help=f"Run the emitted program on real ranks too, or not; by default up to {REAL_RANKS} ranks.",
+)  # fmt: skip
+@click.option("--random-data", is_flag=True, help="Random batches in place of the program's data.")
+@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, ranks: int, strategy: str | None, all_strategies: bool,
+    overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Prove that a strategy changes no result.
+
+    Trains some steps three times: the emitted program on real ranks, its plan on ranks simulated in this process, and
+    the model on one device. Every value, gradient and parameter must agree; the first that does not is named.
+    """
+    if strategy and all_strategies:
+        raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
+    sink = Sink()
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
+    if program is None:
+        ctx.exit(output.show(sink))
+    wanted = Wanted(file, ranks, steps, dtype, real, random_data)
+    names = [s.name.text for s in program.strategies] if all_strategies else [strategy]
+    with scratch("verify") as folder:
+        live = Live(sys.stderr)
+        places = enumerate(names)
+        prepared = [_prepare(program, name, wanted, folder.path / str(at), sink, live) for at, name in places]
+        live.clear()
+        if all(check.job is None for check in prepared):
+            ctx.exit(output.show(sink) or 1)
+        if strategy:
+            output.show(sink)
+        ctx.exit(_finish(_compare(prepared, live), wanted, folder, as_json))
+
+
+def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, sink: Sink, live: Live) -> Check:
+    """Plans and emits one strategy; without a job where that is not possible on so many ranks."""
+    live.head, mine = name or "", Sink()
+    live("planning")
+    planned = driver.plan_program(program, name, wanted.ranks, mine)
+    from shardlang.interpret.meaning.elements import in_type
+    from shardlang.interpret.ranks.limits import check_size
+
+    plan = in_type(planned, wanted.dtype) if planned is not None else None
+    files = driver.emit_plan(plan, mine) if plan is not None else None
+    if plan is None or files is None or not check_size(plan, mine):
+        sink.found.extend(mine.found)
+        return Check(name or "", skipped=next((d.message for d in mine.found), ""))
+    write_files(folder, files)
+    from shardlang.interpret.verify.judge import Job
+
+    job = Job(plan, folder, folder_of(wanted.file), wanted.dtype, wanted.steps, wanted.on_real_ranks, wanted.random)
+    return Check(plan.strategy, job)
+
+
+def _compare(prepared: list[Check], live: Live) -> list[Check]:
+    """All real ranks before anything is computed here, as a process with threads is not to be forked."""
+    from shardlang.interpret.verify.judge import judge, start
+    from shardlang.runtime.errors import RunError
+
+    started: list[Started | None] = []
+    try:
+        for check in prepared:
+            live.head = check.strategy
+            started.append(start(check.job, live) if check.job is not None else None)
+        done = []
+        for check, run in zip(prepared, started, strict=True):
+            live.head = check.strategy
+            done.append(Check(check.strategy, check.job, judge(run, live)) if run is not None else check)
+        return done
+    except RunError as error:
+        live.clear()
+        print(error, file=sys.stderr)
+        return []
+    finally:
+        live.clear()
+
+
+def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool) -> int:
+    """Shows the verdicts; the exit code. What was emitted is kept where something differs and its place is told."""
+    from shardlang.cli import verify_text
+
+    if not checks:
+        return 3
+    verdicts = [check.verdict for check in checks if check.verdict is not None]
+    if as_json:
+        print(json.dumps(verify_text.as_json(checks, wanted), indent=2))
+    else:
+        sink = Sink()
+        for check in checks:
+            verify_text.tell(check, wanted, sink)
+        output.show(sink)
+    if all(verdict.ok for verdict in verdicts):
+        return 0
+    folder.kept = not as_json
+    for check in checks:
+        if check.job is not None:
+            shutil.rmtree(check.job.watched, ignore_errors=True)
+    return 1 if any(verdict.difference is not None for verdict in verdicts) else 3

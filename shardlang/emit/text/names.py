@@ -1,0 +1,248 @@
+"""Paths and names of the user -> Python identifiers, one per form of a value, none taken twice.
+
+A value has a form as produced and one per conversion. Where the produced form is pending and one converted form
+serves all readers, that one bears the user's name and the other says why it exists (`h_pending`).
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import field
+
+from shardlang.emit.text.paths import readable_paths
+from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.plan.needs import Form, made_form
+from shardlang.plan.plan import Conversion, MoveKind, Plan
+from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.python_text import literal
+from shardlang.records import dataclass
+from shardlang.types.layout import Layout
+
+# What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.
+RESERVED = frozenset(
+    {
+        "F",
+        "torch",
+        "math",
+        "rt",
+        "p",
+        "rows",
+        "totals",
+        "program",
+        "parameters",
+        "states",
+        "forward",
+        "evaluate",
+        "finish",
+        "prepare",
+        "prepared",
+        "conclude",
+        "float",
+        "int",
+        "len",
+        "max",
+        "min",
+        "sum",
+        "range",
+        "slice",
+        "tuple",
+    }
+)
+
+
+
+def identifier(text: str) -> str:
+    """The nearest Python identifier: `blocks[3].h:1` -> `blocks_3_h_1`; a keyword gets an underscore."""
+    name = re.sub(r"\W+", "_", text.replace("]", "")).strip("_") or "value"
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
+
+
+@dataclass(slots=True)
+class Taken:
+    """Names of one function: the first to ask gets the name, later ones `name_2`, `name_3`."""
+
+    names: set[str] = field(default_factory=set)
+
+    def claim(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.names:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.names.add(name)
+        return name
+
+    def first(self, wanted: Sequence[str]) -> str:
+        """The first of the names that is free, else the last with a number."""
+        return self.claim(next((name for name in wanted if name not in self.names), wanted[-1]))
+
+
+def attribute(base: str, path: str) -> str:
+    """`p`, `blocks[3].fc1.weight` -> the expression that reads it; what Python has other uses for is an item."""
+    for part in path.split("."):
+        name, bracket, index = part.partition("[")
+        base += f".{name}" if is_plain(name) else f"[{literal(name)}]"
+        base += bracket + index
+    return base
+
+
+def is_plain(name: str) -> bool:
+    """Whether Python has no use of its own for an attribute of this name."""
+    return not (keyword.iskeyword(name) or name.startswith("_"))
+
+
+def form_names(plan: Plan, values: Set[int] | None = None, apart: Set[int] = frozenset()) -> dict[Form, str]:
+    """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are given.
+
+    apart: sums over the microbatches that one function reads beside their parts.
+    """
+    names: dict[Form, str] = {}
+    taken = Taken(set(_mesh_names(plan)))
+    short = short_names(plan.graph, values)
+    trees, read, alike = _trees(plan.conversions), _read_forms(plan), _alike(plan, apart)
+    for value in _by_claim(plan.graph):
+        if value.id not in short:
+            continue
+        tree = trees.get(value.id, [])
+        main = _main_form(plan, value, tree, read.get(value.id, set()))
+        names.update(_value_forms(plan, value, short[value.id], tree, main, taken, alike))
+    return names
+
+
+def _alike(plan: Plan, apart: Set[int]) -> set[int]:
+    """The conversions whose form is called as what they convert: no line makes a view, nor a sum over the microbatches.
+    """
+    summed = (c for c in plan.conversions if c.move.kind is MoveKind.VIEW or summed_in_time(plan, c))
+    return {c.id for c in summed} - apart
+
+
+def _read_forms(plan: Plan) -> dict[int, set[int]]:
+    """Value id -> the conversions that operators read it through."""
+    read: dict[int, set[int]] = {}
+    for op in plan.ops:
+        for use in op.operands:
+            if use.conversion >= 0:
+                read.setdefault(use.value, set()).add(made_form(plan, use.conversion))
+    return read
+
+
+def _mesh_names(plan: Plan) -> Iterable[str]:
+    return (mesh.name for mesh in plan.meshes)
+
+
+def _by_claim(graph: Graph) -> list[Value]:
+    """Data first, then results of the shortest paths: the user's own names go to what he wrote outermost."""
+    rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
+    return sorted(graph.values, key=lambda v: (rank[v.kind], v.path.count(".") if v.kind is Kind.RESULT else 0, v.id))
+
+
+def short_names(graph: Graph, values: Set[int] | None = None) -> dict[int, str]:
+    """Per value (of `values`) the shortest tail of its path that no other one has, as an identifier.
+
+    `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
+    """
+    paths = {id: path for id, path in readable_paths(graph).items() if values is None or id in values}
+    tails: dict[str, set[int]] = {}
+    for value in graph.values:
+        named = value.id in paths and value.kind in (Kind.DATA, Kind.RESULT)
+        for tail in _tails(paths[value.id]) if named else ():
+            tails.setdefault(tail, set()).add(value.id)
+    return {id: _shortest(_tails(path), tails) for id, path in paths.items()}
+
+
+def _shortest(mine: Sequence[str], tails: Mapping[str, set[int]]) -> str:
+    return next((tail for tail in mine if len(tails.get(tail, ())) == 1), mine[-1])
+
+
+def _tails(path: str) -> list[str]:
+    """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
+    parts = path.split(".")
+    return [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
+
+
+def _trees(conversions: Iterable[Conversion]) -> dict[int, list[Conversion]]:
+    trees: dict[int, list[Conversion]] = {}
+    for conversion in conversions:
+        trees.setdefault(conversion.value, []).append(conversion)
+    return trees
+
+
+def _value_forms(
+    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken, alike: Set[int]
+) -> Mapping[Form, str]:
+    """Names of the forms of one value. A form that is in `alike` reads as its parent does."""
+    forms: dict[Form, str] = {}
+    base = _base_text(value)
+    produced = plan.produced.get(value.id)
+    if base is not None:
+        forms[value.id, -1] = base
+        name = identifier(value.path)
+    elif main == -1 or produced is None:
+        forms[value.id, -1] = taken.claim(name)
+    else:
+        forms[value.id, main] = taken.claim(name)
+        forms[value.id, -1] = taken.first(_reasoned(name, _reasons(plan, value, produced)))
+    for conversion in tree:
+        if conversion.id in alike:
+            forms.setdefault((value.id, conversion.id), forms[value.id, conversion.parent])
+        elif (value.id, conversion.id) not in forms:
+            wanted = _reasoned(name, _reasons(plan, value, conversion.to))
+            forms[value.id, conversion.id] = taken.first(wanted)
+    return forms
+
+
+def _base_text(value: Value) -> str | None:
+    """The text of a value that no line makes: a parameter, a state or a number; None for all others."""
+    match value.kind:
+        case Kind.PARAM | Kind.STATE:
+            return attribute("p", value.path)
+        case Kind.CONSTANT:
+            return repr(value.constant) if (value.constant or 0) >= 0 else f"({value.constant!r})"
+        case Kind.DATA | Kind.RESULT:
+            return None
+
+
+def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:
+    """The form that bears the user's name: where a pending result is read in one form that is not, that one."""
+    produced = plan.produced.get(value.id)
+    if value.kind is not Kind.RESULT or produced is None or not _ranked(plan, produced).pending:
+        return -1
+    lines = [c for c in tree if c.move.kind is not MoveKind.VIEW]
+    ends = read or {c.id for c in lines} - {made_form(plan, c.parent) for c in lines}
+    found = sorted(ends - {-1})
+    chosen = [at for at in found if not plan.conversions[at].to.pending] or found
+    return chosen[0] if len(chosen) == 1 else -1
+
+
+def _reasoned(name: str, reasons: Sequence[str]) -> list[str]:
+    return [f"{name.rstrip('_')}_{reason}" for reason in reasons]
+
+
+def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
+    """Why a form exists, from its layout: `pending`, `whole`, or the names of the cut dims; then with the axes."""
+    layout = _ranked(plan, layout)
+    cut = [(identifier(t[0].name if t else "1"), a) for t, a in zip(value.type.dims, layout.dims, strict=True) if a]
+    if layout.pending:
+        return ["pending", "_".join(["pending", *layout.pending])]
+    if cut:
+        by_axes = [part for name, axes in cut for part in (name, *axes)]
+        return ["_".join(name for name, _ in cut), "_".join(by_axes)]
+    word = "shared" if layout.replicated and not _was_cut(plan, value) else "whole"
+    return [word, "_".join([word, *layout.replicated])]
+
+
+def _was_cut(plan: Plan, value: Value) -> bool:
+    produced = plan.produced.get(value.id)
+    if produced is None:
+        return False
+    produced = _ranked(plan, produced)
+    return bool(produced.split_axes()) or bool(produced.pending)
+
+
+def _ranked(plan: Plan, layout: Layout) -> Layout:
+    """The layout over ranks: microbatches give no form a name."""
+    ranked = plan.meshes[layout.mesh].ranked
+    dims = tuple(ranked(axes) for axes in layout.dims)
+    return Layout(dims, ranked(layout.pending), ranked(layout.replicated), layout.mesh)

@@ -1,0 +1,73 @@
+"""A planned operator -> the `OpSite` that its declaration writes text from."""
+
+from __future__ import annotations
+
+from shardlang.emit.text.sizes import Sizes
+from shardlang.graph.graph import Kind, Op
+from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import TORCH_DTYPES
+from shardlang.plan.dim_factors import of_factors
+from shardlang.plan.needs import Form
+from shardlang.plan.plan import OperandUse, Plan, PlannedOp
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What every site of one function shares."""
+
+    plan: Plan
+    names: dict[Form, str]
+    sizes: Sizes
+    training: bool
+
+    def site(self, planned: PlannedOp) -> OpSite:
+        """The operator's place: operand texts, local and whole shapes, groups and offsets."""
+        graph, sizes = self.plan.graph, self.sizes
+        op = graph.ops[planned.op]
+        uses = planned.operands
+        operand_types = tuple(graph.values[use.value].type for use in uses)
+        result_types = tuple(graph.values[value].type for value in op.results)
+        axes, plan_params = planned.factor_axes, self.plan.params
+        given = of_factors(op, graph, self.plan.sizes)
+        return OpSite(
+            operands=tuple(self._operand(op, use) for use in uses),
+            operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
+            result_shapes=tuple(sizes.shape(t, r) for t, r in zip(result_types, planned.results, strict=True)),
+            operand_types=operand_types,
+            result_types=result_types,
+            attrs=op.attrs,
+            rule=op.rule,
+            axes=axes,
+            groups=tuple(sizes.groups.text(a, planned.mesh) for a in axes),
+            offsets=tuple(
+                sizes.offset(f, a, planned.mesh, given.get(i))
+                for i, (f, a) in enumerate(zip(op.rule.factors, axes, strict=True))
+            ),
+            training=self.training,
+            rows="" if self.training else "rows",
+            batch=batch_factor(self.plan, op),
+            path=op.path,
+            call=op.call,
+            recomputed=self.training and any(op.id in group for group in self.plan.recompute),
+            sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
+            sizes=given,
+        )
+
+    def _operand(self, op: Op, use: OperandUse) -> str:
+        text, value = self.names[use.value, use.conversion], self.plan.graph.values[use.value]
+        if value.kind is not Kind.CONSTANT or REGISTRY[op.operator].numbers:
+            return text
+        return f"torch.tensor({text}, dtype={TORCH_DTYPES[value.type.dtype]})"
+
+
+def batch_factor(plan: Plan, op: Op) -> int:
+    """The factor of an operator that is the batch dim in one of its operands or results; -1 where it has none."""
+    batch = plan.graph.batch
+    tensors = [*zip(op.operands, op.rule.operands, strict=True), *zip(op.results, op.rule.results, strict=True)]
+    for value, dims in tensors:
+        for term, factors in zip(plan.graph.values[value].type.dims, dims, strict=True):
+            if batch in term and factors:
+                return factors[term.index(batch)] if len(factors) == len(term) else factors[0]
+    return -1

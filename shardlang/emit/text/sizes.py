@@ -1,0 +1,122 @@
+"""Layouts -> local sizes, groups and offsets as Python text, and a record of which of them a program used.
+
+Sizes that divide are numbers; sizes that do not are names, defined once at the top of the function that uses them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+
+from shardlang.emit.text.names import RESERVED, Taken, identifier, is_plain
+from shardlang.ops.rule import Factor
+from shardlang.plan.plan import Plan
+from shardlang.python_text import ASIDE, literal
+from shardlang.records import dataclass
+from shardlang.types.dim import TensorType, Term, term_size
+from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
+from shardlang.types.mesh import Mesh
+
+# Literals and comments are passed over: what they say of a mesh is no use of a group.
+_GROUP = re.compile(rf"{ASIDE}|\b(mesh\d*)(?:\.([A-Za-z]\w*)|\[([^\]]+)\])")
+
+
+@dataclass
+class Groups:
+    """Group expressions; remembers the axes of each for `Program.groups`."""
+
+    meshes: tuple[Mesh, ...]
+    used: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
+
+    def text(self, axes: Sequence[str], mesh: int = 0) -> str:
+        """`mesh.dp`, `mesh["dp", "cp"]`; "" without axes."""
+        if not axes:
+            return ""
+        self.used.add((mesh, tuple(axes)))
+        name = self.meshes[mesh].name
+        if len(axes) == 1 and is_plain(axes[0]):
+            return f"{name}.{axes[0]}"
+        return f"{name}[{', '.join(map(literal, axes))}]"
+
+    def note_text(self, text: str) -> None:
+        """Record the groups that operators' own text names."""
+        at = {mesh.name: index for index, mesh in enumerate(self.meshes)}
+        for mesh, axis, axes in _GROUP.findall(text):
+            names = (axis,) if axis else tuple(re.findall(r'"(\w+)"', axes))
+            if mesh in at and names and all(name in {a.name for a in self.meshes[at[mesh]].axes} for name in names):
+                self.used.add((at[mesh], names))
+
+    def note(self, axes: Sequence[str], mesh: int = 0) -> None:
+        """Record a group that the program uses without naming it in its text (reductions of gradients)."""
+        ranked = self.meshes[mesh].ranked(tuple(axes))
+        if ranked:
+            self.used.add((mesh, ranked))
+
+    def note_all(self, several: Iterable[Sequence[str]]) -> None:
+        """Record the group over all axes of `several`, in the mesh's order: the runtime sums such numbers at once."""
+        axes = {axis for some in several for axis in some}
+        self.note([axis.name for axis in self.meshes[0].axes if axis.name in axes])
+
+    def listed(self, mesh: int) -> list[tuple[str, ...]]:
+        """Axes tuples that something is sent over on one mesh, fewer axes first, then in the mesh's order."""
+        order = {axis.name: at for at, axis in enumerate(self.meshes[mesh].axes)}
+        mine = [axes for index, axes in self.used if index == mesh and self.meshes[mesh].ranked(axes) == axes]
+        return sorted(mine, key=lambda axes: (len(axes), [order[a] for a in axes]))
+
+
+@dataclass
+class Sizes:
+    """Local sizes of one function; `definitions` are the lines that it must begin with."""
+
+    plan: Plan
+    groups: Groups
+    taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
+    names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], str] = field(default_factory=dict)
+    definitions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.taken.names.update(mesh.name for mesh in self.plan.meshes)
+
+    def shape(self, type: TensorType, layout: Layout) -> tuple[str, ...]:
+        """The local size of each tensor dim."""
+        return tuple(
+            self.local(term, axes, layout.mesh)
+            for term, axes in zip(type.dims, layout.dims, strict=True)
+        )
+
+    def local(self, term: Term, axes: tuple[str, ...], mesh: int) -> str:
+        """A tensor dim cut over `axes`: a number, or the name of this rank's own size."""
+        uneven = self.uneven(term, axes, mesh)
+        if uneven is None:
+            return str((term_size(term) or 1) // self.plan.meshes[mesh].degree(axes))
+        return self._defined("local", _name(term), uneven, axes, mesh)
+
+    def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int, given: tuple[int, ...] | None = None) -> str:
+        """The global index of a factor's first local element; `given`: sizes of its parts where it has as many."""
+        if not axes:
+            return "0"
+        degree = self.plan.meshes[mesh].degree(axes)
+        group = self.groups.text(axes, mesh)
+        by_hand = given is not None and len(given) == degree and len(set(given)) > 1
+        if factor.size % degree == 0 and not by_hand:
+            each = factor.size // degree
+            return f"{group}.index" if each == 1 else f"{group}.index * {each}"
+        sizes = given if given is not None and by_hand else chunk_sizes(factor.size, degree)
+        return self._defined("start", factor.name, (0, *itertools.accumulate(sizes[:-1])), axes, mesh)
+
+    def uneven(self, term: Term, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
+        """The local sizes by coordinate where they differ; None where all are equal."""
+        return uneven_sizes(term, self.plan.meshes[mesh].degree(axes), self.plan.sizes)
+
+    def _defined(self, what: str, name: str, values: tuple[int, ...], axes: tuple[str, ...], mesh: int) -> str:
+        key = (what, values, mesh, axes)
+        if key not in self.names:
+            self.names[key] = self.taken.claim(f"{identifier(name)}_{what}")
+            self.definitions.append(f"{self.names[key]} = {values}[{self.groups.text(axes, mesh)}.index]")
+        return self.names[key]
+
+
+def _name(term: Term) -> str:
+    return "_".join(dim.name for dim in term) or "one"

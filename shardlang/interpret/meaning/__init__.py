@@ -1,0 +1,1 @@
+"""What operators mean on whole tensors, on one device."""

@@ -1,0 +1,86 @@
+"""What lookups by index and random operators mean: embedding, gather, one_hot, arange, dropout.
+
+Each is written for the part that is here (`call.sizes`, `call.starts`): on one device that is the whole. An index that
+lies elsewhere gives 0, so that the sum over all parts is the lookup in the whole.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from shardlang.interpret.meaning import draws
+from shardlang.interpret.meaning.call import Call
+
+
+def place(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
+    """Where among `size` local elements that begin at `start` each index is (0 where it is not), and whether it is."""
+    local = index.long() - start
+    here = (local >= 0) & (local < size)
+    return torch.where(here, local, 0), here
+
+
+def _embedding(call: Call, ids: Tensor, table: Tensor) -> Tensor:
+    rows = call.rule.operands[1][0]
+    if table.shape[0] == 0:
+        return table.sum() * table.new_zeros((*ids.shape, table.shape[1]))
+    local, here = place(ids, call.start(rows), table.shape[0])
+    return torch.where(here.unsqueeze(-1), table[local], torch.zeros((), dtype=table.dtype))
+
+
+def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
+    dim = call.attrs["dim"]
+    index = index if call.attrs["keeps"] else index.unsqueeze(dim)
+    local, here = place(index, call.start(call.rule.operands[0][dim]), x.shape[dim])
+    if x.shape[dim] == 0:
+        found = x.sum() * x.new_zeros(index.shape)
+    else:
+        found = torch.where(here, x.gather(dim, local), torch.zeros((), dtype=x.dtype))
+    return found if call.attrs["keeps"] else found.squeeze(dim)
+
+
+def _one_hot(call: Call, ids: Tensor) -> Tensor:
+    classes = call.rule.results[0][-1]
+    start, (size,) = call.start(classes), call.local((classes,))
+    return (ids.unsqueeze(-1) == torch.arange(start, start + size)).long()
+
+
+def _auc(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+    """The share of pairs of a 1 and a 0 in which the 1 has the greater score; equal scores count half."""
+    ones, zeros = scores[label != 0].view(-1, 1), scores[label == 0].view(1, -1)
+    return ((ones > zeros).double() + 0.5 * (ones == zeros).double()).mean()
+
+
+def _arange(call: Call) -> Tensor:
+    (dim,) = call.rule.results[0]
+    start, (size,) = call.start(dim), call.local((dim,))
+    return torch.arange(start, start + size)
+
+
+def _dropout(call: Call, x: Tensor) -> Tensor:
+    return x * _kept(call, x, x.dim())
+
+
+def _dropout2d(call: Call, x: Tensor) -> Tensor:
+    return x * _kept(call, x, 2)[..., None, None]
+
+
+def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
+    """0 where an element (of the first `rank` dims) falls out, 1 / (1 - p) elsewhere; all 1 in `eval`."""
+    p, dims = call.attrs["p"], call.rule.operands[0][:rank]
+    if not call.run.training or p == 0:
+        return x.new_ones(x.shape[:rank])
+    starts = [call.start(factors) for factors in dims]
+    drawn = draws.uniform(call.key, call.whole(dims), starts, x.shape[:rank])
+    return (drawn >= p).to(x.dtype) / (1.0 - p)
+
+
+LOOKUPS = {
+    "auc": _auc,
+    "embedding": _embedding,
+    "gather": _gather,
+    "one_hot": _one_hot,
+    "arange": _arange,
+    "dropout": _dropout,
+    "dropout2d": _dropout2d,
+}

@@ -1,0 +1,187 @@
+"""What each operator means on whole tensors, from its definition: a table name -> function(call, operands).
+
+Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums, norms and losses are
+in statistics.py, lookups and random ones in lookups.py, attention in attention.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from shardlang.interpret.meaning.attention import ATTENTION
+from shardlang.interpret.meaning.call import Call
+from shardlang.interpret.meaning.lookups import LOOKUPS
+from shardlang.interpret.meaning.statistics import STATISTICS
+from shardlang.ops.rule import DimFactors
+
+Function = Callable[..., Tensor]
+
+
+def _elementwise(function: Callable[..., Tensor]) -> Function:
+    """A function of the operands alone."""
+    return lambda call, *operands: function(*operands)
+
+
+def _promoted(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    """A function of two operands in the type of its result: torch divides whole numbers in float32 whatever the run's
+    type, and here a number is a tensor, where in torch it is a number.
+    """
+    return lambda call, left, right: function(left.to(call.dtypes[0]), right.to(call.dtypes[0]))
+
+
+def _where(call: Call, condition: Tensor, then: Tensor, otherwise: Tensor) -> Tensor:
+    return torch.where(condition, then.to(call.dtypes[0]), otherwise.to(call.dtypes[0]))
+
+
+def _gelu(call: Call, x: Tensor) -> Tensor:
+    if call.attrs["approximate"] == "tanh":
+        inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+        return 0.5 * x * (1.0 + torch.tanh(inner))
+    return 0.5 * x * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
+    """Equal tensors share the gradient, as in torch; a number is a bound, and what equals it keeps the gradient."""
+
+    def extremum(call: Call, left: Tensor, right: Tensor) -> Tensor:
+        left, right = left.to(call.dtypes[0]), right.to(call.dtypes[0])
+        for x, number in ((left, call.constants[1]), (right, call.constants[0])):
+            if number is not None:
+                return torch.clamp(x, **{bound: number})
+        return pair(left, right)
+
+    return extremum
+
+
+ELEMENTWISE: dict[str, Function] = {
+    "add": _promoted(lambda a, b: a + b),
+    "sub": _promoted(lambda a, b: a - b),
+    "mul": _promoted(lambda a, b: a * b),
+    "div": _promoted(lambda a, b: a / b),
+    "pow": _promoted(lambda a, b: a**b),
+    "neg": _elementwise(lambda a: -a),
+    "relu": _elementwise(torch.relu),
+    "gelu": _gelu,
+    "silu": _elementwise(lambda a: a * torch.sigmoid(a)),
+    "tanh": _elementwise(torch.tanh),
+    "sigmoid": _elementwise(torch.sigmoid),
+    "exp": _elementwise(torch.exp),
+    "log": _elementwise(torch.log),
+    "sqrt": _elementwise(torch.sqrt),
+    "rsqrt": _elementwise(lambda a: 1.0 / torch.sqrt(a)),
+    "square": _elementwise(lambda a: a * a),
+    "abs": _elementwise(torch.abs),
+    "sin": _elementwise(torch.sin),
+    "cos": _elementwise(torch.cos),
+    "eq": _elementwise(lambda a, b: a == b),
+    "ne": _elementwise(lambda a, b: a != b),
+    "lt": _elementwise(lambda a, b: a < b),
+    "le": _elementwise(lambda a, b: a <= b),
+    "gt": _elementwise(lambda a, b: a > b),
+    "ge": _elementwise(lambda a, b: a >= b),
+    "maximum": _extremum(torch.maximum, "min"),
+    "minimum": _extremum(torch.minimum, "max"),
+    "where": _where,
+    "transfer": lambda call, x: x,
+    "to_device": lambda call, x: x,
+    "to_host": lambda call, x: x,
+    "detach": _elementwise(lambda a: a.detach()),
+    "cast": lambda call, a: a.to(call.dtypes[0]),
+}
+
+
+# --- sums of products ---
+
+
+def _einsum(call: Call, *operands: Tensor) -> Tensor:
+    """Each operand with one dim a factor, all lined up and multiplied by torch.einsum; dims of size 1 fall away."""
+    (result,) = call.rule.results
+    inputs: list[object] = []
+    for x, dims in zip(operands, call.rule.operands, strict=True):
+        factors = [f for term in dims for f in term]
+        inputs += [x.reshape([call.sizes[f] for f in factors]), factors]
+    out = [f for term in result for f in term]
+    return torch.einsum(*inputs, out).reshape(call.local(result))
+
+
+PRODUCTS: dict[str, Function] = {"matmul": _elementwise(torch.matmul), "einsum": _einsum}
+
+
+# --- shapes ---
+
+
+def _rearrange(call: Call, x: Tensor) -> Tensor:
+    """One dim a factor, in the order of the result, then merged."""
+    (before,), (after,) = call.rule.operands, call.rule.results
+    have, want = [f for term in before for f in term], [f for term in after for f in term]
+    apart = x.reshape([call.sizes[f] for f in have])
+    return apart.permute([have.index(f) for f in want]).reshape(call.local(after))
+
+
+def _flatten(call: Call, x: Tensor) -> Tensor:
+    kept = len(call.rule.results[0]) - 1
+    return x.reshape([*x.shape[:kept], math.prod(x.shape[kept:])])
+
+
+def _slice(call: Call, x: Tensor) -> Tensor:
+    for dim, start, stop in call.attrs["ranges"]:
+        x = x.narrow(dim, start, stop - start)
+    return x
+
+
+SHAPES: dict[str, Function] = {
+    "rearrange": _rearrange,
+    "relabel": _elementwise(lambda x: x),
+    "flatten": _flatten,
+    "concat": lambda call, *xs: torch.cat(xs, call.attrs["dim"]),
+    "slice": _slice,
+}
+
+
+# --- images ---
+
+
+def _conv2d(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """torch takes no images and weights without channels, which ranks have of uneven parts: one of zeros stands in."""
+    attrs = call.attrs
+    options = attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
+    if x.shape[1] == 0:
+        x, weight = _one_more(x, 1), _one_more(weight, 1)
+    if weight.shape[0] == 0:
+        bias = None if bias is None else _one_more(bias, 0)
+        return functional.conv2d(x, _one_more(weight, 0), bias, *options).narrow(1, 0, 0)
+    return functional.conv2d(x, weight, bias, *options)
+
+
+def _one_more(x: Tensor, dim: int) -> Tensor:
+    shape = [1 if d == dim else size for d, size in enumerate(x.shape)]
+    return torch.cat([x, x.new_zeros(shape)], dim)
+
+
+def _pool(function: Callable[..., Tensor]) -> Function:
+    def pooled(call: Call, x: Tensor) -> Tensor:
+        windows = call.attrs["kernel_size"], call.attrs["stride"], call.attrs["padding"]
+        return function(x, *windows) if x.shape[1] else function(_one_more(x, 1), *windows).narrow(1, 0, 0)
+
+    return pooled
+
+
+IMAGES: dict[str, Function] = {
+    "conv2d": _conv2d,
+    "max_pool2d": _pool(functional.max_pool2d),
+    "avg_pool2d": _pool(functional.avg_pool2d),
+}
+
+OPERATORS: dict[str, Function] = {
+    **ELEMENTWISE, **PRODUCTS, **SHAPES, **IMAGES, **STATISTICS, **LOOKUPS, **ATTENTION,
+}  # fmt: skip
+
+
+def factors_of(dims: tuple[DimFactors, ...]) -> tuple[int, ...]:
+    """All factors of some tensor dims, each once, in order."""
+    return tuple(dict.fromkeys(f for factors in dims for f in factors))

@@ -1,0 +1,118 @@
+"""A graph on one device: every value, the loss, the metrics, and every gradient, in plain torch.
+
+Independent of planner, emitter and runtime. What a plan does on many ranks is in ranks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.interpret.meaning.call import ELEMENTS, Call, Run, call_of, computed
+from shardlang.interpret.meaning.operators import OPERATORS
+from shardlang.interpret.meaning.statistics import moved_statistics
+
+
+@dataclass(frozen=True)
+class Results:
+    """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where it does not depend).
+
+    uses: the part of a value's gradient that comes back along one use, by (op, operand position). states: after the
+    step, by value id.
+    """
+
+    values: Mapping[int, Tensor]
+    loss: Tensor | None
+    metrics: Mapping[str, Tensor]
+    gradients: Mapping[int, Tensor]
+    uses: Mapping[tuple[int, int], Tensor]
+    states: Mapping[int, Tensor]
+
+    def parts_of(self, value: int) -> list[Tensor]:
+        """A value, in the one part that it has here."""
+        return [self.values[value]]
+
+
+@dataclass
+class _Pass:
+    """One forward pass, keeping each value and each operand as a node of torch's graph of its own."""
+
+    graph: Graph
+    run: Run
+    values: dict[int, Tensor] = field(default_factory=dict)
+    uses: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    states: dict[int, Tensor] = field(default_factory=dict)
+
+    def compute(self, op: Op) -> None:
+        operands = tuple(self._operand(op, at) for at in range(len(op.operands)))
+        call = call_of(self.graph, op, self.run)
+        with torch.set_grad_enabled(op.section == "loss"):
+            self.values[op.results[0]] = computed(OPERATORS, call, operands)
+        if op.operator == "batch_norm" and self.run.training:
+            self._update(op, call, operands)
+
+    def _operand(self, op: Op, at: int) -> Tensor:
+        value = op.operands[at]
+        x = self.states.get(value, self.values[value])
+        if not x.requires_grad or op.section != "loss":
+            return x.detach()
+        self.uses[op.id, at] = x.view_as(x)
+        return self.uses[op.id, at]
+
+    def _update(self, op: Op, call: Call, operands: tuple[Tensor, ...]) -> None:
+        with torch.no_grad():
+            mean, variance = moved_statistics(call, *operands[:3])
+        self.states[op.operands[1]], self.states[op.operands[2]] = mean, variance
+
+
+def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *,
+        training: bool = True, step: int = 1, seed: int = 0) -> Results:
+    """One step's forward and (when training) backward pass.
+
+    fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as in random keys.
+    """
+    state = _Pass(graph, Run(training, step, seed))
+    for value in graph.values:
+        if value.kind is Kind.RESULT:
+            continue
+        state.values[value.id] = leaf(graph, value.id, fields, params).requires_grad_(
+            training and value.kind is Kind.PARAM and value.gradient
+        )
+    for op in graph.ops:
+        state.compute(op)
+    return _results(state, {v: state.states.get(v, params[v]) for v in graph.states})
+
+
+def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]) -> Tensor:
+    """A value that no operator makes, whole, on its own memory; InternalError where it has not the declared shape."""
+    declared = graph.values[value]
+    wanted = ELEMENTS[declared.type.dtype]
+    if declared.kind is Kind.CONSTANT:
+        return torch.tensor(declared.constant, dtype=wanted)
+    given = (fields if declared.kind is Kind.DATA else params)[value]
+    if tuple(given.shape) != declared.type.shape:
+        raise InternalError(f"{declared.path} is {declared.type.shape}, and {tuple(given.shape)} is given")
+    return given.detach().to(wanted).clone()
+
+
+def _results(state: _Pass, states: Mapping[int, Tensor]) -> Results:
+    graph, values = state.graph, state.values
+    loss = None if graph.loss is None else values[graph.loss]
+    known = {v: x for v, x in values.items() if x.requires_grad}
+    gradients: list[Tensor] = []
+    if loss is not None and loss.requires_grad:
+        wanted = [*known.values(), *state.uses.values()]
+        gradients = list(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True))
+    return Results(
+        values={v: x.detach() for v, x in values.items()},
+        loss=None if loss is None else loss.detach(),
+        metrics={name: values[v].detach() for name, v in graph.metrics.items()},
+        gradients=dict(zip(known, gradients[: len(known)], strict=False)),
+        uses=dict(zip(state.uses, gradients[len(known) :], strict=False)),
+        states={v: x.detach() for v, x in states.items()},
+    )

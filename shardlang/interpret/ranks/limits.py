@@ -1,0 +1,73 @@
+"""Whether simulated ranks fit into this machine's memory, before any is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.memory import held_bytes, local_bytes, memory
+from shardlang.plan.bytes.saved_activations import made_bytes
+from shardlang.plan.plan import ParamPlan, Plan
+
+# A value, the gradient at it, and one more while both are compared or made: nothing is given up before backward ends.
+_ACTIVATIONS = 3
+# What one device, with which they are compared, has of a parameter: it before and after, its gradient, and state.
+_DEVICE = 5
+# What glibc takes for what is asked for, where tensors of all sizes come and go (1.25 to 1.6 were measured), and a
+# process without ranks.
+_ALLOCATED, _PROCESS = 1.6, 400_000_000
+
+
+def needed(plan: Plan) -> int:
+    """Bytes that one step of all ranks takes, about."""
+    held = sum(_held(plan, param) for param in plan.params.values())
+    values = plan.ranks * _ACTIVATIONS * max(made_bytes(plan), memory(plan).activations)
+    return int(_ALLOCATED * (held + values)) + _PROCESS
+
+
+def _held(plan: Plan, param: ParamPlan) -> int:
+    """Of a parameter on all ranks: what is stored before and after the step, or the gradient before its reduction in
+    place of the one after; the optimizer's state; the reduced gradient, which ranks of one sum share. Of a table the
+    gradient is made whole here, and under ZeRO too what operators read. One device beside them has as much, once.
+    """
+    itself, gradient, optimizer = held_bytes(plan, param)
+    mesh = plan.meshes[param.stored.mesh]
+    whole = _DEVICE * plan.graph.values[param.value].type.bytes
+    if not gradient:
+        return whole + mesh.size * itself
+    read = local_bytes(plan, param)
+    reduced = read // mesh.degree(param.reduce_axes)
+    return whole + mesh.size * (max(2 * itself, itself + read * (2 if param.zero else 1)) + optimizer + reduced)
+
+
+def available() -> int:
+    """Bytes that can be had without swapping, as Linux tells it, within the limit of a container."""
+    found = [1 << 62]
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(int(line.split()[1]) * 1024)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+        found.extend([int(limit) - int(used)] if limit.isdigit() else [])
+    except OSError:
+        pass  # not in a container, or in one of an older kind
+    return min(found)
+
+
+def check_size(plan: Plan, sink: Sink) -> bool:
+    """Reports SH511 where the ranks would not fit."""
+    wanted, there = needed(plan), available()
+    if wanted <= there:
+        return True
+    sink.report(
+        "SH511",
+        f"{plan.ranks} simulated ranks need about {_size(wanted)} of memory, and {_size(there)} are free",
+        None,
+        help="simulate fewer ranks, or smaller sizes: `--set batch=32`, say; no strategy depends on them",
+    )
+    return False
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

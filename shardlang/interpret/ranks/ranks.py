@@ -1,0 +1,200 @@
+"""A plan executed on simulated ranks in one process: operators on every rank's part, conversions, forward and backward.
+
+One graph of torch's holds the tensors of all ranks; what passes between ranks are the nodes of exchanges.py, each with
+the dual of its row. Nothing of the emitter or the runtime is used. What the numbers should be is whole.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.graph.graph import Kind
+from shardlang.interpret.meaning.call import Run, call_of
+from shardlang.interpret.meaning.whole import leaf
+from shardlang.interpret.ranks import split_operators
+from shardlang.interpret.ranks.coordinates import Places, cut_out, given_of, places_of
+from shardlang.interpret.ranks.exchanges import converted
+from shardlang.interpret.ranks.stored import storage
+from shardlang.plan.dim_factors import of_factors
+from shardlang.plan.plan import Conversion, Plan, PlannedOp
+from shardlang.types.layout import Layout
+
+Form = tuple[int, int]   # (value, conversion), -1 for the value as produced
+Locals = list[Tensor]    # by rank
+
+
+class CannotRun(Exception):
+    """A step of the plan that its ranks cannot take: shapes that do not fit, a form that is not there.
+
+    form: what the step would have made. made: the forms that were there before it.
+    """
+
+    def __init__(self, form: Form, message: str, made: Mapping[Form, Locals]) -> None:
+        super().__init__(message)
+        self.form, self.message, self.made = form, message, made
+
+
+@dataclass(frozen=True)
+class Results:
+    """forms: the local tensors of each form of each value. gradients: likewise, of forms that have one.
+
+    stored: the gradient of what each rank stores of a parameter, reduced. states: after the step, as stored.
+    Of an emitted program that was watched, too: figures: its loss and metrics as reported. unseen: forms whose gradient
+    cannot be told from another's.
+    """
+
+    forms: Mapping[Form, Locals]
+    gradients: Mapping[Form, Locals]
+    stored: Mapping[int, Locals]
+    states: Mapping[int, Locals]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    unseen: frozenset[Form] = frozenset()
+
+    def parts_of(self, value: int) -> Locals:
+        """What the ranks have of a value as it was made: together all of it."""
+        return self.forms[value, -1]
+
+
+def layout_of(plan: Plan, form: Form) -> Layout:
+    """The layout of a value as produced or after a conversion."""
+    value, conversion = form
+    return plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
+
+
+def places(plan: Plan, layout: Layout) -> Places:
+    return places_of(plan.meshes[layout.mesh])
+
+
+def returned_form(plan: Plan, value: int) -> Form:
+    """The form of the loss that backward starts from: the end of a chain of conversions that no operator reads."""
+    read = {use.conversion for op in plan.ops for use in op.operands if use.value == value}
+    parents = {c.parent for c in plan.conversions}
+    ends = [c.id for c in plan.conversions if c.value == value and c.id not in read and c.id not in parents]
+    return value, ends[-1] if ends else -1
+
+
+def store(plan: Plan, params: Mapping[int, Tensor]) -> dict[int, Locals]:
+    """Whole parameters and states as each rank stores them, by value id."""
+    return {value: storage(plan, value).store(x) for value, x in params.items()}
+
+
+@dataclass
+class _Pass:
+    plan: Plan
+    run: Run
+    forms: dict[Form, Locals] = field(default_factory=dict)
+    states: dict[Form, Locals] = field(default_factory=dict)
+
+    def load(self, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Tensor]]) -> None:
+        graph = self.plan.graph
+        for value in graph.values:
+            if value.kind is Kind.RESULT or value.id not in self.plan.produced:
+                continue
+            if value.kind in (Kind.PARAM, Kind.STATE):
+                local = storage(self.plan, value.id).gather(kept[value.id])
+            else:
+                local = self._cut(value.id, leaf(graph, value.id, fields, {}))
+            trained = self.run.training and value.kind is Kind.PARAM and value.gradient
+            self.forms[value.id, -1] = [x.detach().requires_grad_(trained) for x in local]
+
+    def _cut(self, value: int, whole: Tensor) -> Locals:
+        layout = self.plan.produced[value]
+        at, shape = places(self.plan, layout), tuple(whole.shape)
+        given = given_of(self.plan.graph.values[value].type, self.plan.sizes)
+        return [cut_out(whole, at.block(rank, shape, layout, given)).clone() for rank in range(at.mesh.size)]
+
+    def compute(self) -> None:
+        for step in self.plan.steps:
+            if step.kind == "op":
+                planned = self.plan.ops[step.index]
+                form: Form = (self.plan.graph.ops[planned.op].results[0], -1)
+                work = self.operate
+            else:
+                planned = self.plan.conversions[step.index]
+                form = (planned.value, planned.id)
+                work = self.convert
+            try:
+                self.forms[form] = work(planned)
+            except (RuntimeError, ValueError, IndexError, KeyError) as failure:
+                message = f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
+                raise CannotRun(form, message, self.forms) from failure
+
+    def operate(self, planned: PlannedOp) -> Locals:
+        op = self.plan.graph.ops[planned.op]
+        used = [(use.value, use.conversion) for use in planned.operands]
+        operands = [self.forms[form] for form in used]
+        if op.section != "loss":
+            operands = [[x.detach() for x in xs] for xs in operands]
+        at = places_of(self.plan.meshes[planned.mesh])
+        given = of_factors(op, self.plan.graph, self.plan.sizes)
+        split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, given)
+        with torch.set_grad_enabled(op.section == "loss"):
+            result = split_operators.on_ranks(split, operands)
+        if op.operator == "batch_norm" and self.run.training:
+            self._update(split, used, operands)
+        return result
+
+    def _update(self, split: split_operators.Split, used: list[Form], operands: list[Locals]) -> None:
+        """Moves the running statistics, in the form that the operator reads: a copy moves nothing that is stored."""
+        mean, variance = (self.states.get(form, xs) for form, xs in zip(used[1:3], operands[1:3], strict=True))
+        with torch.no_grad():
+            moved = split_operators.moved_statistics(split, operands[0], mean, variance)
+        self.states[used[1]], self.states[used[2]] = moved
+
+    def convert(self, conversion: Conversion) -> Locals:
+        source: Form = (conversion.value, conversion.parent)
+        before, after = layout_of(self.plan, source), conversion.to
+        xs = self.forms[source]
+        if not conversion.gradient:
+            xs = [x.detach() for x in xs]
+        given = given_of(self.plan.graph.values[conversion.value].type, self.plan.sizes)
+        return converted(xs, conversion.move, before, after, places(self.plan, before), places(self.plan, after), given)
+
+    def backward(self, inner: bool = True) -> dict[Form, Locals]:
+        """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once (of parameters alone)."""
+        if self.plan.graph.loss is None:
+            return {}
+        losses = self.forms[returned_form(self.plan, self.plan.graph.loss)]
+        flowing = {form: xs for form, xs in self.forms.items() if any(x.requires_grad for x in xs)}
+        if not inner:
+            flowing = {form: xs for form, xs in flowing.items() if form[0] in self.plan.graph.params and form[1] < 0}
+        if not any(x.requires_grad for x in losses):
+            return {}
+        wanted = [x for xs in flowing.values() for x in xs]
+        seeds = [torch.ones_like(x) for x in losses]
+        try:
+            found = iter(torch.autograd.grad(losses, wanted, seeds, allow_unused=True, materialize_grads=True))
+        except RuntimeError as failure:
+            message = f"backward: {str(failure).splitlines()[0]}"
+            raise CannotRun((self.plan.graph.loss, -1), message, self.forms) from failure
+        return {form: [next(found) for _ in xs] for form, xs in flowing.items()}
+
+
+def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Tensor]], *,
+        training: bool = True, step: int = 1, seed: int = 0,
+        inner: bool = True) -> Results:
+    """One step on all ranks of the plan; CannotRun names the step that does not work.
+
+    fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see `store`). inner: give
+    the gradients of all forms, and not those of parameters alone.
+    """
+    for mesh in plan.meshes:
+        stages = plan.pipeline.mesh.axis_size(plan.pipeline.axis) if plan.pipeline else 1
+        if mesh.size * stages != plan.ranks * plan.microbatches:
+            raise InternalError(f"{mesh.name} has {mesh.size} places for {plan.ranks} ranks")
+    state = _Pass(plan, Run(training, step, seed))
+    state.load(fields, kept)
+    state.compute()
+    gradients = state.backward(inner) if training else {}
+    trained = [v for v in plan.graph.params if (v, -1) in gradients]
+    return Results(
+        forms={form: [x.detach() for x in xs] for form, xs in state.forms.items()},
+        gradients=gradients,
+        stored={v: storage(plan, v).reduce(gradients[v, -1]) for v in trained},
+        states={v: [x.detach() for x in state.states.get((v, -1), kept[v])] for v in plan.graph.states},
+    )

@@ -1,0 +1,107 @@
+"""A whole run on simulated ranks in one process: the runtime's loop, with the plan's ranks in the place of its model.
+
+Data, figures, evaluation and saving are those of the program emitted for one rank, which is where the simulated ranks'
+parameters are put together after each step. Evaluation so runs on one device, from what the ranks have trained.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shardlang.ending import FAILED
+from shardlang.interpret.meaning.call import ELEMENTS
+from shardlang.interpret.ranks import ranks
+from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.ranks.ranks import Locals, returned_form
+from shardlang.interpret.ranks.stored import storage
+from shardlang.locks import Claims
+from shardlang.owned import WEIGHTS
+from shardlang.plan.plan import Plan
+from shardlang.runtime.data.loader import Batch
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch.launcher import read_program
+from shardlang.runtime.logs import Log
+from shardlang.runtime.program import Program
+from shardlang.runtime.step.microbatches import Accumulation
+from shardlang.runtime.step.resume import claim_of_program
+from shardlang.runtime.step.totals import Pending
+from shardlang.runtime.step.train import Run, datasets
+
+
+class Simulated(Accumulation):
+    """Goes through a step on all simulated ranks; `kept` is what each stores of parameters and states."""
+
+    def __init__(self, plan: Plan, run: Run) -> None:
+        super().__init__(run.program, run.model, run.figures, run.evaluated)
+        self.plan, self.run = plan, run
+        self.descent = Descent(plan, run.total)
+        self.paths = {v: plan.graph.values[v].path for v in (*plan.graph.params, *plan.graph.states)}
+        whole = {**run.model.leaves, **run.model.states}
+        self.kept: dict[int, Locals] = ranks.store(plan, {v: whole[path].detach() for v, path in self.paths.items()})
+        self.reduced: Mapping[int, Locals] = {}
+        self.rows: Mapping[int, Tensor] = {}
+
+    def step(self, batch: Batch) -> Pending:
+        """Forward and backward on all ranks; the figures of the step."""
+        graph = self.plan.graph
+        types = (ELEMENTS[graph.values[v].type.dtype] for v in graph.data)
+        fields = {v: x.to(t) for v, x, t in zip(graph.data, batch[0].values(), types, strict=True)}
+        mine = ranks.run(
+            self.plan, fields, self.kept, step=self.run.step, seed=self.program.seed, inner=False
+        )
+        self.kept = {**self.kept, **mine.states}
+        self.reduced, self.rows = mine.stored, self.descent.looked_up(mine.parts_of)
+        assert graph.loss is not None
+        figures = {"loss": graph.loss, **graph.metrics}
+        return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
+
+    def _figure(self, value: int, mine: ranks.Results) -> Tensor:
+        """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
+        form = returned_form(self.plan, value)
+        layout = ranks.layout_of(self.plan, form)
+        first = ranks.places(self.plan, layout).groups(layout.pending)[0]
+        return torch.stack([mine.forms[form][rank].double() for rank in first]).sum(0)
+
+    @torch.no_grad()
+    def update(self, step: int, total: int) -> None:
+        """A step of the optimizers on all ranks; what they store is then put together for evaluation and saving."""
+        self.kept = {**self.kept, **self.descent.stored(self.kept, self.reduced, self.rows)}
+        whole = {**self.model.leaves, **self.model.states}
+        for value, path in self.paths.items():
+            whole[path].copy_(storage(self.plan, value).assembled(self.kept[value]))
+
+
+def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_weights: Path | None) -> int:
+    """Trains the plan; 0, or 3 where the run failed (what is printed). alone: the program as emitted for one rank.
+
+    plan: in the element types to compute in. base: the folder that the program's paths are relative to.
+    """
+    try:
+        with Claims() as claims:
+            metrics = claims.figures(metrics) if metrics is not None else None
+            save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
+            program = replace(read_program(alone), base=base, checkpoint=None, log=None)
+            claim_of_program(claims, program, save_weights)
+            _train(plan, program, Log(sys.stdout, metrics), save_weights)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _train(plan: Plan, program: Program, log: Log, save_weights: Path | None) -> None:
+    try:
+        run = Run(program, datasets(program), log)
+        passes = Simulated(plan, run)
+        run.passes, run.model.update = passes, passes.update
+        run.train()
+        if save_weights is not None:
+            run.save(save_weights)
+    finally:
+        log.end()

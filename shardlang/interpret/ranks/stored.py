@@ -1,0 +1,79 @@
+"""How ranks keep parameters and states, and what becomes of a parameter's gradients once a step.
+
+Turns whole tensors into what each rank stores (a block, or with ZeRO some rows of it), that into the form that
+operators start from, and local gradients into the gradient of what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from shardlang.interpret.ranks import exchanges
+from shardlang.interpret.ranks.coordinates import Block, GivenSizes, Places, cut_out, given_of, places_of
+from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.types.layout import Layout, chunk_sizes
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where one parameter or state lies. given: per dim the sizes of its parts, where they are given. Under ZeRO
+    a rank's rows are its part of the first dim of its block."""
+
+    shape: tuple[int, ...]
+    plan: ParamPlan
+    places: Places
+    given: GivenSizes = ()
+
+    @property
+    def ranks(self) -> range:
+        return range(len(self.places.at))
+
+    def block(self, rank: int) -> Block:
+        """What of the whole a rank stores."""
+        block = self.places.block(rank, self.shape, self.plan.stored, self.given)
+        if not self.plan.zero:
+            return block
+        start, size = block[0]
+        first, rows = self.places.part(rank, size, self.plan.zero_axes)
+        return ((start + first, rows), *block[1:])
+
+    def store(self, whole: Tensor) -> list[Tensor]:
+        return [cut_out(whole, self.block(rank)).clone() for rank in self.ranks]
+
+    def assembled(self, pieces: Sequence[Tensor]) -> Tensor:
+        """The whole, from what all ranks store: the inverse of `store`."""
+        whole = pieces[0].new_empty(self.shape)
+        for rank in self.ranks:
+            cut_out(whole, self.block(rank)).copy_(pieces[rank])
+        return whole
+
+    def gather(self, pieces: Sequence[Tensor]) -> list[Tensor]:
+        """What operators start from: the blocks, put together from their rows; without ZeRO, what is stored itself."""
+        if not self.plan.zero:
+            return list(pieces)
+        groups = self.places.groups(self.plan.zero_axes)
+        return exchanges.exchange(pieces, groups, lambda xs: exchanges.gathered(0, xs), exchanges.nothing)
+
+    def reduce(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of what each rank stores: summed over the axes on which it is pending, its rows kept."""
+        groups = self.places.groups(self.plan.reduce_axes)
+        sums = exchanges.exchange(gradients, groups, exchanges.summed, exchanges.nothing)
+        if not self.plan.zero:
+            return sums
+        return [self._rows(rank, x) for rank, x in enumerate(sums)]
+
+    def _rows(self, rank: int, x: Tensor) -> Tensor:
+        sizes = chunk_sizes(x.shape[0], self.places.mesh.degree(self.plan.zero_axes))
+        return x.split(sizes)[self.places.index(rank, self.plan.zero_axes)]
+
+
+def storage(plan: Plan, value: int) -> Storage:
+    """The storage of a parameter or state; one that the plan does not name is whole on every rank."""
+    produced = plan.produced[value]
+    planned = plan.params.get(value, ParamPlan(value, Layout(produced.dims, mesh=produced.mesh), ()))
+    mesh = plan.meshes[planned.stored.mesh]
+    type = plan.graph.values[value].type
+    return Storage(type.shape, planned, places_of(mesh), given_of(type, plan.sizes))

@@ -1,0 +1,1 @@
+"""Executions of one program, held against each other."""

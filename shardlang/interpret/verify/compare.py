@@ -1,0 +1,388 @@
+"""Simulated ranks against one device: each form of each value, each gradient, each parameter after a step.
+
+`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then backward, then what
+ranks store. What a difference says is meant for a person: value, layout, source line, rank, index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from shardlang.graph.graph import Value
+from shardlang.interpret.meaning import initial, whole
+from shardlang.interpret.meaning.elements import in_type
+from shardlang.interpret.meaning.undecided import following, undecided
+from shardlang.interpret.ranks import ranks
+from shardlang.interpret.ranks.coordinates import Block, GivenSizes, cut_out, given_of
+from shardlang.interpret.ranks.grid import Grid
+from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.ranks.ranks import CannotRun, Form, layout_of, places
+from shardlang.interpret.ranks.stored import storage
+from shardlang.plan.plan import Plan
+from shardlang.types.layout import Layout, layout_text
+
+# Below this a value's own size says nothing of the rounding of what it was computed from.
+SMALLEST_SCALE = 1e-4
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first value that is not what one device has.
+
+    kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state", "parameter" or
+    "step" (one that cannot run: `message`). layout: as written in types. rank, microbatch: where it shows most;
+    summed: the axes over which ranks were summed for it. index: in the whole value. place: `file:line`.
+    form: in the plan. order: of two differences in one step, the one with the lesser was computed first.
+    """
+
+    kind: str
+    path: str
+    layout: str
+    place: str
+    rank: int = 0
+    index: tuple[int, ...] = ()
+    found: float = math.nan
+    expected: float = math.nan
+    summed: tuple[str, ...] = ()
+    step: int = 1
+    message: str = ""
+    microbatch: int = 0
+    form: Form = (-1, -1)
+    order: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        head = f"{self.when}: {self.what} ({self.place})"
+        if self.message:
+            verb = "cannot be computed:" if self.kind == "step" else f"on rank {self.rank} is"
+            return f"{head} {verb} {self.message}"
+        summed = f", summed over {', '.join(self.summed)}," if self.summed else ""
+        where = f" at {list(self.index)}" if self.index else ""
+        return f"{head} on rank {self.rank}{summed} is {self.found!r}{where}, and {self.expected!r} on one device"
+
+    @property
+    def when(self) -> str:
+        return f"step {self.step}" if self.step else "before the first step"
+
+    @property
+    def what(self) -> str:
+        """``the gradient of `h` [batch@a, hidden@b]``."""
+        words = {
+            "value": "", "step": "", "figure": "the reported ", "state": "the state ", "parameter": "the parameter ",
+        }  # fmt: skip
+        return f"{words.get(self.kind, f'the {self.kind} of ')}`{self.path}` {self.layout}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """ok, or the first difference. values, gradients: forms compared, parameters: what ranks store of them, once a
+    step. largest: the greatest relative error.
+
+    ties: paths of values that rounding decides (see undecided.py); what depends on them was not compared from there on.
+    """
+
+    ok: bool
+    difference: Difference | None
+    values: int
+    gradients: int
+    largest: float
+    ranks: int
+    steps: int
+    ties: tuple[str, ...] = ()
+    parameters: int = 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How local tensors stand to the whole: relative error, and the worst element."""
+
+    error: float
+    rank: int = 0
+    index: tuple[int, ...] = ()
+    found: float = math.nan
+    expected: float = math.nan
+    message: str = ""
+
+
+def scale_of(expected: Tensor) -> float:
+    """What errors are relative to: the greatest finite magnitude of the whole tensor."""
+    finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
+    return max(float(finite.abs().max()) if finite.numel() else 0.0, SMALLEST_SCALE)
+
+
+def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Block) -> Finding:
+    """One rank's (or group's) tensor against its block of the whole."""
+    if found.shape != expected.shape:
+        return Finding(math.inf, rank, message=f"{list(found.shape)} where the layout says {list(expected.shape)}")
+    if torch.equal(found, expected):
+        return Finding(0.0, rank)
+    error = (found.double() - expected.double()).abs() / scale
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf, math.inf))
+    worst = int(error.argmax())
+    index: tuple[int, ...] = ()
+    left = worst
+    for start, size in reversed(block):
+        left, local = divmod(left, size)
+        index = (start + local, *index)
+    return Finding(float(error.max()), rank, index, float(found.flatten()[worst]), float(expected.flatten()[worst]))
+
+
+def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
+           free: Tensor | None = None, given: GivenSizes = ()) -> Finding:
+    """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
+
+    free: elements that may be anything. given: per dim the sizes of its parts, where they are given by hand.
+    """
+    if expected.dtype == torch.bool:
+        expected, local = expected.long(), [x.long() for x in local]
+    at, shape, scale = places(plan, layout), tuple(expected.shape), scale_of(expected)
+    worst = Finding(0.0)
+    for members in at.groups(layout.pending):
+        block = at.block(members[0], shape, layout, given)
+        shapes = {tuple(local[r].shape) for r in members}
+        total = torch.stack([local[r] for r in members]).sum(0) if len(shapes) == 1 else local[members[0]]
+        wanted = cut_out(expected, block)
+        if free is not None and wanted.shape == total.shape:
+            total = torch.where(cut_out(free, block), wanted, total)
+        worst = max(worst, measured(total, wanted, scale, members[0], block), key=lambda f: f.error)
+        if worst.message:
+            break
+    return worst
+
+
+def dual(layout: Layout) -> Layout:
+    """The layout of a gradient: split alike; identical where the value is pending or I, pending where it is R."""
+    return Layout(layout.dims, layout.replicated, (), layout.mesh)
+
+
+def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
+    """What one device has for the gradient at each form: the sum over the uses at and below it in the value's tree."""
+    found: dict[Form, Tensor] = {}
+
+    def add(value: int, conversion: int, part: Tensor) -> None:
+        at = conversion
+        while True:
+            found[value, at] = found[value, at] + part if (value, at) in found else part
+            if at < 0:
+                return
+            at = plan.conversions[at].parent
+
+    for planned in plan.ops:
+        for position, use in enumerate(planned.operands):
+            part = results.uses.get((planned.op, position))
+            if part is not None:
+                add(use.value, use.conversion, part)
+    if plan.graph.loss is not None and results.loss is not None:
+        value, conversion = ranks.returned_form(plan, plan.graph.loss)
+        add(value, conversion, torch.ones_like(results.loss))
+    return found
+
+
+# The order in which things are computed in a step; values by their place in the plan, gradients the other way round.
+_PHASES = ("value", "step", "figure", "gradient", "stored gradient", "state", "parameter")
+
+
+def forms_of(plan: Plan) -> list[Form]:
+    """All forms of all values in the order in which they are there."""
+    made = {value for op in plan.ops for value in plan.graph.ops[op.op].results}
+    found = [(value, -1) for value in plan.produced if value not in made]
+    for step in plan.steps:
+        if step.kind == "op":
+            found.extend((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
+        else:
+            found.append((plan.conversions[step.index].value, step.index))
+    return found
+
+
+@dataclass
+class Comparison:
+    """Counts what was compared; `first` is the first difference over the tolerance."""
+
+    plan: Plan
+    tolerance: float
+    step: int = 1
+    values: int = 0
+    gradients: int = 0
+    parameters: int = 0
+    largest: float = 0.0
+    ties: tuple[str, ...] = ()
+    loose: set[int] = field(default_factory=set)
+
+    @cached_property
+    def forms(self) -> list[Form]:
+        return forms_of(self.plan)
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid(self.plan)
+
+    @cached_property
+    def position(self) -> dict[Form, int]:
+        return {form: at for at, form in enumerate(self.forms)}
+
+    def place(self, value: Value) -> str:
+        return f"{value.span.source.name}:{value.span.line}"
+
+    def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
+        self.largest = max(self.largest, finding.error)
+        if finding.error <= self.tolerance:
+            return None
+        described = self.plan.graph.values[form[0]]
+        text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
+        rank = self.grid.rank(finding.rank, self.grid.stages(form[0])[0])
+        return Difference(
+            kind, described.path, text, self.place(described), rank, finding.index, finding.found, finding.expected,
+            layout.pending, self.step, finding.message, self.grid.microbatch(finding.rank), form,
+            (_PHASES.index(kind), at),
+        )  # fmt: skip
+
+    def first_value(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
+        """The first value that differs, of a step that did not come to its end."""
+        return next((d for d in self._values(mine.forms, theirs) if d is not None), None)
+
+    def first(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
+        """The first of all that differs, in the order of computation."""
+        return next((d for d in self._all(mine, theirs) if d is not None), None)
+
+    def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
+        yield from self._values(mine.forms, theirs)
+        yield from self._figures(mine.figures, theirs)
+        if self.plan.graph.loss in self.loose:
+            return
+        yield from self._gradients(mine, form_gradients(self.plan, theirs))
+        for value, local in mine.stored.items():
+            yield self.stored("stored gradient", value, local, theirs.gradients[value])
+        for value, local in mine.states.items():
+            yield self.stored("state", value, local, theirs.states[value])
+
+    def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
+        for at, form in enumerate(self.forms):
+            if form[0] in self.loose or form not in forms:
+                continue
+            self.values += 1
+            layout = layout_of(self.plan, form)
+            local = [x.detach() for x in forms[form]]
+            finding = judged(local, layout, theirs.values[form[0]], self.plan, given=self._given(form))
+            if finding.error <= self.tolerance or not self._tied(form, local, theirs):
+                yield self.differs("value", form, layout, finding, at)
+
+    def _figures(self, figures: Mapping[str, float], theirs: whole.Results) -> Iterator[Difference | None]:
+        """The loss and the metrics as a run reports them: one number, on all ranks."""
+        graph = self.plan.graph
+        named = {"loss": graph.loss, **graph.metrics}
+        for name, number in figures.items():
+            value = named[name]
+            if value is None or value in self.loose:
+                continue
+            found, expected = torch.tensor(number, dtype=torch.float64), theirs.values[value].double()
+            finding = measured(found, expected, scale_of(expected), 0, ())
+            yield self.differs("figure", (value, -1), Layout((), mesh=self.plan.produced[value].mesh), finding)
+
+    def _tied(self, form: Form, local: Sequence[Tensor], theirs: whole.Results) -> bool:
+        """Whether rounding explains a difference; then what follows from the value is left out from here on."""
+        graph = self.plan.graph
+        producer = graph.producers.get(form[0])
+        free = None if producer is None else undecided(graph.ops[producer], theirs.values, self.tolerance)
+        layout = layout_of(self.plan, form)
+        if free is None:
+            return False
+        finding = judged(local, layout, theirs.values[form[0]], self.plan, free, self._given(form))
+        if finding.error > self.tolerance:
+            return False
+        self.ties = (*self.ties, graph.values[form[0]].path)
+        self.loose |= following(graph, form[0])
+        return True
+
+    def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
+        """Backward runs against the order of the forms. A form without gradient here must not need one there."""
+        for at, form in enumerate(reversed(self.forms)):
+            wanted = expected.get(form)
+            if form in mine.unseen or (form not in mine.gradients and (wanted is None or form not in mine.forms)):
+                continue
+            self.gradients += 1
+            layout = dual(layout_of(self.plan, form))
+            local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
+            whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
+            finding = judged(local, layout, whole_gradient, self.plan, given=self._given(form))
+            yield self.differs("gradient", form, layout, finding, at)
+
+    def _given(self, form: Form) -> GivenSizes:
+        return given_of(self.plan.graph.values[form[0]].type, self.plan.sizes)
+
+    def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
+        """What ranks store of a parameter or state, rows under ZeRO."""
+        kept, scale = storage(self.plan, value), scale_of(expected)
+        findings = []
+        for rank in kept.ranks:
+            block = kept.block(rank)
+            findings.append(measured(local[rank], cut_out(expected, block), scale, rank, block))
+        self.parameters += kind == "parameter"
+        return self.differs(kind, (value, -1), kept.plan.stored, max(findings, key=lambda f: f.error))
+
+    def all_stored(
+        self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor], kind: str = "parameter"
+    ) -> Difference | None:
+        """The first parameter that is not, as ranks store it, what one device has."""
+        found = (self.stored(kind, value, local, params[value]) for value, local in kept.items() if value in params)
+        return next((d for d in found if d is not None), None)
+
+    def report(self, difference: Difference | None, steps: int) -> Report:
+        return Report(
+            difference is None, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps,
+            self.ties, self.parameters,
+        )  # fmt: skip
+
+    def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
+        """A value that was wrong before the step that cannot run, else that step."""
+        made = ranks.Results(failure.made, {}, {}, {})
+        wrong = self.first_value(made, theirs)
+        if wrong is not None:
+            return wrong
+        value = self.plan.graph.values[failure.form[0]]
+        layout = layout_of(self.plan, failure.form)
+        text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
+        at = (_PHASES.index("step"), self.position[failure.form])
+        return Difference(
+            "step", value.path, text, self.place(value), step=self.step, message=failure.message, form=failure.form,
+            order=at,
+        )  # fmt: skip
+
+
+def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9,
+                dtype: str = "f64") -> Report:
+    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random batches, and compares.
+
+    Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an operator that the
+    interpreter does not know; everything else a plan can have wrong is in the report.
+    """
+    plan = in_type(plan, dtype)
+    graph = plan.graph
+    params = initial.initial(graph, seed)
+    kept = ranks.store(plan, params)
+    alone, together, judge = (Descent(plan, steps) for _ in range(3))
+    comparison = Comparison(plan, tolerance)
+    for step in range(1, steps + 1):
+        comparison = replace(comparison, step=step)
+        fields = initial.batch(graph, seed, step)
+        theirs = whole.run(graph, fields, params, step=step, seed=seed)
+        try:
+            mine = ranks.run(plan, fields, kept, step=step, seed=seed)
+        except CannotRun as failure:
+            return comparison.report(comparison.cannot(failure, theirs), step)
+        found = comparison.first(mine, theirs)
+        if found is not None or graph.loss in comparison.loose:
+            return comparison.report(found, step)
+        rows = alone.looked_up(theirs.parts_of)
+        after = together.stored(kept, mine.stored, together.looked_up(mine.parts_of))
+        found = comparison.all_stored(after, judge.from_ranks(params, mine.stored, rows))
+        if found is not None:
+            return comparison.report(found, step)
+        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients, rows)}
+        kept = ranks.store(plan, params)
+    return comparison.report(None, steps)

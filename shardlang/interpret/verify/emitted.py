@@ -1,0 +1,229 @@
+"""What was watched of an emitted program on real ranks -> the same results that simulated ranks give.
+
+The emitter's names tell which form of which value a local variable is. A value that has no line of its own (a product
+that takes in its bias) is not seen; a name that stands for the tensor of another has no gradient apart from it.
+A place is a rank at a microbatch, as in the plan's meshes (see grid.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.fuse import fusions
+from shardlang.emit.scope import Scope, scopes
+from shardlang.emit.stages import stage_name
+from shardlang.interpret.ranks.grid import Grid
+from shardlang.interpret.ranks.ranks import Form, Locals, Results
+from shardlang.interpret.verify.compare import forms_of
+from shardlang.plan.needs import final_form, steps_for
+from shardlang.plan.plan import Plan
+from shardlang.plan.plan import Step as PlanStep
+from shardlang.runtime.launch.observe import Call, Record
+
+Named = Mapping[str, Tensor]
+ONCE = ("prepared", "conclude")
+FUNCTIONS = ("forward", "prepare", *ONCE)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where the variable of a form is: the stage and file, the functions that may have it, whether they run once a
+    step, and its name.
+    """
+
+    stage: int
+    file: str
+    functions: tuple[str, ...]
+    once: bool
+    name: str
+
+
+def homes(plan: Plan) -> dict[Form, Home]:
+    """The forms that local variables stand for, in order of computation; of what several stages have, in the first."""
+    found: dict[Form, Home] = {}
+    for scope in reversed(scopes(plan)):
+        stage, file = (0, "main.py") if scope.stage is None else (scope.stage, f"{stage_name(scope.stage)}.py")
+        for form, (functions, once) in _functions(plan, scope).items():
+            found[form] = Home(stage, file, functions, once, scope.names.get(form, ""))
+    return {form: found[form] for form in forms_of(plan) if form in found and found[form].name.isidentifier()}
+
+
+def _functions(plan: Plan, scope: Scope) -> dict[Form, tuple[tuple[str, ...], bool]]:
+    """The functions of a file that have a form, and whether they run once a step; of what several make, the first of
+    these lines.
+    """
+    steps = scope.phases
+    totals, sums = ({(plan.conversions[at].value, at) for at in which} for which in (steps.totals, steps.sums))
+    arguments = {(v, -1) for v in (*scope.received, *scope.fields)}
+    made = (
+        (_made(plan, steps.after) | sums, ("conclude",), True),
+        (_made(plan, steps.ahead), ("prepare",), False),
+        (_made(plan, steps.known) | totals, ("prepared", "forward"), True),
+        (_made(plan, steps.body) | arguments, ("forward",), False),
+    )
+    return {form: (functions, once) for forms, functions, once in made for form in forms}
+
+
+def due(plan: Plan) -> set[Form]:
+    """The forms that an emitted program must have: all that loss and metrics need, but what a later line takes in."""
+    wanted = [v for v in (plan.graph.loss, *plan.graph.metrics.values()) if v is not None]
+    taken_in = {plan.graph.ops[plan.ops[f.product].op].results[0] for f in fusions(plan).values()}
+    made = _made(plan, list(steps_for(plan, [final_form(plan, value) for value in wanted])))
+    return {form for form in made if form[0] not in taken_in or form[1] >= 0}
+
+
+def _made(plan: Plan, steps: Sequence[PlanStep]) -> set[Form]:
+    found: set[Form] = set()
+    for step in steps:
+        if step.kind == "op":
+            found.update((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
+        else:
+            found.add((plan.conversions[step.index].value, step.index))
+    return found
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What is known of an emitted program from its plan."""
+
+    plan: Plan
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid(self.plan)
+
+    @cached_property
+    def homes(self) -> dict[Form, Home]:
+        return homes(self.plan)
+
+    @cached_property
+    def due(self) -> set[Form]:
+        return due(self.plan)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The records of all ranks for one step."""
+
+    emitted: Emitted
+    records: Sequence[Record]
+
+    @property
+    def plan(self) -> Plan:
+        return self.emitted.plan
+
+    @property
+    def grid(self) -> Grid:
+        return self.emitted.grid
+
+    @cached_property
+    def calls(self) -> dict[tuple[int, str, str, int], list[Call]]:
+        """(rank, file, function, microbatch) -> its calls; what runs once a step does so in any of the microbatches.
+
+        Functions within `forward` count as it; of one that is computed again for backward the first call comes first.
+        """
+        found: dict[tuple[int, str, str, int], list[Call]] = {}
+        for rank, record in enumerate(self.records):
+            for call in sorted(record.calls, key=lambda c: c.function not in FUNCTIONS):
+                function = call.function if call.function in FUNCTIONS else "forward"
+                key = (rank, call.file, function, 0 if function in ONCE else call.microbatch)
+                found.setdefault(key, []).append(call)
+        return found
+
+    def at(self, form: Form) -> list[Call | None]:
+        """By place, the call that has the variable of a form."""
+        home, found = self.emitted.homes[form], []
+        for place in self.grid.places:
+            part = 0 if home.once else self.grid.microbatch(place)
+            rank = self.grid.rank(place, home.stage)
+            calls = (c for function in home.functions for c in self.calls.get((rank, home.file, function, part), ()))
+            found.append(next((call for call in calls if home.name in call.values), None))
+        return found
+
+    def results(self) -> Results:
+        """All that was seen; forms in the order of the plan."""
+        forms: dict[Form, Locals] = {}
+        gradients: dict[Form, Locals] = dict(self._leaves())
+        unseen: set[Form] = set()
+        first: dict[tuple[int, str], Form] = {}
+        for form, home in self.emitted.homes.items():
+            calls = self.at(form)
+            there = [call for call in calls if call is not None]
+            if len(there) < len(calls):
+                continue
+            forms[form] = [call.values[home.name] for call in there]
+            if (
+                any(home.name in call.aliases for call in there)
+                or first.setdefault((id(there[0]), home.name), form) != form
+            ):
+                unseen.add(form)
+            elif any(home.name in call.gradients for call in there):
+                values = (call.values[home.name] for call in there)
+                local = zip(there, values, strict=True)
+                gradients[form] = [call.gradients.get(home.name, torch.zeros_like(x)) for call, x in local]
+        self._require(forms)
+        states = next(self.copies(self.plan.graph.states, lambda r: r.states), {})
+        figures = next((r.figures for r in self.records if r.figures), {})
+        return Results(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))
+
+    def _require(self, forms: Mapping[Form, Locals]) -> None:
+        """What is not seen is not verified: that must not pass for agreement."""
+        missing = [form for form in self.emitted.homes if form in self.emitted.due and form not in forms]
+        if missing and all(record.done for record in self.records):
+            path, name = self.plan.graph.values[missing[0][0]].path, self.emitted.homes[missing[0]].name
+            raise InternalError(f"the emitted program computes `{path}` without a variable `{name}`")
+
+    def _leaves(self) -> Iterator[tuple[Form, Locals]]:
+        """Local gradients of parameters as functions read them: of those that ranks store whole, in one stage, and
+        whose gradient each microbatch gives (one that is the same in all is taken from the first alone).
+        """
+        for value in self.plan.graph.params:
+            stages, path = self.grid.stages(value), self.plan.graph.values[value].path
+            if len(stages) > 1 or not self._each(value):
+                continue
+            local = []
+            for place in self.grid.places:
+                record = self.records[self.grid.rank(place, stages[0])]
+                local.append(record.gradients.get(self.grid.microbatch(place), {}).get(path))
+            known = next((x for x in local if x is not None), None)
+            if known is not None:
+                yield (value, -1), [torch.zeros_like(known) if x is None else x for x in local]
+
+    def _each(self, value: int) -> bool:
+        time = self.plan.meshes[self.plan.produced[value].mesh].time
+        return time is None or (value in self.plan.params and time.name in self.plan.params[value].reduce_axes)
+
+    def reduced(self) -> Iterator[dict[int, Locals]]:
+        """Reduced gradients, of each stage that has a parameter; the runtime takes one that never came for zeros."""
+        trained = [v for v in self.plan.graph.params if self.plan.graph.values[v].gradient]
+        stored = list(self.parameters())
+        for at, kept in enumerate(stored):
+            yield {v: self._reduced(v, at, kept[v]) for v in trained if v in kept}
+
+    def _reduced(self, value: int, at: int, kept: Locals) -> Locals:
+        path, stage = self.plan.graph.values[value].path, self.grid.stages(value)[at]
+        records = [self.records[self.grid.rank(place, stage)] for place in self.grid.places]
+        return [r.reduced.get(path, torch.zeros_like(x)) for r, x in zip(records, kept, strict=True)]
+
+    def parameters(self) -> Iterator[dict[int, Locals]]:
+        """What each rank stores of each parameter after the step; a further one for each further stage that has it."""
+        return self.copies(self.plan.graph.params, lambda r: r.parameters)
+
+    def copies(self, values: Sequence[int], of: Callable[[Record], Named]) -> Iterator[dict[int, Locals]]:
+        """By place, what ranks have of some values; first in the first stage of each, then in its second, ..."""
+        for at in range(max((len(self.grid.stages(v)) for v in values), default=0)):
+            found = {}
+            for value in values:
+                stages, path = self.grid.stages(value), self.plan.graph.values[value].path
+                if at >= len(stages):
+                    continue
+                records = [of(self.records[self.grid.rank(place, stages[at])]) for place in self.grid.places]
+                if all(path in record for record in records):
+                    found[value] = [record[path] for record in records]
+            yield found

@@ -1,0 +1,276 @@
+"""Three executions of a program held against each other: emitted on real ranks, planned on simulated ranks, one device.
+
+`start` runs the emitted program on real ranks and keeps what was watched; `judge` then executes the other two step by
+step and compares. Starting forks, so it must come before anything here has computed: threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shardlang.interpret.meaning import initial, whole
+from shardlang.interpret.ranks import ranks
+from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.ranks.ranks import CannotRun
+from shardlang.interpret.ranks.stored import storage
+from shardlang.interpret.verify.batches import Batches, drawn, own
+from shardlang.interpret.verify.compare import Comparison, Difference, Report
+from shardlang.interpret.verify.emitted import Emitted, Step
+from shardlang.plan.plan import Plan
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch.launcher import launch_program, read_program
+from shardlang.runtime.launch.observe import Record, Trial
+from shardlang.runtime.program import Block
+from shardlang.runtime.step.model import given_weights
+
+TYPES = {"f64": torch.float64, "f32": torch.float32}
+# Of the greatest magnitude of a value. In float32 a sum of a thousand numbers is off by 1e-5 of its parts, and a
+# gradient is what is left of larger parts.
+TOLERANCES = {"f64": 1e-9, "f32": 1e-3}
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """plan: in the element type of the comparison (see elements.py), as the files in `folder` were emitted from it.
+
+    base: the folder that the program's paths are relative to. random: draw batches even where there are data.
+    """
+
+    plan: Plan
+    folder: Path
+    base: Path
+    dtype: str = "f64"
+    steps: int = 3
+    real: bool = True
+    random: bool = False
+
+    @property
+    def watched(self) -> Path:
+        """Where real ranks write down what they compute."""
+        return self.folder / "watched"
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job whose real ranks have run: its batches, and the watched run (None where there was none)."""
+
+    job: Job
+    batches: Batches
+    trial: Trial | None
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """simulated, emitted: each against one device; emitted is None where no real ranks ran. failed: a rank did."""
+
+    simulated: Report
+    emitted: Report | None
+    drawn: str
+    failed: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.difference is None and not self.failed
+
+    @property
+    def difference(self) -> Difference | None:
+        """The first, of either."""
+        found = [r.difference for r in (self.simulated, self.emitted) if r is not None and r.difference is not None]
+        return min(found, key=lambda d: (d.step, d.order), default=None)
+
+    @property
+    def culprit(self) -> str:
+        """Who does not compute what one device does: "emitted", "plan", "both", or "" where all agree."""
+        plan = self.simulated.difference is not None
+        emitted = self.emitted is not None and self.emitted.difference is not None
+        return "both" if plan and emitted else "plan" if plan else "emitted" if emitted else ""
+
+
+def start(job: Job, progress: Progress = lambda _: None) -> Started:
+    """Reads the data and runs the real ranks. RunError where they cannot start; what a rank says goes to stderr."""
+    main = (job.folder / "main.py").resolve()
+    program = read_program(main)
+    program.base, program.precision = job.base, job.dtype
+    # What a trial trains is nobody's: it writes no checkpoints, and drops none.
+    program.checkpoint, program.log = None, None
+    graph = job.plan.graph
+    try:
+        batches = None if job.random else own(program, graph)
+    except RunError as error:
+        why = f"{error.message}: {error.file}" if error.file is not None else error.message
+        batches = drawn(program, graph, job.steps, why)
+    if batches is None:
+        batches = drawn(program, graph, job.steps, "--random-data")
+    if not job.real:
+        return Started(job, batches, None)
+    progress(f"training on {job.plan.ranks} real ranks")
+    job.watched.mkdir()
+    files = frozenset(str(p.resolve()) for p in job.folder.glob("*.py"))
+    trial = Trial(min(job.steps, batches.total), job.watched, files)
+    code = launch_program(
+        batches.program, main, job.plan.ranks, False, job.folder / "logs", None, None, work=trial, data=batches.data
+    )
+    return Started(job, batches, trial, code != 0)
+
+
+@dataclass
+class Side:
+    """One of the two that are held against one device, until it differs. `end` is set once nothing more can be said.
+
+    optimizers: what they should make of the gradients that this side has.
+    """
+
+    comparison: Comparison
+    optimizers: Descent
+    difference: Difference | None = None
+    end: bool = False
+
+    def at(self, step: int) -> Comparison:
+        self.comparison = replace(self.comparison, step=step)
+        return self.comparison
+
+    def note(self, found: Difference | None) -> None:
+        loose = self.comparison.plan.graph.loss in self.comparison.loose
+        self.difference, self.end = found, found is not None or loose
+
+
+@dataclass
+class Judge:
+    """Takes one device and the simulated ranks through the steps, beside the records of the real ones."""
+
+    started: Started
+    tolerance: float
+    simulated: Side = field(init=False)
+    emitted: Side | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        job = self.started.job
+        self.plan, self.dtype = job.plan, TYPES[job.dtype]
+        total = self.started.batches.total
+        self.simulated, emitted = (
+            Side(Comparison(self.plan, self.tolerance), Descent(self.plan, total)) for _ in range(2)
+        )
+        self.watched = Emitted(self.plan)
+        self.emitted = emitted if self.started.trial is not None else None
+        self.alone, self.together = Descent(self.plan, total), Descent(self.plan, total)
+        self.seed = self.started.batches.program.seed
+
+    def run(self, progress: Progress) -> Verdict:
+        params = self._initial()
+        self._beginning(params)
+        steps, step = min(self.started.job.steps, self.started.batches.total), 0
+        while step < steps and not self._over():
+            step += 1
+            progress(f"step {step} of {steps} on one device and {self.plan.ranks} simulated ranks")
+            params = self._step(step, params)
+        return Verdict(
+            self.simulated.comparison.report(self.simulated.difference, step),
+            self.emitted.comparison.report(self.emitted.difference, step) if self.emitted is not None else None,
+            self.started.batches.drawn,
+            self.started.failed,
+        )
+
+    def _initial(self) -> dict[int, Tensor]:
+        """Parameters and states as they begin, whole; from the program's file of weights where it names one."""
+        program, graph = self.started.batches.program, self.plan.graph
+        given = given_weights(program)
+        if given is None:
+            return initial.initial(graph, self.seed)
+        tensors = {t.path: t for t in (*program.parameters, *program.states)}
+        whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
+        return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), self.dtype) for v, t in whole}
+
+    def _over(self) -> bool:
+        sides = [side for side in (self.simulated, self.emitted) if side is not None]
+        return any(side.difference is not None for side in sides) or all(side.end for side in sides)
+
+    def _records(self, step: int) -> Step | None:
+        """What all ranks wrote down of a step; None where one did not come so far."""
+        trial = self.started.trial
+        found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
+        records: list[Record] = [r for r in found if r is not None]
+        return Step(self.watched, records) if records and len(records) == len(found) else None
+
+    def _beginning(self, params: Mapping[int, Tensor]) -> None:
+        """The parameters that real ranks begin with."""
+        seen = self._records(0)
+        if self.emitted is None or seen is None:
+            return
+        comparison = self.emitted.at(0)
+        found = (comparison.all_stored(stored, params) for stored in seen.parameters())
+        self.emitted.note(next((d for d in found if d is not None), None))
+
+    def _step(self, step: int, params: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The parameters and states with which all begin the next step: those that real ranks have, as long as there
+        are any, else one device's.
+        """
+        fields = self.started.batches.next()
+        theirs = whole.run(self.plan.graph, fields, params, step=step, seed=self.seed)
+        rows = self.alone.looked_up(theirs.parts_of)
+        after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients, rows)}
+        if self.emitted is not None and not self.emitted.end:
+            after = {**after, **self._emitted(self.emitted, step, theirs, params, rows)}
+        if not self.simulated.end:
+            self._simulated(step, fields, theirs, params, rows)
+        return after
+
+    def _simulated(
+        self,
+        step: int,
+        fields: Mapping[int, Tensor],
+        theirs: whole.Results,
+        params: Mapping[int, Tensor],
+        rows: Mapping[int, Tensor],
+    ) -> None:
+        comparison, kept = self.simulated.at(step), ranks.store(self.plan, params)
+        try:
+            mine = ranks.run(self.plan, fields, kept, step=step, seed=self.seed)
+        except CannotRun as failure:
+            self.simulated.note(comparison.cannot(failure, theirs))
+            return
+        self.simulated.note(comparison.first(mine, theirs))
+        if self.simulated.end:
+            return
+        stored, parts = mine.stored, self.together.looked_up(mine.parts_of)
+        del mine  # of many ranks the values and gradients take more memory than what is stored
+        expected = self.simulated.optimizers.from_ranks(params, stored, rows)
+        self.simulated.note(comparison.all_stored(self.together.stored(kept, stored, parts), expected))
+
+    def _emitted(
+        self,
+        side: Side,
+        step: int,
+        theirs: whole.Results,
+        params: Mapping[int, Tensor],
+        rows: Mapping[int, Tensor],
+    ) -> dict[int, Tensor]:
+        """What real ranks have of parameters and states after the step; nothing where they have not come so far."""
+        seen = self._records(step)
+        if seen is None:
+            return {}
+        comparison = side.at(step)
+        mine = seen.results()
+        done = all(record.done for record in seen.records)
+        side.note(comparison.first(mine, theirs) if done else comparison.first_value(mine, theirs))
+        if not done or side.end:
+            return {}
+        # A parameter that several stages have was compared in the first of them so far.
+        further = (comparison.all_stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
+        expected = side.optimizers.from_ranks(params, mine.stored, rows)
+        copies = list(seen.parameters())
+        stored = (comparison.all_stored(x, {**params, **expected}) for x in copies)
+        side.note(next((d for d in itertools.chain(further, stored) if d is not None), None))
+        return {v: storage(self.plan, v).assembled(parts) for v, parts in {**copies[0], **mine.states}.items()}
+
+
+def judge(started: Started, progress: Progress = lambda _: None, tolerance: float | None = None) -> Verdict:
+    """Compares, to a relative error of `tolerance` (by default that of the element type)."""
+    return Judge(started, TOLERANCES[started.job.dtype] if tolerance is None else tolerance).run(progress)

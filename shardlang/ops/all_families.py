@@ -1,0 +1,22 @@
+"""Importing this fills `declaration.REGISTRY` with all operators, one module a family."""
+
+from shardlang.ops.families import (
+    arithmetic,
+    attention,
+    convolution,
+    elementwise,
+    internal,
+    lookups,
+    losses,
+    normalisations,
+    products,
+    random,
+    ranking,
+    reductions,
+    shapes,
+)
+
+__all__ = [
+    "arithmetic", "attention", "convolution", "elementwise", "internal", "lookups", "losses",
+    "normalisations", "products", "random", "ranking", "reductions", "shapes",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The operators, one module a family."""

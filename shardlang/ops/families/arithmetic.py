@@ -1,0 +1,94 @@
+"""Sums, products, quotients and powers of two tensors (or of one and a number), dims lined up from the right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
+from shardlang.ops.saved_activations import Keeps, Local, nothing, others
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import atom
+from shardlang.types.dim import TensorType
+
+# How many operands of truth values torch refuses.
+_REFUSED = {"sub": 1, "pow": 2}
+_PAIR = (Param("left", "tensor"), Param("right", "tensor"))
+
+
+def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Callable[[CallSite], Inference | None]:
+    def infer(site: CallSite) -> Inference | None:
+        bools = [at for at, type in enumerate(site.operands) if type.dtype == "bool"]
+        if len(bools) >= _REFUSED.get(site.operator.name, 3):
+            require(site, bools[0], "number")
+            return None
+        lined = broadcast(site, site.operands)
+        if lined is None:
+            return None
+        dims, operands = lined
+        factors = Factors()
+        result, *mine = factors.by_place([dims, *operands])
+        rule = factors.rule(mine, (result,), through)
+        return Inference((TensorType(_dtype(site, floating), dims),), rule)
+
+    return infer
+
+
+def _dtype(site: CallSite, floating: bool) -> str:
+    """The promoted type; a whole number written beside an integer tensor keeps it an integer, and makes a bool one."""
+    types = site.operands
+    tensors = [t for t, span in zip(types, site.spans, strict=True) if not (not t.dims and _whole(span.text))]
+    dtype = promote(tensors or types)
+    if dtype == "bool" and len(tensors) < len(types):
+        dtype = "i64"
+    return site.floating if floating and dtype in ("i64", "i32", "bool") else dtype
+
+
+def _whole(text: str) -> bool:
+    return text.replace("_", "").isdigit()
+
+
+def _quotient(local: Local) -> Keeps:
+    return Keeps((0, 1) if local.gradient[1] else (1,))
+
+
+def _power(local: Local) -> Keeps:
+    """Of a power to a number the base; to what has a gradient, the result too."""
+    return Keeps((0, 1), (0,)) if local.gradient[1] else Keeps((0, 1))
+
+
+Kept = Callable[[Local], Keeps]
+
+
+def _binary(
+    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, keeps: Kept, floating: bool = False
+) -> None:
+    def emit(site: OpSite) -> str:
+        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+
+    example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, keeps=keeps))
+
+
+_binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
+_binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
+_binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
+_binary("div", "/", ((0,),), "The quotient of two values; of whole ones a floating one.", _quotient, floating=True)
+_binary("pow", "**", (), "The left side to the power of the right.", _power)
+
+
+def _infer_neg(site: CallSite) -> Inference | None:
+    if not require(site, 0, "number"):
+        return None
+    type = site.operands[0]
+    return Inference((type,), unary_rule(type, through=True))
+
+
+def _emit_neg(site: OpSite) -> str:
+    return f"-{atom(site.operands[0])}"
+
+
+register(
+    Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.",
+             example="(x: [..., d]) -> [..., d] { -x }", keeps=nothing)
+)  # fmt: skip

@@ -1,0 +1,249 @@
+"""attention, fused; and rotary, which turns the pairs of a head by angles that grow with their place.
+
+Batch, heads and the queries' places split freely; a rank needs the keys and values of all places, so they are gathered
+over an axis that cuts the queries' sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, marked, quoted, require, sized
+from shardlang.ops.families.normalisations import report_shape, same_dims
+from shardlang.ops.families.reductions import single_position
+from shardlang.ops.rule import DimFactors, FactorRule, Split
+from shardlang.ops.saved_activations import Keeps, Lies, Local, elements, nothing, own, size
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import offset_text
+from shardlang.types.dim import TensorType, Term, term_size, term_text
+
+
+def _infer_attention(site: CallSite) -> Inference | None:
+    if not all(require(site, at, "floating") for at in range(3)) or not _ranks(site):
+        return None
+    q, k, v = (t.dims for t in site.operands[:3])
+    lead = q[:-3]
+    if not _fits(site, 1, (*lead, *k[len(lead) : -1], q[-1])):
+        return None
+    if not _fits(site, 2, (*k[:-1], v[-1])) or not _heads(site, q, k) or not _causal(site, q[-2], k[-2]):
+        return None
+    keep = site.operands[3] if len(site.operands) > 3 else None
+    if keep is not None and not (require(site, 3, "bool") and _fits(site, 3, (*lead, k[-2]))):
+        return None
+    q, k, v = (tuple(map(site.dims.resolve, dims)) for dims in (q, k, v))
+    rule = _attention_rule(q, k, v, keep is not None)
+    attrs = {"causal": site.static["causal"], "scale": site.static["scale"], "keep": keep is not None}
+    return Inference((TensorType(site.operands[0].dtype, (*q[:-1], v[-1])),), rule, attrs)
+
+
+def _ranks(site: CallSite) -> bool:
+    """Whether q, k and v have as many dims, at least two; else SH287."""
+    ranks = [len(t.dims) for t in site.operands[:3]]
+    if len(set(ranks)) == 1 and ranks[0] >= 2:
+        return True
+    at = next((i for i, r in enumerate(ranks) if r < 2 or r != ranks[0]), 0)
+    site.sink.report(
+        "SH287", f"`attention` needs [..., heads, seq, width] three times, and {quoted(site.names[at])} is "
+        f"{site.operands[at]}", site.spans[at],
+        labels=[(site.spans[0], str(site.operands[0]))] if at else [],
+        help="`rearrange(q -> [batch, heads, seq, head_dim])` takes the heads apart and puts them before the sequence",
+    )  # fmt: skip
+    return False
+
+
+def _fits(site: CallSite, at: int, wanted: Sequence[Term]) -> bool:
+    if same_dims(site, site.operands[at].dims, wanted):
+        return True
+    report_shape(site, at, wanted)
+    return False
+
+
+def _heads(site: CallSite, q: Sequence[Term], k: Sequence[Term]) -> bool:
+    """Whether q's heads are a whole multiple of those of the keys; else SH295."""
+    if len(q) < 3 or q[-3] == k[-3]:
+        return True
+    many, few = term_size(q[-3]), term_size(k[-3])
+    if few == 1 or many is None or few is None or many % few == 0:
+        return True
+    site.sink.report(
+        "SH295", f"`attention` groups the heads of {quoted(site.names[0])} by those of {quoted(site.names[1])}: "
+        f"{sized(q[-3])} is no multiple of {sized(k[-3])}", site.span,
+        labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
+        help=f"{many} heads can share 1 to {many} heads of keys that divide {many}",
+    )  # fmt: skip
+    return False
+
+
+def _causal(site: CallSite, queries: Term, keys: Term) -> bool:
+    """Whether places can be compared, where only earlier ones may be seen; else SH293."""
+    many, few = term_size(queries), term_size(keys)
+    if not site.static["causal"] or queries == keys or many is None or few is None or many == few:
+        return True
+    site.sink.report(
+        "SH293", f"causal attention compares places of one sequence: {sized(queries)} meets {sized(keys)}", site.span,
+        labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
+        help="`causal = false` lets each query see all keys",
+    )  # fmt: skip
+    return False
+
+
+def _attention_rule(q: Sequence[Term], k: Sequence[Term], v: Sequence[Term], keep: bool) -> FactorRule:
+    """Heads of q are (heads of k, heads that share one of those), major first. Keys' places and the width that is
+    summed over stay whole; the width of v, another factor, does not."""
+    factors = Factors()
+    lead = factors.dims(q[:-3])
+    few: tuple[DimFactors, ...] = factors.dims(k[-3:-2])
+    many = few if q[-3:-2] == k[-3:-2] else ((*few[0], *_sharing(factors, q[-3], k[-3])),)
+    queries = factors.alone(q[-2], Split.FREE)
+    keys, inner, outer = factors.alone(k[-2]), factors.alone(q[-1]), factors.alone(v[-1], Split.FREE)
+    operands = [(*lead, *many, queries, inner), (*lead, *few, keys, inner), (*lead, *few, keys, outer)]
+    if keep:
+        operands.append((*lead, keys))
+    # A weighted mean of v is linear in it, with the weights the same on all ranks.
+    return factors.rule(operands, ((*lead, *many, queries, outer),), ((2,),))
+
+
+def _sharing(factors: Factors, many: Term, few: Term) -> DimFactors:
+    """The factor of the heads that share one head of keys; none where each has its own."""
+    if many[: len(few)] == few and few:
+        return factors.term(many[len(few) :])
+    size = (term_size(many) or 1) // (term_size(few) or 1)
+    return () if size == 1 else factors.group(many, size)
+
+
+def _attention_flops(rule: FactorRule) -> int:
+    """Two products, each of every query with every key: over q's width, and for each of v's."""
+    inner, outer = rule.operands[0][-1], rule.operands[2][-1]
+    both = [math.prod(rule.factors[f].size for f in dims) for dims in (inner, outer)]
+    rest = math.prod(f.size for i, f in enumerate(rule.factors) if i not in (*inner, *outer))
+    return 2 * rest * sum(both)
+
+
+def _emit_attention(site: OpSite) -> str:
+    q, k, v, *keep = site.operands
+    options = [f"scale={site.attrs['scale']}"] if site.attrs["scale"] is not None else []
+    causal, queries = site.attrs["causal"], site.rule.operands[0][-2]
+    start = offset_text(site, queries) if causal else "0"
+    cut = causal and site.operand_shapes[0][-2] != str(site.operand_types[1].shape[-2])
+    if keep or cut:
+        options = [f"keep={x}" for x in keep] + ["causal=True"] * causal + options
+        options += [f"start={start}"] * (start != "0")
+        return f"rt.attention({', '.join([q, k, v, *options])})"
+    grouped = len(site.operand_shapes[0]) > 2 and site.operand_shapes[0][-3] != site.operand_shapes[1][-3]
+    options = ["is_causal=True"] * causal + options + ["enable_gqa=True"] * grouped
+    return f"F.scaled_dot_product_attention({', '.join([q, k, v, *options])})"
+
+
+def _fused(local: Local) -> bool:
+    """Whether torch has one kernel for it, which computes scores again in backward and keeps none."""
+    return len(local.operands[0]) == 4 and local.operands[0][-1] == local.operands[2][-1]
+
+
+def _kept_attention(local: Local) -> Keeps:
+    """Queries, keys, values and the result with a number for each query of each head; of a mask what torch adds."""
+    q, k = local.operands[:2]
+    dtype = local.operand_types[0].dtype
+    mask = _mask(local, dtype)
+    if _fused(local):
+        # The logarithms of the sums are in f32 at least.
+        return Keeps((0, 1, 2), (0,), size(q[:-1], "f64" if dtype == "f64" else "f32") + mask)
+    # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for each of them.
+    sharing = q[-3] // k[-3] if len(q) > 2 and k[-3] else 1
+    more = elements(q) + elements(k) * sharing + elements(q[:-1]) * k[-2]
+    if sharing == 1:
+        return Keeps((2,), (), size((more,), dtype) + mask)
+    return Keeps(more=size((more + elements(local.operands[2]) * sharing,), dtype) + mask)
+
+
+def _mask(local: Local, dtype: str) -> int:
+    """Bytes of what is added to the scores: of each key, or of each pair."""
+    q, k = local.operands[:2]
+    pairs = local.attrs["causal"] and (local.attrs["keep"] or q[-2] != local.operand_types[1].shape[-2])
+    lead = elements(local.operands[3][:-1]) if local.attrs["keep"] else 1
+    return size((lead * (q[-2] if pairs else 1) * k[-2],), dtype) if pairs or local.attrs["keep"] else 0
+
+
+def _lies(local: Local) -> Lies:
+    """The kernel's result has its dims in memory as its queries have them."""
+    return Lies(False, local.order) if _fused(local) else own(local)
+
+
+register(
+    Operator(
+        "attention",
+        (
+            Param("q", "tensor"),
+            Param("k", "tensor"),
+            Param("v", "tensor"),
+            Param("keep", "tensor", None),
+            Param("causal", "bool", False),
+            Param("scale", "number", None),
+        ),
+        _infer_attention,
+        _emit_attention,
+        "For each query the mean of the values, weighted by softmax(q k' * scale) over the keys, 1 / sqrt(width) by "
+        "default. Heads of q share those of k and v in groups. `causal`: keys of later places are not seen; `keep`: "
+        "nor are keys where it is false. A query that sees no key gives 0.",
+        _attention_flops,
+        example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
+        "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
+        keeps=_kept_attention,
+        lies=_lies,
+    )
+)
+
+
+# --- rotary ------------------------------------------------------------------
+
+
+def _infer_rotary(site: CallSite) -> Inference | None:
+    if not require(site, 0, "floating"):
+        return None
+    over, along = (single_position(site, (site.static[name],)) for name in ("over", "along"))
+    if over is None or along is None:
+        return None
+    type, base = site.operands[0], site.static["base"]
+    width = term_size(type.dims[over])
+    if over == along or base <= 0 or (width is not None and width % 2):
+        _report_rotary(site, over, along)
+        return None
+    factors = Factors(marked([type.dims[over]], Split.WHOLE))
+    dims = factors.dims(type.dims)
+    return Inference((type,), factors.rule((dims,), (dims,), ((0,),)), {"over": over, "along": along, "base": base})
+
+
+def _report_rotary(site: CallSite, over: int, along: int) -> None:
+    term, base = site.operands[0].dims[over], site.static["base"]
+    if over == along:
+        fact, help = (
+            f"`rotary` is over and along `{term_text(term)}`",
+            "it turns pairs over one dim, by places along another",
+        )
+    elif base <= 0:
+        fact, help = f"`base` is {base:g}, and angles are its powers", "`base = 10000.0` is usual"
+    else:
+        fact, help = f"`rotary` turns pairs, and {sized(term)} is odd", f"make `{term_text(term)}` even"
+    site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
+
+
+def _emit_rotary(site: OpSite) -> str:
+    start = offset_text(site, site.rule.operands[0][site.attrs["along"]])
+    parts = [site.operands[0], str(site.attrs["over"]), str(site.attrs["along"]), str(site.attrs["base"])]
+    return f"rt.rotary({', '.join([*parts, *([f'start={start}'] if start != '0' else [])])})"
+
+
+register(
+    Operator(
+        "rotary",
+        (Param("x", "tensor"), Param("over", "dim"), Param("along", "dim"), Param("base", "number", 10000.0)),
+        _infer_rotary,
+        _emit_rotary,
+        "Turns each pair (i, i + n/2) of the n elements over a dim by place * base ** (-2 i / n), the place being the "
+        "index along another dim: rotary positions, as Llama has them.",
+        example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
+        "{ rotary(x, over = head_dim, along = seq) }",
+        keeps=nothing,
+    )
+)

@@ -1,0 +1,174 @@
+"""Operators that work on each element alone: activations, powers, comparisons, where.
+
+Sums, products and powers of two tensors are in arithmetic.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
+from shardlang.ops.saved_activations import Keeps, Local, first, made
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import atom, is_number
+from shardlang.python_text import literal
+from shardlang.types.dim import TensorType
+
+_X = Param("x", "tensor")
+
+
+def _floating(site: CallSite) -> Inference | None:
+    if not require(site, 0, "floating"):
+        return None
+    type = site.operands[0]
+    return Inference((type,), unary_rule(type, through=False))
+
+
+def _any_number(site: CallSite) -> Inference | None:
+    if not require(site, 0, "number"):
+        return None
+    type = site.operands[0]
+    return Inference((type,), unary_rule(type, through=False))
+
+
+def _call(function: str) -> Callable[[OpSite], str]:
+    return lambda site: f"{function}({site.operands[0]})"
+
+
+Kept = Callable[[Local], Keeps]
+
+
+def _unary(
+    name: str, function: str, doc: str, keeps: Kept, infer: Callable[[CallSite], Inference | None] = _floating
+) -> None:
+    example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
+    register(Operator(name, (_X,), infer, _call(function), doc, example=example, keeps=keeps))
+
+
+_unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number)
+_unary("silu", "F.silu", "x * sigmoid(x).", first)
+_unary("tanh", "torch.tanh", "Hyperbolic tangent.", made)
+_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).", made)
+_unary("exp", "torch.exp", "e to the power of x.", made)
+_unary("log", "torch.log", "Natural logarithm.", first)
+_unary("sqrt", "torch.sqrt", "Square root.", made)
+_unary("rsqrt", "torch.rsqrt", "1 / sqrt(x).", made)
+_unary("square", "torch.square", "x * x.", first, _any_number)
+_unary("abs", "torch.abs", "Absolute value.", first, _any_number)
+_unary("sin", "torch.sin", "Sine.", first)
+_unary("cos", "torch.cos", "Cosine.", first)
+
+
+def _infer_gelu(site: CallSite) -> Inference | None:
+    found = _floating(site)
+    approximate = site.static.get("approximate", "none")
+    if found is not None and approximate not in ("none", "tanh"):
+        site.sink.report(
+            "SH293", f'`gelu` knows no approximation "{approximate}"', site.span,
+            help='`approximate` is "none" or "tanh"',
+        )  # fmt: skip
+        return None
+    return found and Inference(found.results, found.rule, {"approximate": approximate})
+
+
+def _emit_gelu(site: OpSite) -> str:
+    kind = site.attrs["approximate"]
+    further = "" if kind == "none" else f", approximate={literal(kind)}"
+    return f"F.gelu({site.operands[0]}{further})"
+
+
+register(
+    Operator(
+        "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
+        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
+        example="(x: [..., d]) -> [..., d] { gelu(x) }", keeps=first,
+    )
+)  # fmt: skip
+
+
+def _infer_pair(site: CallSite) -> Inference | None:
+    """Two operands line up; the result has the promoted type; nothing pending passes."""
+    return _pointwise(site, promote(site.operands))
+
+
+def _infer_comparison(site: CallSite) -> Inference | None:
+    return _pointwise(site, "bool")
+
+
+def _pointwise(site: CallSite, dtype: str) -> Inference | None:
+    lined = broadcast(site, site.operands)
+    if lined is None:
+        return None
+    dims, operands = lined
+    factors = Factors()
+    result, *mine = factors.by_place([dims, *operands])
+    rule = factors.rule(mine, (result,))
+    return Inference((TensorType(dtype, dims),), rule)
+
+
+def _comparison(name: str, symbol: str, doc: str) -> None:
+    def emit(site: OpSite) -> str:
+        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+
+    params = (Param("left", "tensor"), Param("right", "tensor"))
+    example = f"(left: [..., d], right: [..., d]) -> bool[..., d] {{ left {symbol} right }}"
+    register(Operator(name, params, _infer_comparison, emit, doc, example=example, numbers=True, differentiable=False))
+
+
+_comparison("eq", "==", "Where left equals right, as bool.")
+_comparison("ne", "!=", "Where left differs from right, as bool.")
+_comparison("lt", "<", "Where left is less than right, as bool.")
+_comparison("le", "<=", "Where left is at most right, as bool.")
+_comparison("gt", ">", "Where left is greater than right, as bool.")
+_comparison("ge", ">=", "Where left is at least right, as bool.")
+
+
+def _compared(local: Local) -> Keeps:
+    """Which of the two is given; a bound that is a number is none."""
+    return Keeps(tuple(range(len(local.operands))))
+
+
+def _extremum(name: str, bound: str, doc: str) -> None:
+    """`torch.maximum` needs tensors; a number is a bound of `torch.clamp`."""
+
+    def emit(site: OpSite) -> str:
+        left, right = site.operands
+        if is_number(right):
+            return f"torch.clamp({left}, {bound}={right.strip('()')})"
+        if is_number(left):
+            return f"torch.clamp({right}, {bound}={left.strip('()')})"
+        return f"torch.{name}({left}, {right})"
+
+    params = (Param("left", "tensor"), Param("right", "tensor"))
+    example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
+    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, keeps=_compared))
+
+
+_extremum("maximum", "min", "The greater of two values, element by element.")
+_extremum("minimum", "max", "The lesser of two values, element by element.")
+
+
+def _infer_where(site: CallSite) -> Inference | None:
+    if not require(site, 0, "bool"):
+        return None
+    return _pointwise(site, promote(site.operands[1:]))
+
+
+def _emit_where(site: OpSite) -> str:
+    return f"torch.where({', '.join(site.operands)})"
+
+
+register(
+    Operator(
+        "where",
+        (Param("condition", "tensor"), Param("then", "tensor"), Param("otherwise", "tensor")),
+        _infer_where,
+        _emit_where,
+        "`then` where the condition holds, `otherwise` elsewhere.",
+        example="(condition: bool[..., d], then: [..., d], otherwise: [..., d]) -> [..., d] "
+        "{ where(condition, then, otherwise) }",
+        numbers=True,
+        keeps=first,
+    )
+)

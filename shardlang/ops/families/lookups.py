@@ -1,0 +1,175 @@
+"""Lookups by index: embedding, gather, one_hot, arange.
+
+Over a split dim a rank looks up what it has, and the sum is pending.
+"""
+
+from __future__ import annotations
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, quoted, require
+from shardlang.ops.families.reductions import single_position
+from shardlang.ops.rule import shared_axes
+from shardlang.ops.saved_activations import Keeps, Local, elements
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import group_text, offset_text
+from shardlang.types.dim import BYTES, TensorType, term_text
+
+
+def _infer_embedding(site: CallSite) -> Inference | None:
+    ids, table = site.operands
+    if not require(site, 0, "integer"):
+        return None
+    if len(table.dims) != 2:
+        site.sink.report(
+            "SH287", f"`embedding` needs a table of two dims, and {quoted(site.names[1])} is {table}", site.spans[1],
+            help="a table is `[rows, width]`: `embedding(ids, table)`",
+        )  # fmt: skip
+        return None
+    factors = Factors()
+    # The places of ids over the dim of the rows, or of the width, are another index than these.
+    (mine,), (rows,) = factors.by_place([ids.dims]), factors.by_place([table.dims])
+    if len(rows[0]) == 1:
+        factors.exchanged(rows[0][0])
+    rule = factors.rule((mine, rows), ((*mine, rows[1]),), ((1,),))
+    return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule)
+
+
+def _emit_embedding(site: OpSite) -> str:
+    ids, table = site.operands
+    rows = site.rule.operands[1][0]
+    if shared_axes(site.rule, site.axes):
+        return _emit_exchange(site, ids, table, rows[0])
+    start = f", start={offset_text(site, rows)}" if group_text(site, rows) else ""
+    if site.sparse:
+        return f"rt.sparse_embedding({ids}, {table}{start})"
+    if group_text(site, rows):
+        return f"rt.embedding({ids}, {table}, start={offset_text(site, rows)})"
+    return f"F.embedding({ids}, {table})"
+
+
+def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> str:
+    """The table is split over the axes that split the ids."""
+    more = f", sizes={site.sizes[rows]}" if rows in site.sizes else ""
+    more += ", sparse=True" if site.sparse else ""
+    return f"rt.exchanged_embedding({ids}, {table}, {site.rule.factors[rows].size}, {site.groups[rows]}{more})"
+
+
+def _places(local: Local, index: int) -> int:
+    """Bytes of where in this rank's part of a split dim each index is, and whether it is."""
+    return elements(local.operands[index]) * (BYTES["i64"] + BYTES["bool"])
+
+
+def _kept_embedding(local: Local) -> Keeps:
+    rows = local.rule.operands[1][0]
+    if local.exchanged:  # the ids that this rank is asked for, and where each of its own is among those it asks for
+        return Keeps(more=2 * elements(local.operands[0]) * BYTES["i64"])
+    return Keeps(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Keeps((0,))
+
+
+def _kept_gather(local: Local) -> Keeps:
+    """torch's own keeps x too, for its shape."""
+    return Keeps((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Keeps((0, 1))
+
+
+register(
+    Operator("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
+             "The rows of a table by index.",
+             example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
+             keeps=_kept_embedding)
+)  # fmt: skip
+
+
+def _infer_gather(site: CallSite) -> Inference | None:
+    """The index has x's dims with another (or no) dim in the place of `over`."""
+    x, index = site.operands
+    if not require(site, 1, "integer"):
+        return None
+    at = single_position(site, (site.static["over"],))
+    if at is None:
+        return None
+    keeps = len(index.dims) == len(x.dims)
+    rest = x.dims[:at] + x.dims[at + 1 :]
+    mine = index.dims[:at] + index.dims[at + 1 :] if keeps else index.dims
+    if len(mine) != len(rest) or not all(a == b or site.dims.same(a, b) for a, b in zip(rest, mine, strict=True)):
+        site.sink.report(
+            "SH288",
+            f"`gather` over `{term_text(x.dims[at])}` needs {quoted(site.names[1])} to have the other dims of "
+            f"{quoted(site.names[0])}, and it is {index}",
+            site.spans[1], labels=[(site.spans[0], str(x))],
+            help="it has x's dims in their order, with its own dim, or none, in the place of the one that is looked up",
+        )  # fmt: skip
+        return None
+    resolve = site.dims.resolve
+    factors = Factors()
+    values = factors.dims([resolve(t) for t in x.dims])
+    dims = tuple(resolve(t) for t in index.dims)
+    chosen = factors.dims(dims)
+    if keeps and dims[at] == resolve(x.dims[at]):
+        own = factors.alone(dims[at])
+        chosen = (*chosen[:at], own, *chosen[at + 1 :])
+    rule = factors.rule((values, chosen), (chosen,), ((0,),))
+    return Inference((TensorType(x.dtype, dims),), rule, {"dim": at, "keeps": keeps})
+
+
+def _emit_gather(site: OpSite) -> str:
+    x, index = site.operands
+    dim, keeps = site.attrs["dim"], site.attrs["keeps"]
+    factors = site.rule.operands[0][dim]
+    if group_text(site, factors):
+        return f"rt.gather({x}, {dim}, {index}, start={offset_text(site, factors)})"
+    return f"torch.gather({x}, {dim}, {index})" if keeps else f"rt.gather({x}, {dim}, {index})"
+
+
+register(
+    Operator(
+        "gather", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_gather, _emit_gather,
+        "For each index the element of x at that place of the dim `over`. The index has the other dims of x, and its "
+        "own dim, or none, in the place of `over`.",
+        example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
+        keeps=_kept_gather,
+    )
+)  # fmt: skip
+
+
+def _infer_one_hot(site: CallSite) -> Inference | None:
+    ids, classes = site.operands[0], site.static["classes"]
+    if not require(site, 0, "integer"):
+        return None
+    factors = Factors()
+    (mine,) = factors.by_place([ids.dims])
+    rule = factors.rule((mine,), ((*mine, factors.term(classes)),))
+    return Inference((TensorType("i64", (*ids.dims, classes)),), rule)
+
+
+def _emit_one_hot(site: OpSite) -> str:
+    factors = site.rule.results[0][-1]
+    size, start = site.result_shapes[0][-1], offset_text(site, factors)
+    if not group_text(site, factors):
+        return f"F.one_hot({site.operands[0]}, {size})"
+    return f"rt.one_hot({site.operands[0]}, {size}, start={start})"
+
+
+register(
+    Operator(
+        "one_hot", (Param("ids", "tensor"), Param("classes", "newdim")), _infer_one_hot, _emit_one_hot,
+        "1 at the index along a further last dim, 0 elsewhere, as i64.", differentiable=False,
+        example="(ids: i64[..., seq]) -> i64[..., seq, 10] { one_hot(ids, 10) }",
+    )
+)  # fmt: skip
+
+
+def _infer_arange(site: CallSite) -> Inference | None:
+    dims = (site.static["dim"],)
+    factors = Factors()
+    return Inference((TensorType("i64", dims),), factors.rule((), (factors.dims(dims),)))
+
+
+def _emit_arange(site: OpSite) -> str:
+    size, start = site.result_shapes[0][0], offset_text(site, site.rule.results[0][0])
+    return f"rt.arange({size})" if start == "0" else f"rt.arange({size}, start={start})"
+
+
+register(
+    Operator("arange", (Param("dim", "newdim"),), _infer_arange, _emit_arange, "The indices of a dim, from 0, as i64.",
+             example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False)
+)  # fmt: skip

@@ -1,0 +1,344 @@
+"""Losses: cross_entropy, nll_loss, mse_loss, bce_with_logits, each one number.
+
+Each is a sum over the items of the whole batch divided by the count of the whole, so over a split batch it is pending
+and no run divides by a number of ranks. Counts that depend on the data are all-reduced within the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, sized
+from shardlang.ops.families.reductions import tally_text
+from shardlang.ops.rule import Split
+from shardlang.ops.saved_activations import Keeps, Local, elements, size
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
+from shardlang.python_text import literal
+from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
+
+# --- losses over classes -----------------------------------------------------
+
+
+def _class_dim(site: CallSite) -> int | None:
+    """The position of the one dim that the label lacks; None after reporting SH289."""
+    scores, label = site.operands
+    same = site.dims.same
+    if len(scores.dims) == len(label.dims) + 1:
+        for at in _likely_first(scores, label):
+            rest = scores.dims[:at] + scores.dims[at + 1 :]
+            if all(a == b or same(a, b) for a, b in zip(rest, label.dims, strict=True)):
+                return at
+    names = site.names
+    lacking = [t for t in scores.dims if t not in label.dims]
+    site.sink.report(
+        "SH289",
+        f"`{site.operator.name}` needs {quoted(names[1])} to have all dims of {quoted(names[0])} but one, the classes",
+        site.span,
+        labels=[(site.spans[0], str(scores)), (site.spans[1], f"{label}; it lacks {_listed(lacking)}")],
+        help="a label is the index of a class: `i64`, with the dims of the scores but the class dim, in their order",
+    )
+    return None
+
+
+def _likely_first(scores: TensorType, label: TensorType) -> list[int]:
+    """Positions to try: those of dims the label lacks by name first, so that nothing unifies by accident."""
+    lacking = [i for i, t in enumerate(scores.dims) if t not in label.dims]
+    by_name = [i for i in lacking if not (scores.dims[i] and scores.dims[i][0].literal)]
+    rest = [i for i in lacking if i not in by_name]
+    exact = [i for i in (*by_name, *rest) if scores.dims[:i] + scores.dims[i + 1 :] == label.dims]
+    return [*exact, *by_name, *rest] or list(range(len(scores.dims)))
+
+
+def _listed(terms: list[Term]) -> str:
+    return ", ".join(sized(t) for t in terms) or "none of them"
+
+
+def _class_loss(site: CallSite, mark: Mark, through: tuple[tuple[int, ...], ...]) -> Inference | None:
+    if not require(site, 0, "floating") or not require(site, 1, "integer"):
+        return None
+    at = _class_dim(site)
+    if at is None:
+        return None
+    resolve = site.dims.resolve
+    dims = [resolve(t) for t in site.operands[0].dims]
+    marks: dict[Dim, Mark] = dict.fromkeys(dims[at], mark)
+    factors = Factors(marks)
+    scores = factors.dims(dims)
+    rule = factors.rule((scores, scores[:at] + scores[at + 1 :]), ((),), through)
+    attrs = {"dim": at, "ignore_index": site.static["ignore_index"]}
+    return Inference((TensorType(site.operands[0].dtype, ()),), rule, attrs)
+
+
+def _infer_cross_entropy(site: CallSite) -> Inference | None:
+    smoothing = site.static["label_smoothing"]
+    if not 0 <= smoothing <= 1:
+        site.sink.report(
+            "SH293", f"`label_smoothing` is {smoothing:g}, and it is a share from 0 to 1", site.span,
+            help="`label_smoothing = 0.1` gives a tenth of the weight to all classes alike",
+        )  # fmt: skip
+        return None
+    statistics = (3 if smoothing == 0 else 4, 0)
+    found = _class_loss(site, (Split.INSIDE, statistics), ())
+    return found and Inference(found.results, found.rule, {**found.attrs, "label_smoothing": smoothing})
+
+
+def _infer_nll(site: CallSite) -> Inference | None:
+    # A pick among log-probabilities is linear in them: a rank picks where it has the class, and the sum is pending.
+    return _class_loss(site, (Split.FREE, (0, 0)), ((0,),))
+
+
+def _options(site: OpSite) -> list[str]:
+    """Keyword arguments that differ from their defaults."""
+    ignore, smoothing = site.attrs["ignore_index"], site.attrs.get("label_smoothing", 0)
+    texts = [] if ignore is None else [f"ignore_index={ignore}"]
+    return texts + ([f"label_smoothing={smoothing}"] if smoothing else [])
+
+
+def _count(site: OpSite) -> str:
+    """What the sum is divided by: the number of items of the whole, those that are ignored left out."""
+    label = site.operands[1]
+    ignore = site.attrs["ignore_index"]
+    if len(site.operands) > 2:
+        return site.operands[2]
+    if ignore is None:
+        return str(math.prod(site.operand_types[1].shape))
+    group = group_text(site, factors_of(site.rule.operands[1]))
+    mask = f"{atom(label)} != {ignore}"
+    return f"rt.count({mask}, {group})" if group else f"rt.count({mask})"
+
+
+def _local_sum(site: OpSite, function: str, reduction: str) -> str:
+    """The loss over the local items as torch or the runtime computes it, "mean", "sum" or per item ("none")."""
+    scores, label = site.operands[:2]
+    dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
+    factors = site.rule.operands[0][dim]
+    group = group_text(site, factors)
+    options = _options(site)
+    mode = [f"reduction={literal(reduction)}"] if reduction != "mean" else []
+    if group:
+        size = math.prod(site.rule.factors[f].size for f in factors)
+        extra = [f"classes={size}"] if function == "cross_entropy" and site.attrs.get("label_smoothing") else []
+        parts = [scores, label, str(dim), group, f"start={offset_text(site, factors)}", *extra, *options, *mode]
+        return f"rt.{function}({', '.join(parts)})"
+    if dim != 1 and rank > 1 and reduction == "none":
+        return f"F.{function}({', '.join([f'{atom(scores)}.movedim({dim}, 1)', label, *options, *mode])})"
+    if dim != 1 and rank > 1:
+        scores, label = _rows(site)
+    return f"F.{function}({', '.join([scores, label, *options, *mode])})"
+
+
+def _rows(site: OpSite) -> tuple[str, str]:
+    """Scores as [items, classes] and the labels as [items]: what torch is fast at."""
+    scores, label = atom(site.operands[0]), atom(site.operands[1])
+    dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
+    last = scores if dim == rank - 1 else f"{scores}.movedim({dim}, -1)"
+    if rank == 2:
+        return last, site.operands[1]
+    return f"{last}.flatten(0, {rank - 2})", f"{label}.flatten()"
+
+
+def _emit_class_loss(function: str) -> Callable[[OpSite], str]:
+    def emit(site: OpSite) -> str:
+        if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
+            return _local_sum(site, function, "mean")
+        return f"{_local_sum(site, function, 'sum')} / {_count(site)}"
+
+    return emit
+
+
+def _accumulate_class_loss(function: str) -> Callable[[OpSite], str]:
+    def accumulate(site: OpSite) -> str:
+        ignore = site.attrs["ignore_index"]
+        mask = "" if ignore is None else f"{atom(site.operands[1])} != {ignore}"
+        group = group_text(site, site.rule.operands[0][site.attrs["dim"]]) if function == "nll_loss" else ""
+        return tally_text(site, _local_sum(site, function, "none"), 1, mask, _first_of(group))
+
+    return accumulate
+
+
+def _first_of(group: str) -> str:
+    """The condition that this rank is the first of a group (the items are pending over it, their count is not)."""
+    if not group:
+        return ""
+    if group.startswith("("):
+        return f"all(g.index == 0 for g in {group})"
+    return f"{group}.index == 0"
+
+
+def _labelled(local: Local) -> tuple[int, int]:
+    """How many labels there are, and bytes of what of them the runtime's own losses keep: a place and a mark each."""
+    count = elements(local.operands[1])
+    return count, count * (BYTES["i64"] + BYTES["bool"])
+
+
+def _kept_cross_entropy(local: Local) -> Keeps:
+    """Of each class its share, or the share's logarithm; labels, or where they are and which count."""
+    count, places = _labelled(local)
+    scores, ignored = size(local.operands[0], local.operand_types[0].dtype), local.attrs["ignore_index"] is not None
+    divisor, number = _divisor(local)
+    if local.shares((local.attrs["dim"],)):
+        return Keeps(divisor, more=scores + places + (count if ignored else 0) + number)
+    smooth = bool(local.attrs["label_smoothing"]) and ignored
+    return Keeps((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
+
+
+def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
+    """What a loss is divided by: the operand that it is, or its bytes, where it is no number of the program's text."""
+    if len(local.operands) > 2:
+        return (2,), 0
+    types = zip(local.operands, local.operand_types, strict=True)
+    smooth = bool(local.attrs.get("label_smoothing")) and not local.shares((local.attrs["dim"],))
+    counted = smooth or any(shape != type.shape for shape, type in types)
+    return (), BYTES["i64"] if counted and local.attrs["ignore_index"] is not None else 0
+
+
+def _weight(local: Local) -> int:
+    """torch's own losses keep the sum of the labels' weights."""
+    return BYTES[local.operand_types[0].dtype]
+
+
+def _kept_nll(local: Local) -> Keeps:
+    _, places = _labelled(local)
+    divisor, number = _divisor(local)
+    if local.shares((local.attrs["dim"],)):
+        return Keeps((0, *divisor), more=places + number)
+    return Keeps((0, 1, *divisor), more=_weight(local) + number)
+
+
+_CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ignore_index", "int", None))
+register(
+    Operator(
+        "cross_entropy",
+        (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)),
+        _infer_cross_entropy,
+        _emit_class_loss("cross_entropy"),
+        "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
+        reduces="mean",
+        accumulate=_accumulate_class_loss("cross_entropy"),
+        example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
+        keeps=_kept_cross_entropy,
+    )
+)
+register(
+    Operator(
+        "nll_loss",
+        _CLASS_PARAMS,
+        _infer_nll,
+        _emit_class_loss("nll_loss"),
+        "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
+        reduces="mean",
+        accumulate=_accumulate_class_loss("nll_loss"),
+        example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
+        keeps=_kept_nll,
+    )
+)
+
+
+def _infer_kept_count(site: CallSite) -> Inference | None:
+    factors = Factors()
+    label = factors.dims(site.operands[0].dims)
+    rule = factors.rule((label,), ((),))
+    return Inference((TensorType("i64", ()),), rule, {"ignore_index": site.static["ignore_index"]})
+
+
+def _emit_kept_count(site: OpSite) -> str:
+    return f"({site.operands[0]} != {site.attrs['ignore_index']}).sum()"
+
+
+register(
+    Operator(
+        "kept_count",
+        (Param("label", "tensor"), Param("ignore_index", "int")),
+        _infer_kept_count,
+        _emit_kept_count,
+        "How many labels are not ignored: what a loss of microbatches is divided by.",
+        differentiable=False,
+        internal=True,
+    )
+)
+
+
+# --- losses of two values alike ----------------------------------------------
+
+
+def _infer_alike(site: CallSite) -> Inference | None:
+    left, right = site.operands
+    if not require(site, 0, "floating"):
+        return None
+    same = site.dims.same
+    alike = len(left.dims) == len(right.dims)
+    if not alike or not all(a == b or same(a, b) for a, b in zip(left.dims, right.dims, strict=True)):
+        _report_unlike(site)
+        return None
+    factors = Factors()
+    dims = factors.dims([site.dims.resolve(t) for t in left.dims])
+    return Inference((TensorType(left.dtype, ()),), factors.rule((dims, dims), ((),)))
+
+
+def _report_unlike(site: CallSite) -> None:
+    left, right = site.operands
+    names = site.names
+    few, many = (0, 1) if len(left.dims) < len(right.dims) else (1, 0)
+    short, long = site.operands[few], site.operands[many]
+    fits = len(left.dims) != len(right.dims) and {t for t in short.dims if t} == {t for t in long.dims if t}
+    dims = ", ".join(term_text(t) for t in long.dims)
+    site.sink.report(
+        "SH290",
+        f"`{site.operator.name}` compares values of the same dims: {quoted(names[0])} is {left}, "
+        f"{quoted(names[1])} is {right}",
+        site.span,
+        labels=[(site.spans[0], str(left)), (site.spans[1], str(right))],
+        help=f"`rearrange({names[few]} -> [{dims}])` gives {quoted(names[few])} the dims of {quoted(names[many])}"
+        if fits
+        else namesakes(site.operands) or "nothing is broadcast in a loss; give both the same dims",
+    )
+
+
+def _alike_call(site: OpSite, function: str, reduction: str) -> str:
+    left, right = site.operands
+    if not site.operand_types[1].floating:
+        right = f"{atom(right)}.to({atom(left)}.dtype)"
+    mode = "" if reduction == "mean" else f", reduction={literal(reduction)}"
+    return f"F.{function}({left}, {right}{mode})"
+
+
+def _kept_alike(local: Local, squared: bool) -> Keeps:
+    """Both; of a target in whole numbers what it is converted to. The memory of torch's mse_loss, one number, is that
+    of the squares.
+    """
+    shape, dtype = local.operands[0], local.operand_types[0].dtype
+    squares = max(0, elements(shape) - 1) * BYTES[dtype] if squared else 0
+    if local.operand_types[1].floating:
+        return Keeps((0, 1), more=squares)
+    return Keeps((0,), more=squares + size(local.operands[1], dtype))
+
+
+def _alike(name: str, function: str, doc: str) -> None:
+    def emit(site: OpSite) -> str:
+        if not cut(site, 0):
+            return _alike_call(site, function, "mean")
+        return f"{_alike_call(site, function, 'sum')} / {math.prod(site.operand_types[0].shape)}"
+
+    def accumulate(site: OpSite) -> str:
+        return tally_text(site, _alike_call(site, function, "none"))
+
+    def keeps(local: Local) -> Keeps:
+        return _kept_alike(local, name == "mse_loss")
+
+    params = (Param("input", "tensor"), Param("target", "tensor"))
+    example = f"(input: [..., d], target: [..., d]) -> [] {{ {name}(input, target) }}"
+    register(
+        Operator(name, params, _infer_alike, emit, doc, example=example, reduces="mean", accumulate=accumulate,
+                 keeps=keeps)
+    )  # fmt: skip
+
+
+_alike("mse_loss", "mse_loss", "The mean of the squared differences.")
+_alike(
+    "bce_with_logits",
+    "binary_cross_entropy_with_logits",
+    "The mean binary cross-entropy of logits and labels from 0 to 1.",
+)

@@ -1,0 +1,73 @@
+"""dropout and dropout2d.
+
+The same elements fall out under every layout, since each draws the number of its global index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import quoted, require, unary_rule
+from shardlang.ops.saved_activations import Keeps, Lies, Local, elements, own, view
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import cut, offset_text
+from shardlang.python_text import literal, tuple_text
+
+
+def _infer(site: CallSite) -> Inference | None:
+    type, p = site.operands[0], site.static["p"]
+    if not require(site, 0, "floating"):
+        return None
+    if not 0 <= p < 1:
+        site.sink.report(
+            "SH293", f"`p` is {p:g}, and it is the share that falls out: from 0 to less than 1", site.span,
+            help=f"`{site.operator.name}({site.names[0]}, p = 0.1)` drops a tenth",
+        )  # fmt: skip
+        return None
+    if site.operator.name == "dropout2d" and len(type.dims) != 4:
+        site.sink.report(
+            "SH287", f"`dropout2d` needs [batch, channels, height, width], and {quoted(site.names[0])} is {type}",
+            site.spans[0], help="`dropout` drops single elements of any shape",
+        )  # fmt: skip
+        return None
+    # The mask is the same on every rank, so what is pending may stay pending.
+    return Inference((type,), unary_rule(type, through=True), {"p": p})
+
+
+def _emit(name: str) -> Callable[[OpSite], str]:
+    def emit(site: OpSite) -> str:
+        key = f"rt.random.key({literal(site.path)}{f', {site.call}' if site.call else ''})"
+        parts = [site.operands[0], str(site.attrs["p"]), key]
+        offsets = [offset_text(site, factors) for factors in site.rule.operands[0]]
+        if cut(site, 0) or any(o != "0" for o in offsets):
+            parts += [f"whole={tuple_text(site.operand_types[0].shape)}", f"offsets={tuple_text(offsets)}"]
+        return f"rt.{name}({', '.join(parts)})"
+
+    return emit
+
+
+def _masked(dims: int | None) -> Callable[[Local], Keeps]:
+    """A byte for each element, or for each of the leading `dims`."""
+    return lambda local: Keeps(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
+
+
+def _lies(local: Local) -> Lies:
+    """Where nothing falls out the operand itself comes back."""
+    return own(local) if local.attrs["p"] else view(local)
+
+
+_PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
+register(
+    Operator("dropout", _PARAMS, _infer, _emit("dropout"),
+             "Each element 0 with probability p, else divided by 1 - p.",
+             example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
+             keeps=_masked(None), lies=_lies)
+)  # fmt: skip
+register(
+    Operator("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
+             "As dropout, for whole channels of [batch, channels, height, width].",
+             example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
+             random=True, train_only=True,
+             keeps=_masked(2), lies=_lies)
+)  # fmt: skip

@@ -1,0 +1,231 @@
+"""Reductions over named dims: sum, mean, amax, amin, argmax; and cumsum.
+
+A sum over a split dim is pending, and a mean divides by the count of the whole; a maximum is combined within the
+operator, since no sum over ranks means it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, marked, quoted, require
+from shardlang.ops.rule import Split
+from shardlang.ops.saved_activations import Keeps, Local, elements, nothing, size
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import cut, dims_text, factors_of, group_text, offset_text, receiver
+from shardlang.types.dim import TensorType, Term, term_text
+
+_OVER = Param("over", "dims", None)
+_X = Param("x", "tensor")
+
+
+def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...] | None:
+    """Where the dims of `over` stand in the first operand, ascending (None: all dims); None after reporting SH286."""
+    type = site.operands[0]
+    if terms is None:
+        return tuple(range(len(type.dims)))
+    found: list[int] = []
+    for term in terms:
+        at = next((i for i, t in enumerate(type.dims) if t == term and t), -1)
+        if at < 0 or at in found:
+            what = "twice" if at >= 0 else f", which is no dim of {quoted(site.names[0])}"
+            site.sink.report(
+                "SH286", f"`{site.operator.name}` is over `{term_text(term)}` {what}".replace(" ,", ","), site.span,
+                labels=[(site.spans[0], str(type))], help=f"its dims are {_listed(type)}",
+            )  # fmt: skip
+            return None
+        found.append(at)
+    return tuple(sorted(found))
+
+
+def _listed(type: TensorType) -> str:
+    return ", ".join(f"`{term_text(t)}`" for t in type.dims if t) or "none: it is a single number"
+
+
+def single_position(site: CallSite, terms: Sequence[Term] | None) -> int | None:
+    """As `positions`, for an operator over exactly one dim."""
+    if terms is None or len(terms) != 1:
+        site.sink.report(
+            "SH286", f"`{site.operator.name}` is over one dim", site.span,
+            labels=[(site.spans[0], str(site.operands[0]))],
+            help=f"`over = {next((term_text(t) for t in site.operands[0].dims if t), 'd')}`, say",
+        )  # fmt: skip
+        return None
+    found = positions(site, terms)
+    return None if found is None else found[0]
+
+
+def _reduce(
+    site: CallSite, dims: tuple[int, ...], dtype: str, split: Split, through: bool, statistics: tuple[int, int] = (0, 0)
+) -> Inference:
+    type = site.operands[0]
+    gone = [type.dims[d] for d in dims]
+    factors = Factors(marked(gone, split, statistics) if split is not Split.FREE else None)
+    operand = factors.dims(type.dims)
+    kept = [d for d in range(len(type.dims)) if d not in dims]
+    rule = factors.rule((operand,), (tuple(operand[d] for d in kept),), ((0,),) if through else ())
+    return Inference((TensorType(dtype, tuple(type.dims[d] for d in kept)),), rule, {"dims": dims})
+
+
+# --- sum, mean ---------------------------------------------------------------
+
+
+def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
+    """`otherwise`: the result's element type where the operand's is not floating; "" for the run's."""
+
+    def infer(site: CallSite) -> Inference | None:
+        dims, type = positions(site, site.static["over"]), site.operands[0]
+        if dims is None:
+            return None
+        dtype = type.dtype if type.floating else otherwise or site.floating
+        return _reduce(site, dims, dtype, Split.FREE, type.dtype != "bool")
+
+    return infer
+
+
+def _method(site: OpSite, name: str, text: str) -> str:
+    """`x.sum()` over all dims, else `x.sum(1)`."""
+    dims = site.attrs["dims"]
+    if not site.operand_shapes[0]:
+        return text
+    every = len(dims) == len(site.operand_shapes[0])
+    return f"{receiver(text)}.{name}({'' if every else dims_text(dims)})"
+
+
+def _emit_sum(site: OpSite) -> str:
+    return _method(site, "sum", site.operands[0])
+
+
+def _floating_text(site: OpSite) -> str:
+    text, to = site.operands[0], "double" if site.result_types[0].dtype == "f64" else "float"
+    return text if site.operand_types[0].floating else f"{receiver(text)}.{to}()"
+
+
+def _emit_mean(site: OpSite) -> str:
+    dims = site.attrs["dims"]
+    if not cut(site, 0, dims):
+        return _method(site, "mean", _floating_text(site))
+    count = math.prod(site.operand_types[0].shape[d] for d in dims)
+    return f"{_method(site, 'sum', _floating_text(site))} / {count}"
+
+
+def tally_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str = "") -> str:
+    """`rt.tally(...)`: sum and count of `items`, laid out as operand `at`, without the rows past `site.rows`.
+
+    mask: which items count; once: the condition under which this rank counts them at all.
+    """
+    found = [(d, factors) for d, factors in enumerate(site.rule.operands[at]) if site.batch in factors]
+    extra = ([f"mask={mask}"] if mask else []) + ([f"once={once}"] if once else [])
+    if site.batch < 0 or not found or not site.rows:
+        return f"rt.tally({', '.join([items, *extra])})"
+    dim, factors = found[0]
+    inner = math.prod(site.rule.factors[f].size for f in factors[factors.index(site.batch) + 1 :])
+    rows = site.rows if inner == 1 else f"{site.rows} * {inner}"
+    return f"rt.tally({', '.join([items, str(dim), offset_text(site, factors), rows, *extra])})"
+
+
+def _accumulate(site: OpSite) -> str:
+    return tally_text(site, site.operands[0])
+
+
+register(
+    Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
+             "The sum over dims, all without `over`. Of whole numbers and bool it is i64.", reduces="sum",
+             example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
+             keeps=nothing)
+)  # fmt: skip
+register(
+    Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
+             "The mean over dims, all without `over`, on all ranks together.", reduces="mean",
+             example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
+             keeps=nothing)
+)  # fmt: skip
+
+
+# --- maxima ------------------------------------------------------------------
+
+
+def _infer_extremum(site: CallSite) -> Inference | None:
+    dims = positions(site, site.static["over"])
+    return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, (2, 0))
+
+
+def _kept_extremum(local: Local) -> Keeps:
+    """What is greatest where; over a split dim which are, and how many."""
+    if not local.shares(local.attrs["dims"]):
+        return Keeps((0,), (0,))
+    return Keeps(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))
+
+
+def _extremum(name: str, doc: str) -> None:
+    def emit(site: OpSite) -> str:
+        dims = site.attrs["dims"]
+        group = group_text(site, factors_of(site.rule.operands[0][d] for d in dims))
+        if group:
+            return f"rt.{name}({site.operands[0]}, {dims_text(dims) if dims else '()'}, {group})"
+        return _method(site, name, site.operands[0])
+
+    example = f"(x: [batch, seq, d]) -> [batch, d] {{ {name}(x, over = seq) }}"
+    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, keeps=_kept_extremum))
+
+
+_extremum("amax", "The greatest value over dims, all without `over`; equal ones share the gradient.")
+_extremum("amin", "The least value over dims, all without `over`; equal ones share the gradient.")
+
+
+def _infer_argmax(site: CallSite) -> Inference | None:
+    if not require(site, 0, "number"):
+        return None
+    dim = single_position(site, site.static["over"])
+    return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, (2, 0))
+
+
+def _emit_argmax(site: OpSite) -> str:
+    dim = site.attrs["dims"][0]
+    factors = site.rule.operands[0][dim]
+    group = group_text(site, factors)
+    if group:
+        return f"rt.argmax({site.operands[0]}, {dim}, {group}, start={offset_text(site, factors)})"
+    return f"{receiver(site.operands[0])}.argmax({dim})"
+
+
+register(
+    Operator(
+        "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
+        "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
+        example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }",
+    )
+)  # fmt: skip
+
+
+# --- cumsum ------------------------------------------------------------------
+
+
+def _infer_cumsum(site: CallSite) -> Inference | None:
+    dim = single_position(site, site.static["over"])
+    if dim is None:
+        return None
+    type = site.operands[0]
+    factors = Factors(marked([type.dims[dim]], Split.WHOLE))
+    dims = factors.dims(type.dims)
+    dtype = type.dtype if type.floating else "i64"
+    return Inference((TensorType(dtype, type.dims),), factors.rule((dims,), (dims,), ((0,),)), {"dims": (dim,)})
+
+
+def _emit_cumsum(site: OpSite) -> str:
+    return f"{receiver(site.operands[0])}.cumsum({site.attrs['dims'][0]})"
+
+
+register(
+    Operator(
+        "cumsum",
+        (_X, Param("over", "dims")),
+        _infer_cumsum,
+        _emit_cumsum,
+        "The running sum along one dim.",
+        example="(x: [batch, seq]) -> [batch, seq] { cumsum(x, over = seq) }",
+        keeps=nothing,
+    )
+)

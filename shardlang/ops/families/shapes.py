@@ -1,0 +1,356 @@
+"""Operators that move or rename elements: rearrange, relabel, flatten, concat, slice; cast and detach.
+
+rearrange works by the names of factors alone: split the operand's dims into them, permute, merge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
+from shardlang.ops.families.reductions import single_position
+from shardlang.ops.rule import DimFactors
+from shardlang.ops.saved_activations import Lies, Local, nothing, own, rearranged, view
+from shardlang.ops.site import OpSite
+from shardlang.ops.texts import TORCH_DTYPES, local_factor, receiver
+from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text
+
+_X = Param("x", "tensor")
+_THROUGH = ((0,),)
+
+
+def _typed(dims: Sequence[Term]) -> str:
+    return ", ".join(term_text(t) for t in dims)
+
+
+# --- rearrange ---------------------------------------------------------------
+
+
+def _infer_rearrange(site: CallSite) -> Inference | None:
+    type = site.operands[0]
+    if site.arrow is None:
+        _no_arrow(site)
+        return None
+    _unify_literals(site, type.dims, site.arrow)
+    resolve = site.dims.resolve
+    before, after = [resolve(t) for t in type.dims], [resolve(t) for t in site.arrow]
+    want = [d for t in after for d in t]
+    # A dim of one element that the result does not name is no factor: leaving it out loses nothing.
+    before = [tuple(d for d in t if d in want or d.size != 1) for t in before]
+    have = [d for t in before for d in t]
+    if len(want) != len(set(want)) or set(have) != set(want):
+        _report_rearranged(site, have, want)
+        return None
+    factors = Factors()
+    operand = factors.dims(before)
+    rule = factors.rule((operand,), (factors.dims(after),), _THROUGH)
+    return Inference((TensorType(type.dtype, tuple(after)),), rule)
+
+
+def _no_arrow(site: CallSite) -> None:
+    name, dims = site.operator.name, _typed(site.operands[0].dims)
+    site.sink.report(
+        "SH284", f"`{name}` needs the dims of its result", site.span, help=f"`{name}({site.names[0]} -> [{dims}])`, say"
+    )
+
+
+def _unify_literals(site: CallSite, before: Sequence[Term], after: Sequence[Term]) -> None:
+    """Gives dims made from numbers on one side the terms of their size that only the other side has."""
+    left, right = {d for t in before for d in t}, {d for t in after for d in t}
+    lone = [t for t in before if t and not set(t) & right]
+    for term in [t for t in after if t and not set(t) & left]:
+        match = next((t for t in lone if term_size(t) == term_size(term) and site.dims.same(t, term)), None)
+        if match is not None:
+            lone.remove(match)
+
+
+def _report_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim]) -> None:
+    twice = [d for d in dict.fromkeys(want) if want.count(d) > 1]
+    lost, extra = [d for d in have if d not in want], [d for d in want if d not in have]
+    if twice:
+        fact = f"the result names {sized((twice[0],))} twice"
+    elif lost and extra:
+        fact = f"{_names(lost)} of {quoted(site.names[0])} is left out, and {_names(extra)} is none of its dims"
+    else:
+        missing = f"{_names(extra)} is none of the dims of {quoted(site.names[0])}"
+        fact = f"{_names(lost)} is left out" if lost else missing
+    size = math.prod(d.size or 0 for d in lost) == math.prod(d.size or 0 for d in extra) and lost and extra
+    site.sink.report(
+        "SH284",
+        f"`rearrange` keeps every dim: {fact}",
+        site.span,
+        labels=[(site.spans[0], str(site.operands[0]))],
+        help="equal sizes are not the same dims: `relabel` renames a dim, and a dim splits only where it was declared "
+        "as a product (`heads * head_dim`)"
+        if size
+        else _without(site, lost[0])
+        if lost
+        else "a literal 1 adds a dim, of size 1",
+    )
+
+
+def _without(site: CallSite, lost: Dim) -> str:
+    """What to type in place of a `rearrange` that leaves out a dim of several elements."""
+    x = site.names[0] if site.names[0].isidentifier() else "x"
+    name = lost.name
+    if not any((lost,) == site.dims.resolve(t) for t in site.operands[0].dims):
+        return f"a `rearrange` makes `{name}` a dim of its own first; then `mean(.., over = {name})` removes it"
+    return (
+        f"`mean({x}, over = {name})` or `sum({x}, over = {name})` removes `{name}`; "
+        f"of `slice({x}, {name} = 0..1)` it may be left out, as one element holds all of it"
+    )
+
+
+def _names(dims: Sequence[Dim]) -> str:
+    return " and ".join(sized((d,)) for d in dims)
+
+
+def _emit_rearrange(site: OpSite) -> str:
+    before, after = site.rule.operands[0], site.rule.results[0]
+    have, want = [f for t in before for f in t], [f for t in after for f in t]
+    text = receiver(site.operands[0])
+    if have == want:
+        same = site.operand_shapes[0] == site.result_shapes[0]
+        return site.operands[0] if same else f"{text}.reshape({', '.join(site.result_shapes[0])})"
+    if any(len(t) != 1 for t in before):
+        text += f".reshape({', '.join(local_factor(site, f) for f in have)})"
+    text += _permuted([have.index(f) for f in want])
+    if any(len(t) != 1 for t in after):
+        text += f".reshape({', '.join(site.result_shapes[0])})"
+    return text
+
+
+def _permuted(order: Sequence[int]) -> str:
+    moved = [i for i, o in enumerate(order) if i != o]
+    if len(moved) == 2:
+        return f".transpose({moved[0]}, {moved[1]})"
+    return f".permute({', '.join(map(str, order))})"
+
+
+register(
+    Operator("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
+             "The same elements with dims split, permuted and merged, by name.",
+             example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
+             "{ rearrange(x -> [batch, seq, heads * width]) }", keeps=nothing, lies=rearranged)
+)  # fmt: skip
+
+
+# --- relabel -----------------------------------------------------------------
+
+
+def _infer_relabel(site: CallSite) -> Inference | None:
+    type = site.operands[0]
+    if site.arrow is None:
+        _no_arrow(site)
+        return None
+    pairs = list(zip(type.dims, site.arrow, strict=False))
+    wrong = [(a, b) for a, b in pairs if term_size(a) != term_size(b) and None not in (term_size(a), term_size(b))]
+    if len(type.dims) != len(site.arrow) or wrong:
+        fact = (
+            f"{sized(wrong[0][0])} cannot be called {sized(wrong[0][1])}"
+            if wrong and len(type.dims) == len(site.arrow)
+            else f"{quoted(site.names[0])} has {len(type.dims)} dims and the result names {len(site.arrow)}"
+        )
+        site.sink.report(
+            "SH285", f"`relabel` renames dims in their places: {fact}", site.span,
+            labels=[(site.spans[0], str(type))], help="`rearrange` permutes, splits and merges dims",
+        )  # fmt: skip
+        return None
+    names = [d for term in site.arrow for d in term]
+    twice = next((d for i, d in enumerate(names) if d in names[:i]), None)
+    if twice is not None:
+        site.sink.report(
+            "SH253", f"dim `{twice.name}` stands twice in one type", site.span, labels=[(site.spans[0], str(type))],
+            help=f"declare `dim other = {twice.name}` and give one of them that name",
+        )  # fmt: skip
+        return None
+    factors = Factors()
+    lines = [_relabelled(factors, a, b) for a, b in pairs]
+    rule = factors.rule((tuple(a for a, _ in lines),), (tuple(b for _, b in lines),), _THROUGH)
+    return Inference((TensorType(type.dtype, tuple(site.arrow)),), rule)
+
+
+def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors, DimFactors]:
+    """The one set of factors that both dims have: the finer product's, the whole where neither refines the other."""
+    if not before or not after:
+        return (), ()
+    if len(before) > 1 and len(after) > 1 and [d.size for d in before] != [d.size for d in after]:
+        mine = factors.alone(tuple(before))
+        return mine, mine
+    mine = factors.term(after if len(before) == 1 < len(after) else before)
+    return mine, mine
+
+
+register(
+    Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
+             "The same tensor with other names for its dims; no data moves.",
+             example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
+             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, keeps=nothing, lies=view)
+)  # fmt: skip
+
+
+# --- flatten -----------------------------------------------------------------
+
+
+def _infer_flatten(site: CallSite) -> Inference | None:
+    type = site.operands[0]
+    keep = site.static["keep"] or ()
+    lead = type.dims[: len(keep)]
+    if set(keep) != set(lead):
+        merged = _typed([t for t in type.dims if t not in keep]).replace(", ", " * ")
+        site.sink.report(
+            "SH294", f"`flatten` keeps leading dims, and `{_typed(keep)}` does not lead in {type}", site.span,
+            labels=[(site.spans[0], str(type))], help=f"`rearrange({site.names[0]} -> [{_typed(keep)}, {merged}])`",
+        )  # fmt: skip
+        return None
+    merged_term = tuple(d for t in type.dims[len(keep) :] for d in t)
+    factors = Factors()
+    operand = factors.dims(type.dims)
+    dims = (*lead, merged_term)
+    return Inference((TensorType(type.dtype, dims),), factors.rule((operand,), (factors.dims(dims),), _THROUGH))
+
+
+def _emit_flatten(site: OpSite) -> str:
+    kept = len(site.result_shapes[0]) - 1
+    return f"{receiver(site.operands[0])}.flatten({kept or ''})"
+
+
+register(
+    Operator("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
+             "All dims but the leading `keep` merged into one product dim.",
+             example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
+             keeps=nothing, lies=rearranged)
+)  # fmt: skip
+
+
+# --- concat, slice -----------------------------------------------------------
+
+
+def _infer_concat(site: CallSite) -> Inference | None:
+    first = site.operands[0]
+    at = single_position(site, (site.static["over"],))
+    if at is None:
+        return None
+    for i, type in enumerate(site.operands[1:], 1):
+        if not _fits(site, first, type, at):
+            site.sink.report(
+                "SH292",
+                f"`concat` over `{term_text(first.dims[at])}` needs all other dims alike: "
+                f"{quoted(site.names[0])} is {first}, {quoted(site.names[i])} is {type}",
+                site.span, labels=[(site.spans[0], str(first)), (site.spans[i], str(type))],
+                help=namesakes([first, type]) or "only the dim it is over may differ, and it must be in the same place",
+            )  # fmt: skip
+            return None
+    sizes = [term_size(t.dims[at]) for t in site.operands]
+    total = None if None in sizes else sum(s or 0 for s in sizes)
+    new = site.dims.fresh(_name(first.dims[at]), total)
+    resolve = site.dims.resolve
+    factors = Factors()
+    operands = [_with(factors, [resolve(d) for d in t.dims], {at: factors.alone(t.dims[at])}) for t in site.operands]
+    dims = tuple(new if d == at else resolve(t) for d, t in enumerate(first.dims))
+    result = _with(factors, dims, {at: factors.alone(new)})
+    rule = factors.rule(operands, (result,), (tuple(range(len(operands))),))
+    return Inference((TensorType(first.dtype, dims),), rule, {"dim": at})
+
+
+def _name(term: Term) -> str:
+    """What a dim made of another is found by in arguments: its name, also where that one was made so itself."""
+    return " * ".join(d.name for d in term)
+
+
+def _fits(site: CallSite, first: TensorType, other: TensorType, at: int) -> bool:
+    if len(first.dims) != len(other.dims) or first.dtype != other.dtype:
+        return False
+    pairs = enumerate(zip(first.dims, other.dims, strict=True))
+    return all(d == at or a == b or site.dims.same(a, b) for d, (a, b) in pairs)
+
+
+def _with(factors: Factors, dims: Sequence[Term], own: dict[int, DimFactors]) -> tuple[DimFactors, ...]:
+    """Factors of each dim; those in `own` are given."""
+    return tuple(own[d] if d in own else factors.term(t) for d, t in enumerate(dims))
+
+
+register(
+    Operator(
+        "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
+        lambda site: f"torch.cat([{', '.join(site.operands)}], dim={site.attrs['dim']})",
+        "Several values one after the other along a dim of the first, which is a new dim in the result.",
+        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", keeps=nothing,
+    )
+)  # fmt: skip
+
+
+def _infer_slice(site: CallSite) -> Inference | None:
+    type = site.operands[0]
+    factors = Factors()
+    dims = list(type.dims)
+    own: dict[int, tuple[DimFactors, DimFactors]] = {}
+    ranges: list[tuple[int, int, int]] = []
+    for term, start, stop in site.static["slices"]:
+        at, size = single_position(site, (term,)), term_size(term)
+        if at is None:
+            return None
+        if not 0 <= start < stop or (size is not None and stop > size):
+            site.sink.report(
+                "SH291", f"`slice` takes {start}..{stop} of {sized(term)}", site.span,
+                labels=[(site.spans[0], str(type))], help=f"a range within 0..{size}, its end exclusive",
+            )  # fmt: skip
+            return None
+        dims[at] = site.dims.fresh(_name(term), stop - start)
+        own[at] = (factors.alone(term), factors.alone(dims[at]))
+        ranges.append((at, start, stop))
+    operand = _with(factors, type.dims, {at: mine[0] for at, mine in own.items()})
+    result = _with(factors, dims, {at: mine[1] for at, mine in own.items()})
+    rule = factors.rule((operand,), (result,), _THROUGH)
+    return Inference((TensorType(type.dtype, tuple(dims)),), rule, {"ranges": tuple(sorted(ranges))})
+
+
+def _emit_slice(site: OpSite) -> str:
+    ranges = {at: f"{start}:{stop}" for at, start, stop in site.attrs["ranges"]}
+    index = [ranges.get(d, ":") for d in range(max(ranges, default=0) + 1)]
+    return f"{receiver(site.operands[0])}[{', '.join(index)}]"
+
+
+register(
+    Operator("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
+             "A range of a dim, its end exclusive; the dim is a new one in the result.",
+             example="(x: [batch, d]) { slice(x, d = 0..4) }", keeps=nothing, lies=view)
+)  # fmt: skip
+
+
+# --- cast, detach ------------------------------------------------------------
+
+
+def _infer_cast(site: CallSite) -> Inference | None:
+    type, dtype = site.operands[0], site.static["dtype"]
+    # Narrowing the parts of a sum would round each: only a wider type may be pending.
+    wider = type.floating and dtype in FLOATS and BYTES[dtype] >= BYTES[type.dtype]
+    return Inference((TensorType(dtype, type.dims),), unary_rule(type, wider), {"dtype": dtype})
+
+
+def _lies_cast(local: Local) -> Lies:
+    return view(local) if local.operand_types[0].dtype == local.result_types[0].dtype else own(local)
+
+
+register(
+    Operator(
+        "cast", (_X, Param("dtype", "dtype")), _infer_cast,
+        lambda site: f"{receiver(site.operands[0])}.to({TORCH_DTYPES[site.attrs['dtype']]})",
+        "The same values in another element type. What is pending passes where that is as wide.",
+        example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", keeps=nothing, lies=_lies_cast,
+    )
+)  # fmt: skip
+
+
+def _infer_detach(site: CallSite) -> Inference | None:
+    return Inference((site.operands[0],), unary_rule(site.operands[0], True))
+
+
+register(
+    Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
+             "The same value, through which no gradient flows.",
+             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, keeps=nothing,
+             lies=view)
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a plan keeps and sends, in bytes, and the report that shows it."""

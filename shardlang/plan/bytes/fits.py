@@ -1,0 +1,94 @@
+"""The hardware that a file describes, and whether a plan fits it: a device's memory against what a rank keeps there.
+
+The first `cluster` of the file counts, else the first `device` that it declares or imports. Speeds are not used.
+"""
+
+from __future__ import annotations
+
+import math
+
+from shardlang.check.program import Program
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Kind
+from shardlang.plan.bytes.memory import held_bytes, memory
+from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.syntax import ast
+
+_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a rank runs on: its name, its memory in bytes, where that is said."""
+
+    name: str
+    memory: int
+    span: Span
+
+
+def device(program: Program) -> Device | None:
+    """The device that a program is planned for; None where the file names none, or not its memory."""
+    declared = list(program.hardware.values())
+    clusters = [h for h in declared if h.keyword == "cluster"]
+    named = {s.name.text: s.value for s in clusters[0].settings}.get("device") if clusters else None
+    chosen = program.hardware.get(named.text) if isinstance(named, ast.Name) else None
+    if chosen is None and not clusters:
+        chosen = next((h for h in declared if h.keyword == "device"), None)
+    for setting in chosen.settings if chosen is not None else ():
+        if chosen is not None and setting.name.text == "memory" and isinstance(setting.value, ast.Number):
+            return Device(chosen.name.text, int(setting.value.value), setting.span)
+    return None
+
+
+def check_memory(plan: Plan, sink: Sink) -> None:
+    """SH450 where a rank keeps more on its device than the device has: names the parameter that takes most of it."""
+    has = device(plan.program)
+    if has is None:
+        return
+    kept = memory(plan)
+    if kept.device <= has.memory:
+        return
+    largest = max(
+        (p for p in plan.params.values() if p.value not in plan.places), key=lambda p: sum(held_bytes(plan, p)),
+        default=None,
+    )  # fmt: skip
+    message = f"a rank keeps {size(kept.device)} on its device, and `{has.name}` has {size(has.memory)}"
+    if largest is None or sum(held_bytes(plan, largest)) < kept.activations:
+        sink.report(
+            "SH450", message, has.span, f"{size(kept.activations)} of it are activations",
+            help="a smaller batch, `microbatches 4`, or `at LAYER: recompute` keeps fewer",
+        )  # fmt: skip
+        return
+    value = plan.graph.values[largest.value]
+    table = _is_table(plan, largest)
+    offers = [f"keep it in host memory: `at {value.path}: place on host`"]
+    if not table:
+        offers.insert(0, "shard it over the ranks: `zero 3 over AXIS`, or `split DIM over AXIS`")
+    sink.report(
+        "SH450", f"{message}; `{value.path}` takes most", value.span,
+        f"{_parts(plan, largest)} on each rank", labels=[(has.span, "the device's memory")], help=tuple(offers),
+    )  # fmt: skip
+
+
+def _is_table(plan: Plan, param: ParamPlan) -> bool:
+    readers = [op for op in plan.graph.ops if param.value in op.operands]
+    return plan.graph.values[param.value].kind is Kind.PARAM and all(op.operator == "embedding" for op in readers)
+
+
+def _parts(plan: Plan, param: ParamPlan) -> str:
+    """`500.0 GB, with gradient and optimizer state 1,500.0 GB`."""
+    itself, gradient, state = held_bytes(plan, param)
+    if not gradient and not state:
+        return size(itself)
+    return f"{size(itself)}, with gradient and optimizer state {size(itself + gradient + state)}"
+
+
+def size(count: int) -> str:
+    """Bytes as a person writes them, rounded up so that what does not fit never reads as if it did."""
+    for unit, each in _UNITS:
+        if count >= each:
+            shown = math.ceil(count * 10 / each) / 10
+            return f"{shown:,.0f} {unit}" if shown == int(shown) else f"{shown:,.1f} {unit}"
+    return f"{count:,} B"

@@ -1,0 +1,178 @@
+"""Bytes that a plan keeps on each rank: parameters, gradients, optimizer state, activations, the largest over the
+ranks.
+
+An estimate before any run: allocators, buffers of collectives and temporaries are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from shardlang.graph.graph import Kind
+from shardlang.ops.rule import shared_axes
+from shardlang.plan.bytes.saved_activations import kept
+from shardlang.plan.plan import Action, ParamPlan, Plan
+from shardlang.plan.rewrite.sparse_tables import gradient_lookups
+from shardlang.records import dataclass, remembered
+from shardlang.types.dim import BYTES
+from shardlang.types.layout import local_shape
+
+# Optimizer state in copies of the parameter.
+COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All in bytes per rank, in one memory or in both; host: those of them that are in the host's."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    host: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.gradients + self.optimizer + self.activations
+
+    @property
+    def device(self) -> int:
+        return self.total - self.host
+
+
+def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
+    """What a rank holds when most activations are alive: of `stages`, by default of the coordinate that holds most."""
+    if stages is None and plan.pipeline is not None:
+        return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
+    held = _held(plan)
+    mine = [held[value] for value in plan.params if used(plan, value, stages)]
+    # A stage's host memory has what its own operators leave there; they are few, and counted with the parameters'.
+    parameters, gradients, optimizer = (sum(each[i] for each in mine) for i in range(3))
+    host = sum(sum(held[value]) for value in plan.params if value in plan.places) + hosted_activations(plan)
+    return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
+
+
+@remembered
+def _held(plan: Plan) -> Mapping[int, tuple[int, int, int]]:
+    """Of every parameter and state `held_bytes`."""
+    return {value: held_bytes(plan, param) for value, param in plan.params.items()}
+
+
+def held_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int, int]:
+    """Of a parameter or state on one rank: itself, its gradient, its optimizer's state."""
+    value, whole = plan.graph.values[param.value], local_bytes(plan, param)
+    part = -(-whole // zero_degree(plan, param))
+    itself = part if param.zero == 3 else whole
+    if value.kind is not Kind.PARAM or not value.gradient:
+        return itself, 0, 0
+    gradient = row_bytes(plan, param) if param.sparse else part if param.zero >= 2 else whole
+    return itself, gradient, _copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole)
+
+
+def row_bytes(plan: Plan, param: ParamPlan) -> int:
+    """The most that a gradient of rows is: an id and a row for each that a rank looks up, and those that it is sent;
+    no row twice.
+    """
+    mesh, type = plan.meshes[param.stored.mesh], plan.graph.values[param.value].type
+    rows, *rest = local_shape(type, param.stored, mesh, plan.sizes)
+    each = math.prod(rest) * BYTES[type.dtype] + BYTES["i64"]
+    return min(rows, looked_up(plan, param) * mesh.degree(param.reduce_axes)) * each
+
+
+def looked_up(plan: Plan, param: ParamPlan) -> int:
+    """How many rows of a table get a gradient on a rank in a step, in all microbatches together; where rows are
+    exchanged, how many it may be asked for.
+    """
+    found, lookups = 0, gradient_lookups(plan.graph, param.value)
+    for op in plan.ops:
+        if op.op in lookups:
+            ids = op.operands[0]
+            type = plan.graph.values[ids.value].type
+            mesh, rule = plan.meshes[ids.layout.mesh], plan.graph.ops[op.op].rule
+            asking = mesh.degree(shared_axes(rule, op.factor_axes))
+            found += math.prod(local_shape(type, ids.layout, mesh, plan.sizes)) * asking
+    return found * plan.microbatches
+
+
+def hosted_activations(plan: Plan) -> int:
+    """What operators on the host keep for backward, and the fields that they read."""
+    if not plan.places:
+        return 0
+    found = kept(plan)
+    return found.hosted() + sum(found.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
+
+
+def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
+    """Per coordinate along the axis of the stages, the stages that it runs."""
+    pipeline = plan.pipeline
+    assert pipeline is not None
+    places = range(pipeline.mesh.axis_size(pipeline.axis))
+    return [tuple(s for s, c in enumerate(pipeline.coordinates) if c == place) for place in places]
+
+
+def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
+    """Whether one of `stages` (None: all) uses a parameter, state or field."""
+    if stages is None or plan.pipeline is None:
+        return True
+    return any(s in stages for s in plan.pipeline.param_stages.get(value, ()))
+
+
+def local_bytes(plan: Plan, param: ParamPlan) -> int:
+    """Bytes of a stored parameter on one rank, before ZeRO."""
+    type = plan.graph.values[param.value].type
+    count = math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes))
+    return count * BYTES[stored_type(plan, param)]
+
+
+def stored_type(plan: Plan, param: ParamPlan) -> str:
+    """The element type of a parameter itself: what is used in a lower precision is kept in f32."""
+    type = plan.graph.values[param.value].type
+    return "f32" if type.floating and BYTES[type.dtype] < BYTES["f32"] else type.dtype
+
+
+def zero_degree(plan: Plan, param: ParamPlan) -> int:
+    """In how many parts ZeRO cuts a parameter: no more than dim 0 has rows."""
+    type = plan.graph.values[param.value].type
+    if not param.zero or not type.shape:
+        return 1
+    mesh = plan.meshes[param.stored.mesh]
+    rows = local_shape(type, param.stored, mesh, plan.sizes)[0]
+    return min(mesh.degree(param.zero_axes), rows)
+
+
+@remembered
+def _copies(plan: Plan) -> dict[int, int]:
+    """Parameter -> how many copies of it its optimizer keeps."""
+    found: dict[int, int] = {}
+    for setting in plan.program.training.optimizers if plan.program.training else ():
+        sgd = 1 if setting.kind == "sgd" and setting.arguments.get("momentum") else 0
+        found.update(dict.fromkeys(setting.params, COPIES.get(setting.kind, sgd)))
+    return found
+
+
+def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
+    """The most that is kept for backward at one time: of each microbatch that is under way its part, by the order of
+    the schedule; of layers that are computed again only what goes in and out, and one of them whole. Data once.
+    """
+    found = kept(plan)
+    mine = range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
+    data = sum(found.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
+    if plan.pipeline is None:
+        return data + found.of(0) + found.again(0)
+    each = {s: found.of(s) for s in mine}
+    on = {plan.pipeline.coordinates[s] for s in mine}
+    lines = [[a for a in plan.pipeline.actions[place] if a.stage in each] for place in on]
+    return data + max(peak(line, each) for line in lines) + max(found.again(s) for s in mine)
+
+
+def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:
+    """The most that one coordinate's actions keep at a time, a microbatch of stage s being worth `each[s]`."""
+    now = most = 0
+    for action in line:
+        if action.kind == "F":
+            now += each[action.stage]
+            most = max(most, now)
+        elif action.kind in "BW":
+            now -= each[action.stage]
+    return most

@@ -1,0 +1,298 @@
+"""A plan -> the plain dict that `shardc plan --json` prints (specs/plan-json.md, specs/plan.schema.json). Prints
+nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from shardlang.graph.graph import Kind, Op
+from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
+from shardlang.plan.bytes.fits import device
+from shardlang.plan.bytes.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
+from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
+from shardlang.plan.bytes.traffic import (
+    conversion_bytes,
+    conversion_stages,
+    copied_bytes,
+    copy_bytes,
+    reduction_bytes,
+    sends,
+    sent_bytes,
+)
+from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.records import dataclass
+from shardlang.types.dim import TensorType
+from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
+
+# Groups are listed for plans of up to this many ranks.
+MOST_LISTED = 64
+_COMMENT = re.compile(r'\s*#[^"]*$')
+
+Report = dict[str, Any]
+
+
+def report(plan: Plan) -> Report:
+    """Everything about a plan that is shown, as lists, dicts, strings and numbers."""
+    meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
+    return {
+        "program": plan.program.source.name,
+        "strategy": plan.strategy,
+        "ranks": plan.ranks,
+        "microbatches": plan.microbatches,
+        "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in meshes],
+        "pipeline": _pipeline(plan),
+        "operators": list(_Operators(plan).all()),
+        "gradient_reductions": _reductions(plan),
+        "parameters": [_parameter(plan, p) for p in plan.params.values()],
+        "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
+    }
+
+
+def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
+    return {
+        "parameters_bytes": kept.parameters,
+        "gradients_bytes": kept.gradients,
+        "optimizer_bytes": kept.optimizer,
+        "activations_bytes": kept.activations,
+        "total_bytes": kept.total,
+        "forward_bytes": sent[0],
+        "backward_bytes": sent[1],
+    }
+
+
+def _memories(plan: Plan) -> Report:
+    """What is in which memory, what the device has by the file (null: not said), and what is copied in a step."""
+    kept, (to_device, to_host) = memory(plan), copied_bytes(plan)
+    described = device(plan.program)
+    return {
+        "device_bytes": kept.device,
+        "host_bytes": kept.host,
+        "device_memory_bytes": described.memory if described is not None else None,
+        "to_device_bytes": to_device,
+        "to_host_bytes": to_host,
+    }
+
+
+def _pipeline(plan: Plan) -> Report | None:
+    """The pipeline's own part, with what each coordinate and each stage holds; None where there is none."""
+    found = pipeline_report(plan)
+    if found is None:
+        return None
+    for stage in found["stages"]:
+        stage.update(_totals(memory(plan, (stage["stage"],)), sent_bytes(plan, (stage["stage"],))))
+    found["coordinates"] = [
+        {"stages": list(mine), **_totals(memory(plan, mine), sent_bytes(plan, mine))}
+        for mine in stages_by_coordinate(plan)
+    ]
+    return found
+
+
+def _cut(plan: Plan, layout: Layout) -> list[list[str]]:
+    return [list(plan.meshes[layout.mesh].ranked(axes)) for axes in layout.dims]
+
+
+def _in_time(plan: Plan, layout: Layout) -> int | None:
+    """The dim that is cut in microbatches."""
+    time = plan.meshes[layout.mesh].time
+    return next((d for d, axes in enumerate(layout.dims) if time is not None and time.name in axes), None)
+
+
+def _sizes(plan: Plan, type: TensorType, layout: Layout) -> list[list[int] | None]:
+    """Per dim the local sizes by coordinate, where they differ."""
+    mesh = plan.meshes[layout.mesh]  # what is cut in microbatches is cut evenly
+    found = (uneven_sizes(t, mesh.degree(axes), plan.sizes) for t, axes in zip(type.dims, layout.dims, strict=True))
+    return [list(sizes) if sizes else None for sizes in found]
+
+
+def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
+    it = plan.graph.values[value]
+    mesh = plan.meshes[layout.mesh]
+    return {
+        "name": it.path.removeprefix("train.") if it.kind is Kind.DATA else it.path,
+        "layout": layout_text(it.type, layout, mesh),
+        "shape": list(it.type.shape),
+        "local_shape": list(local_shape(it.type, layout, mesh, plan.sizes)),
+        "dtype": it.type.dtype,
+        "mesh": layout.mesh,
+        "cut": _cut(plan, layout),
+        "microbatches": _in_time(plan, layout),
+        "sizes": _sizes(plan, it.type, layout),
+    }
+
+
+def _parameter(plan: Plan, param: ParamPlan) -> Report:
+    value = plan.graph.values[param.value]
+    part = zero_degree(plan, param) if param.zero == 3 else 1
+    tensor = _tensor(plan, param.value, param.stored)
+    return {
+        "path": value.path,
+        **{k: tensor[k] for k in ("shape", "layout", "mesh", "local_shape", "cut", "sizes")},
+        "local_bytes": -(-local_bytes(plan, param) // part),
+        "zero": param.zero,
+        "zero_axes": list(param.zero_axes),
+        "place": plan.places.get(param.value, "device"),
+        "rows": param.sparse,
+        "stages": list(plan.pipeline.param_stages.get(param.value, ())) if plan.pipeline else None,
+        "trained": value.kind is Kind.PARAM and not plan.graph.frozen(value.id),
+        "frozen": plan.graph.frozen(value.id),
+    }
+
+
+def _reductions(plan: Plan) -> list[Report]:
+    """One entry for all parameters that are reduced over the same axes in the same way."""
+    found: dict[tuple[int, tuple[str, ...], str], list[ParamPlan]] = {}
+    for param in plan.params.values():
+        axes = plan.meshes[param.stored.mesh].ranked(param.reduce_axes)
+        if axes and plan.graph.values[param.value].gradient:
+            kind = "reduce_scatter" if param.zero else "all_gather_rows" if param.sparse else "all_reduce"
+            found.setdefault((param.stored.mesh, axes, kind), []).append(param)
+    return [
+        {
+            "parameters": [plan.graph.values[p.value].path for p in params],
+            "axes": list(axes),
+            "kind": kind,
+            "bytes": sum(reduction_bytes(plan, p) for p in params),
+        }
+        for (_, axes, kind), params in found.items()
+    ]
+
+
+@dataclass
+class _Operators:
+    """Operators in the order of the plan's steps, each with the conversions that run at it."""
+
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        self.stages = conversion_stages(self.plan)
+        self.bytes = conversion_bytes(self.plan)
+        self.again = {op for group in self.plan.recompute for op in group}
+
+    def all(self) -> Iterator[Report]:
+        waiting: list[int] = []
+        latest: tuple[PlannedOp, list[Report]] | None = None
+        for step in self.plan.steps:
+            if step.kind == "conversion":
+                if not sends(self.plan, self.plan.conversions[step.index]):
+                    continue
+                if latest is not None and not waiting and self._follows(step.index, latest[0]):
+                    latest[1].append(self._conversion(step.index, "after"))
+                else:
+                    waiting.append(step.index)
+                continue
+            if latest is not None:
+                yield self._operator(*latest)
+            op = self.plan.ops[step.index]
+            latest = op, [*(self._conversion(c, "before") for c in waiting), *self._inside(op)]
+            waiting = []
+        if latest is not None:
+            latest[1].extend(self._conversion(c, "after") for c in waiting)
+            yield self._operator(*latest)
+
+    def _follows(self, conversion: int, op: PlannedOp) -> bool:
+        return self.plan.conversions[conversion].value in self.plan.graph.ops[op.op].results
+
+    def _operator(self, planned: PlannedOp, collectives: list[Report]) -> Report:
+        op = self.plan.graph.ops[planned.op]
+        result = _tensor(self.plan, op.results[0], planned.results[0])
+        return {
+            "source": f"{op.span.source.name}:{op.span.line}",
+            "name": result["name"],
+            "text": statement_text(op),
+            "operator": op.operator,
+            "section": op.section,
+            "chosen": planned.chosen,
+            "layout": result["layout"],
+            "mesh": planned.mesh,
+            "stage": self.plan.pipeline.op_stage[op.id] if self.plan.pipeline else None,
+            "recomputed": op.id in self.again,
+            "place": self.plan.places.get(op.results[0], "device"),
+            "copied_bytes": list(copy_bytes(self.plan, planned)) if op.operator in (TO_DEVICE, TO_HOST) else None,
+            "local_shapes": {
+                "operands": [_tensor(self.plan, use.value, use.layout) for use in planned.operands],
+                "result": result,
+            },
+            "collectives": collectives,
+        }
+
+    def _conversion(self, index: int, phase: str) -> Report:
+        plan, conversion = self.plan, self.plan.conversions[index]
+        before = _source(plan, conversion)
+        value = plan.graph.values[conversion.value]
+        axes = plan.meshes[before.mesh].ranked(conversion.move.axes)
+        forward, backward = self.bytes[index]
+        return {
+            "phase": phase,
+            "kind": conversion.move.kind.value,
+            "value": value.path,
+            "axes": list(axes),
+            **_groups(plan, axes, before.mesh, self.stages[index]),
+            "from": layout_text(value.type, before, plan.meshes[before.mesh]),
+            "to": layout_text(value.type, conversion.to, plan.meshes[conversion.to.mesh]),
+            "local_shape": list(local_shape(value.type, conversion.to, plan.meshes[conversion.to.mesh], plan.sizes)),
+            "forward_bytes": forward,
+            "backward_bytes": backward,
+        }
+
+    def _inside(self, planned: PlannedOp) -> Iterator[Report]:
+        plan = self.plan
+        op = plan.graph.ops[planned.op]
+        for number, (factor, axes, forward, backward) in enumerate(planned.inside):
+            exchanged = op.rule.factors[factor].exchanged
+            tensor, shape = self._sent(planned, number) if exchanged else self._statistic(planned, factor)
+            yield {
+                "phase": "inside",
+                "kind": "all_to_all" if exchanged else "all_reduce",
+                "value": tensor["name"],
+                "axes": list(axes),
+                **_groups(plan, axes, planned.mesh, {plan.pipeline.op_stage[op.id]} if plan.pipeline else {0}),
+                "from": tensor["layout"],
+                "to": tensor["layout"],
+                "local_shape": shape,
+                "forward_bytes": forward,
+                "backward_bytes": backward,
+            }
+
+    def _statistic(self, planned: PlannedOp, factor: int) -> tuple[Report, list[int]]:
+        """The operand that has a factor, and its local shape without that."""
+        op = self.plan.graph.ops[planned.op]
+        at = next(i for i, dims in enumerate(op.rule.operands) if any(factor in d for d in dims))
+        dim = next(i for i, d in enumerate(op.rule.operands[at]) if factor in d)
+        tensor = _tensor(self.plan, op.operands[at], planned.operands[at].layout)
+        return tensor, [n for i, n in enumerate(tensor["local_shape"]) if i != dim]
+
+    def _sent(self, planned: PlannedOp, number: int) -> tuple[Report, list[int]]:
+        """Of an exchange of rows: first the ids, then the rows that they name."""
+        op = self.plan.graph.ops[planned.op]
+        value, layout = (op.operands[0], planned.operands[0].layout) if number == 0 else (
+            op.results[0], planned.results[0])  # fmt: skip
+        tensor = _tensor(self.plan, value, layout)
+        return tensor, tensor["local_shape"]
+
+
+def _source(plan: Plan, conversion: Conversion) -> Layout:
+    if conversion.parent < 0:
+        return plan.produced[conversion.value]
+    return plan.conversions[conversion.parent].to
+
+
+def _groups(plan: Plan, axes: tuple[str, ...], mesh: int, stages: set[int]) -> Report:
+    """The groups of ranks of some stages."""
+    size, whole, pipeline = plan.meshes[mesh].degree(axes), whole_mesh(plan, mesh), plan.pipeline
+    places = {pipeline.coordinates[s] for s in stages} if pipeline else {0}
+    count = plan.meshes[mesh].timeless.size // size * len(places)
+    listed = None
+    if plan.ranks <= MOST_LISTED:
+        groups = whole.groups(axes)
+        listed = [list(g) for g in groups if not pipeline or whole.coordinate(g[0], pipeline.axis) in places]
+    return {"groups": listed, "group_size": size, "group_count": count}
+
+
+def statement_text(op: Op) -> str:
+    """The statement of an operator on one line: its source line, or its whole span where that is longer than a line."""
+    if "\n" in op.span.text:
+        return " ".join(op.span.text.split())
+    return _COMMENT.sub("", op.span.source.line(op.span.line)).strip()

@@ -1,0 +1,225 @@
+"""Bytes on one rank of what a microbatch keeps from its forward for its backward.
+
+What each operator's backward reads is in its declaration; here it is found which of these tensors are one memory
+(views, conversions that send nothing), so that each counts once, and which are not kept but computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import shardlang.ops.all_families  # noqa: F401  (fills the registry)
+from shardlang.graph.graph import Kind
+from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.internal import TRANSFER
+from shardlang.ops.rule import shared_axes
+from shardlang.ops.saved_activations import Local
+from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
+from shardlang.plan.rewrite.recomputed import Owners
+from shardlang.records import remembered
+from shardlang.types.dim import BYTES, TensorType
+from shardlang.types.layout import Layout, local_shape
+
+# A form of a value: the value, and the conversion that made it, or -1 as produced.
+Form = tuple[int, int]
+# Conversions that give a view of what they are given.
+_VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, MoveKind.VIEW)
+_LEAVES = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)
+
+
+class Kept:
+    """What is kept, by stage: in one microbatch until its backward (`of`), and of what is computed again (`again`)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+        self._owners = Owners(plan, frozenset(plan.steps))
+        self._root: dict[Form, Form] = {}
+        self._order: dict[Form, tuple[int, ...]] = {}
+        # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by operator.
+        self._kept: dict[tuple[int, int], dict[object, int]] = {}
+        # Operator (id) -> the parameters themselves that its backward reads.
+        self.saved: dict[int, list[int]] = {}
+        self._hosted = 0
+        for step in plan.steps:
+            self._lay(step)
+        for planned in plan.ops:
+            self._op(planned)
+        for step in plan.steps if plan.recompute else ():
+            self._inputs(step)
+        self._loss()
+
+    def of(self, stage: int) -> int:
+        """All that stays until backward."""
+        return sum(self._kept.get((stage, -1), {}).values())
+
+    def again(self, stage: int) -> int:
+        """What the largest layer that is computed again needs while it is."""
+        return max((sum(k.values()) for (s, group), k in self._kept.items() if s == stage and group >= 0), default=0)
+
+    def data(self, value: int) -> int:
+        """Of a field all that a rank loads, for all microbatches."""
+        return self._bytes((value, -1)) * self.plan.microbatches
+
+    def hosted(self) -> int:
+        """What of all that is in the host's memory."""
+        return self._hosted
+
+    # --- where tensors lie
+
+    def _lay(self, step: Step) -> None:
+        """Finds the memory of what a step makes."""
+        if step.kind == "op":
+            planned = self.plan.ops[step.index]
+            op = self.plan.graph.ops[planned.op]
+            lies = REGISTRY[op.operator].lies(self._local(planned))
+            for value in op.results:
+                shared = lies.shared or (op.operator == TRANSFER and self._handed_over(planned.op))
+                self._root[value, -1] = self._at(planned, 0) if shared else (value, -1)
+                self._order[value, -1] = lies.order
+            return
+        conversion = self.plan.conversions[step.index]
+        form, source = (conversion.value, conversion.id), (conversion.value, conversion.parent)
+        mesh = self.plan.meshes[conversion.to.mesh]
+        shared = conversion.move.kind in _VIEWS or mesh.degree(mesh.ranked(conversion.move.axes)) == 1
+        self._root[form] = self._memory(source) if shared else form
+        if shared and source in self._order:
+            self._order[form] = self._order[source]
+
+    def _memory(self, form: Form) -> Form:
+        return self._root.get(form, form)
+
+    def _at(self, planned: PlannedOp, operand: int) -> Form:
+        use = planned.operands[operand]
+        return self._memory((use.value, use.conversion))
+
+    def _handed_over(self, op: int) -> bool:
+        """Whether a value stays on its rank where the next stage is there too."""
+        assert self.plan.pipeline is not None
+        on, to = self.plan.pipeline.coordinates, self._stage[op]
+        return on[to] == on[to - 1]
+
+    def _local(self, planned: PlannedOp) -> Local:
+        graph, meshes = self.plan.graph, self.plan.meshes
+        op = graph.ops[planned.op]
+        uses, types = planned.operands, [graph.values[use.value].type for use in planned.operands]
+        results = tuple(graph.values[v].type for v in op.results)
+        mesh = meshes[planned.mesh]
+        first = (uses[0].value, uses[0].conversion) if uses else (-1, -1)
+        return Local(
+            tuple(self._shape(t, use.layout) for t, use in zip(types, uses, strict=True)),
+            tuple(self._shape(t, layout) for t, layout in zip(results, planned.results, strict=True)),
+            tuple(types), results, tuple(graph.values[use.value].gradient for use in uses),
+            self._order.get(first, tuple(range(len(types[0].dims))) if types else ()),
+            op.attrs, op.rule, tuple(mesh.degree(mesh.ranked(axes)) > 1 for axes in planned.factor_axes),
+            bool(shared_axes(op.rule, planned.factor_axes)),
+        )  # fmt: skip
+
+    def _shape(self, type: TensorType, layout: Layout) -> tuple[int, ...]:
+        return local_shape(type, layout, self.plan.meshes[layout.mesh], self.plan.sizes)
+
+    # --- what is kept
+
+    def _op(self, planned: PlannedOp) -> None:
+        """What one operator's backward reads."""
+        graph = self.plan.graph
+        op = graph.ops[planned.op]
+        if not any(graph.values[v].gradient for v in op.results):
+            return
+        found = self._owners.group(op.id)
+        group = -1 if found is None else found
+        if op.operator == TRANSFER:  # each end holds it, for the gradient that comes back or goes on
+            self._keep(self._stage[op.id], -1, (op.results[0], -1))
+            self._keep(self._stage[op.id] - 1, -1, self._at(planned, 0))
+        keeps = REGISTRY[op.operator].keeps(self._local(planned))
+        for operand in keeps.operands:
+            self._keep(self._stage[op.id], group, self._at(planned, operand), op.id)
+        for result in keeps.results:
+            self._keep(self._stage[op.id], group, self._memory((op.results[result], -1)))
+        if keeps.more:
+            self._kept.setdefault((self._stage[op.id], group), {})["made by", op.id] = keeps.more
+            self._hosted += keeps.more if op.results[0] in self.plan.places else 0
+
+    def _inputs(self, step: Step) -> None:
+        """What a group reads of what others make is kept, to compute it again."""
+        group = self._owners.of(step)
+        if group is None:
+            return
+        stage = self._stage[self.plan.recompute[group][0]]
+        for form in self._read(step):
+            if self._made_in(form) != group:
+                self._keep(stage, -1, self._memory(form))
+
+    def _read(self, step: Step) -> Iterator[Form]:
+        if step.kind == "op":
+            yield from ((use.value, use.conversion) for use in self.plan.ops[step.index].operands)
+        else:
+            conversion = self.plan.conversions[step.index]
+            yield conversion.value, conversion.parent
+
+    def _made_in(self, form: Form) -> int | None:
+        """The group that makes a form."""
+        value, conversion = form
+        if conversion >= 0:
+            return self._owners.of(Step("conversion", conversion))
+        producer = self.plan.graph.producers.get(value)
+        return None if producer is None else self._owners.group(producer)
+
+    def _keep(self, stage: int, group: int, root: Form, reader: int = -1) -> None:
+        """A memory that something in a stage, and in a group or in none (-1), reads in backward."""
+        value = self.plan.graph.values[root[0]]
+        if root[1] < 0 and value.kind is not Kind.RESULT:
+            self._copy(stage, group, root[0], reader)
+            return
+        if self._elsewhere(root, stage):
+            return
+        within = group if group >= 0 and self._made_in(root) == group else -1
+        kept = self._kept.setdefault((stage, within), {})
+        if root not in kept:
+            kept[root] = self._bytes(root)
+            self._hosted += kept[root] if root[0] in self.plan.places else 0
+
+    def _elsewhere(self, root: Form, stage: int) -> bool:
+        """Whether another stage of this rank holds a memory already."""
+        producer = self.plan.graph.producers.get(root[0])
+        return root[1] < 0 and producer is not None and self._stage[producer] != stage
+
+    def _copy(self, stage: int, group: int, value: int, reader: int) -> None:
+        """Of a leaf: of a parameter that is used in a lower precision each use keeps its copy, unless ZeRO drops it."""
+        param, type = self.plan.params.get(value), self.plan.graph.values[value].type
+        if param is not None and reader >= 0:
+            self.saved.setdefault(reader, []).append(value)
+        low = type.floating and BYTES[type.dtype] < BYTES["f32"]
+        if param is not None and low and reader >= 0 and param.zero < 3:
+            self._kept.setdefault((stage, group), {})["copy", value, reader] = self._bytes((value, -1))
+
+    def _loss(self) -> None:
+        loss = self.plan.graph.loss
+        if loss is not None and loss in self.plan.graph.producers:
+            self._keep(self._stage[self.plan.graph.producers[loss]], -1, self._memory((loss, -1)))
+
+    def _bytes(self, form: Form) -> int:
+        return form_bytes(self.plan, form)
+
+
+@remembered
+def kept(plan: Plan) -> Kept:
+    """What a plan keeps."""
+    return Kept(plan)
+
+
+def form_bytes(plan: Plan, form: Form) -> int:
+    """Bytes of a form of a value on one rank."""
+    value, conversion = form
+    layout: Layout = plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
+    type = plan.graph.values[value].type
+    return math.prod(local_shape(type, layout, plan.meshes[layout.mesh], plan.sizes)) * BYTES[type.dtype]
+
+
+def made_bytes(plan: Plan) -> int:
+    """Of everything that is computed and has a gradient, and of what is sent of it, whether it is kept or not."""
+    values = plan.graph.values
+    made = [(v, -1) for op in plan.graph.ops for v in op.results if values[v].gradient]
+    sent = [(c.value, c.id) for c in plan.conversions if c.gradient and c.move.forward_bytes]
+    return sum(form_bytes(plan, form) for form in (*made, *(at for at in sent if values[at[0]].gradient)))

@@ -1,0 +1,174 @@
+"""Bytes that each rank sends in one step of a plan: conversions, statistics, gradients, and values from stage to stage.
+
+What a microbatch sends counts once for each of them. Times are not estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
+from shardlang.plan.bytes.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
+from shardlang.plan.bytes.zero3_gathers import Gathered, gathered, part_bytes
+from shardlang.plan.layouts.assignment import local_size
+from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.plan.rewrite.once_a_step import phases
+from shardlang.records import remembered
+from shardlang.types.dim import BYTES
+from shardlang.types.layout import local_shape
+
+
+def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
+    """Bytes each rank sends in one step, forward and backward (deferred reductions of gradients count as backward): of
+    `stages`, by default of the coordinate that sends most.
+    """
+    if stages is None and plan.pipeline is not None:
+        return max((sent_bytes(plan, mine) for mine in stages_by_coordinate(plan)), key=sum)
+    found = [both for at, both in _sent(plan).items() if stages is None or not at.isdisjoint(stages)]
+    return sum(forward for forward, _ in found), sum(backward for _, backward in found)
+
+
+@remembered
+def _sent(plan: Plan) -> Mapping[frozenset[int], tuple[int, int]]:
+    """Stages -> what they send together, forward and backward."""
+    found: dict[frozenset[int], tuple[int, int]] = {}
+    for stages, forward, backward in _parts(plan):
+        before = found.get(frozenset(stages), (0, 0))
+        found[frozenset(stages)] = before[0] + forward, before[1] + backward
+    return found
+
+
+def _parts(plan: Plan) -> Iterator[tuple[Collection[int], int, int]]:
+    """Everything that is sent in a step: the stages that send it, bytes forward and backward."""
+    here, stage = conversion_stages(plan), plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+    for conversion, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
+        yield here[conversion.id], forward, backward
+    for op in plan.ops:
+        for _, _, forward, backward in op.inside:
+            yield (stage[op.op],), forward, backward
+    times_of = gathered(plan)
+    for param in plan.params.values():
+        forward, backward = gather_bytes(plan, param, times_of)
+        stages = plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,)
+        yield stages, forward, backward + reduction_bytes(plan, param)
+    for to, forward, backward in transfers(plan):
+        yield (to - 1,), forward, 0
+        yield (to,), 0, backward
+
+
+@remembered
+def conversion_stages(plan: Plan) -> dict[int, set[int]]:
+    """Conversion -> the stages that run it: that of the value's operator; of leaves those of all who read it."""
+    found: dict[int, set[int]] = {c.id: set() for c in plan.conversions}
+    stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+    for op in plan.ops:
+        for use in op.operands:
+            at, producer = use.conversion, plan.graph.producers.get(use.value)
+            while at >= 0:
+                found[at].add(stage[op.op] if producer is None else stage[producer])
+                at = plan.conversions[at].parent
+    for conversion in plan.conversions:
+        if not found[conversion.id]:  # the loss as it is returned
+            found[conversion.id].add(stage[plan.graph.producers.get(conversion.value, 0)])
+    return found
+
+
+@remembered
+def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
+    """Per conversion what it sends in a step, forward and backward: what runs once is not counted with every part, and
+    what is taken ahead of the forward is counted there too.
+    """
+    if plan.microbatches == 1:
+        return [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
+    found = phases(plan)
+    runs = Counter({c.id: 0 for c in plan.conversions})
+    each, once = plan.microbatches, 1
+    for steps, times in ((found.ahead, each), (found.known, once), (found.body, each), (found.after, once)):
+        runs.update({step.index: times for step in steps if step.kind == "conversion"})
+    return [
+        (c.move.forward_bytes * runs[c.id] // each, c.move.backward_bytes * runs[c.id] // each)
+        for c in plan.conversions
+    ]
+
+
+def sends(plan: Plan, conversion: Conversion) -> bool:
+    """Whether a conversion is more than a step in time."""
+    mesh = plan.meshes[conversion.to.mesh]
+    return not conversion.move.axes or bool(mesh.ranked(conversion.move.axes))
+
+
+def transfers(plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Each value that is handed to the next stage on another rank: that stage, bytes of the value and of its gradient.
+    """
+    if plan.pipeline is None:
+        return
+    on = plan.pipeline.coordinates
+    for planned in plan.ops:
+        op = plan.graph.ops[planned.op]
+        to = plan.pipeline.op_stage[op.id]
+        if op.operator != TRANSFER or on[to] == on[to - 1]:
+            continue
+        value, layout = plan.graph.values[op.results[0]], planned.results[0]
+        local = local_size(value.type.shape, layout, plan.meshes[layout.mesh])
+        size = local * BYTES[value.type.dtype] * plan.microbatches
+        yield to, size, size if value.gradient else 0
+
+
+def copied_bytes(plan: Plan) -> tuple[int, int]:
+    """Bytes that each rank copies in one step to the device and to the host, gradients on their way back included."""
+    found = {TO_DEVICE: 0, TO_HOST: 0}
+    for planned in plan.ops:
+        op = plan.graph.ops[planned.op]
+        if op.operator in found:
+            there, back = copy_bytes(plan, planned)
+            found[op.operator] += there
+            found[TO_HOST if op.operator == TO_DEVICE else TO_DEVICE] += back
+    return found[TO_DEVICE], found[TO_HOST]
+
+
+def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
+    """Of one copy between host and device, in a step: forward, and its gradient backward."""
+    value = plan.graph.values[plan.graph.ops[planned.op].results[0]]
+    layout = planned.results[0]
+    each = math.prod(local_shape(value.type, layout, plan.meshes[layout.mesh], plan.sizes)) * BYTES[value.type.dtype]
+    return each * plan.microbatches, each * plan.microbatches if value.gradient else 0
+
+
+def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:
+    """Bytes that each rank sends in a step so that others have a parameter whole, forward and backward: under ZeRO 1
+    and 2 once, after the update; under 3 in each microbatch, wherever it is used.
+    """
+    if not param.zero:
+        return 0, 0
+    others = plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1
+    if param.zero < 3:
+        return others * part_bytes(plan, param, stored_type(plan, param)), 0
+    each = others * part_bytes(plan, param) * plan.microbatches
+    return times.forward[param.value] * each, times.backward[param.value] * each
+
+
+def reduction_bytes(plan: Plan, param: ParamPlan) -> int:
+    """Of one parameter's gradient reduction: once a step, under ZeRO 2 and 3 with each microbatch."""
+    mesh = plan.meshes[param.stored.mesh]
+    local, reduced = local_bytes(plan, param), mesh.ranked(param.reduce_axes)
+    if not plan.graph.values[param.value].gradient or not reduced:
+        return 0
+    if param.sparse:  # each member's rows to all others
+        ranks = mesh.degree(reduced)
+        return (ranks - 1) * row_bytes(plan, param) // ranks
+    if not param.zero:
+        return _sum_bytes(mesh.degree(reduced), local)
+    part, shards = part_bytes(plan, param, stored_type(plan, param)), mesh.degree(param.zero_axes)
+    shared = [a for a in param.zero_axes if a in reduced]
+    if shared and len(shared) < len(param.zero_axes):  # summed before it is cut
+        each = _sum_bytes(mesh.degree(reduced), part * shards)
+    else:
+        rest = mesh.degree(tuple(a for a in reduced if a not in shared))
+        each = ((shards - 1) * part if shared else 0) + _sum_bytes(rest, part)
+    return each * (plan.microbatches if param.zero >= 2 else 1)
+
+
+def _sum_bytes(ranks: int, size: int) -> int:
+    return -(-2 * (ranks - 1) * size // ranks)

@@ -1,0 +1,1 @@
+"""Which layout each operator takes, and which conversions that needs."""

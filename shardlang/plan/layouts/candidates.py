@@ -1,0 +1,201 @@
+"""The assignments an operator may take along one mesh axis, and what each costs by itself.
+
+Legality is section 3 of the layout calculus (specs/layouts.md); which one is taken is propagate.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shardlang.graph.graph import Kind
+from shardlang.ops.rule import FactorRule, Split, shared_axes
+from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, legal_products, local_size
+from shardlang.plan.layouts.op_classes import OpClass
+from shardlang.records import dataclass
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+# A cost is bytes * BYTE + local work: among equal bytes the assignment with least work and memory wins.
+BYTE = 1 << 96
+Inside = tuple[int, tuple[str, ...], int, int]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Candidates:
+    """Assignments of one operator class along one axis, in order of preference among equals.
+
+    operands[i], results[i]: the layouts under each assignment (one tuple for the operand or result). own: costs.
+    idle: the one that leaves the axis unused though another could use it, or -1.
+    """
+
+    kind: OpClass
+    assignments: tuple[Assignment, ...]
+    operands: tuple[tuple[Layout, ...], ...]
+    results: tuple[tuple[Layout, ...], ...]
+    own: tuple[int, ...]
+    idle: int
+
+
+def initial(kind: OpClass) -> Assignment:
+    """What the demand fixes, and time; nothing else split."""
+    rule, demand, time = kind.rule, kind.demand, kind.time
+    factors = tuple(axes or () for axes in demand.factors) if demand else ((),) * len(rule.factors)
+    through = tuple((axis, 0) for axis in demand.through) if demand else ()
+    replicated = demand.replicated if demand else ()
+    if time is not None:
+        if time.factor >= 0:
+            factors = tuple((time.axis, *axes) if f == time.factor else axes for f, axes in enumerate(factors))
+        elif time.through >= 0:
+            through = (*through, (time.axis, time.through))
+        else:
+            replicated = (*replicated, time.axis)
+    return assign(factors, through, replicated, demand.mesh if demand else kind.mesh)
+
+
+def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tuple[Assignment, ...]:
+    """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule has settled it."""
+    demand = kind.demand
+    settled = axis in (*given.split_axes(), *given.replicated) or any(a == axis for a, _ in given.through)
+    if settled or (demand is not None and demand.complete):
+        return (given, *_masked(kind.rule, given, axis))
+    splits = [a for a in _splits(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh)]
+    through = [
+        assign(given.factors, (*given.through, (axis, i)), given.replicated, given.mesh)
+        for i in range(len(kind.rule.through))
+    ]
+    return (*splits, given, *through, *_repeated(kind, given, axis))
+
+
+def _masked(rule: FactorRule, given: Assignment, axis: str) -> list[Assignment]:
+    """In the place of an exchange of rows: all ranks look up everything among the rows that they have, and the sum is
+    pending.
+    """
+    shared = shared_axes(rule, given.factors)
+    if axis not in shared:
+        return []
+    factors = [axes if rule.factors[f].exchanged else _less(axes, shared) for f, axes in enumerate(given.factors)]
+    return [assign(tuple(factors), given.through, given.replicated, given.mesh)]
+
+
+def _less(axes: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(axis for axis in axes if axis not in without)
+
+
+def _repeated(kind: OpClass, given: Assignment, axis: str) -> list[Assignment]:
+    """With microbatches, what is made of parameters alone may be R from the start: then their gradients are reduced
+    once a step, where a conversion of the result would run with every microbatch. (Else replication.py decides.)
+    """
+    time = kind.time
+    alone = time is not None and time.factor < 0 and time.through < 0 and any(t.gradient for t in kind.results)
+    return [assign(given.factors, given.through, (*given.replicated, axis), given.mesh)] if alone else []
+
+
+def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator[Assignment]:
+    size = mesh.axis_size(axis)
+    # Among equals a dim that is not cut yet comes first.
+    for f, factor in sorted(enumerate(kind.rule.factors), key=lambda x: bool(given.factors[x[0]])):
+        fixed = kind.demand is not None and kind.demand.factors[f] is not None
+        mine = given.factors[f]
+        if fixed or f in kind.ragged or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
+            continue
+        first = int(kind.time is not None and kind.time.factor == f)  # the axis of time stays major
+        for at in range(len(mine), first - 1, -1):
+            factors = (*given.factors[:f], (*mine[:at], axis, *mine[at:]), *given.factors[f + 1 :])
+            yield assign(factors, given.through, given.replicated, given.mesh)
+
+
+def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: LayoutTable, idle: int) -> Candidates:
+    """Assignments with their layouts and own costs."""
+    layouts = [table.layouts(kind.rule, a) for a in assignments]
+    result = kind.demand.result if kind.demand else None
+    results = [(result, *x.results[1:]) if result else x.results for x in layouts]
+    return Candidates(
+        kind,
+        assignments,
+        tuple(tuple(x.operands[i] for x in layouts) for i in range(len(kind.operands))),
+        tuple(tuple(x[i] for x in results) for i in range(len(kind.results))),
+        tuple(own_cost(kind, a, table) for a in assignments),
+        idle,
+    )
+
+
+def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
+    """What an assignment costs whatever its neighbours do: statistics, its parameters' gradients, what a transfer
+    sends, and work.
+    """
+    mesh = table.meshes[assignment.mesh]
+    operands = table.layouts(kind.rule, assignment).operands
+    cost = sum(sum(x[2:]) for x in inside_bytes(kind, assignment, mesh)) * BYTE
+    for tensor, layout in zip(kind.operands, operands, strict=True):
+        reduced = mesh.ranked(layout.replicated)
+        if tensor.kind is Kind.PARAM and tensor.gradient and reduced:
+            local = local_size(tensor.shape, layout, mesh) * tensor.itemsize
+            cost += all_reduce_bytes(mesh.degree(reduced), local) * BYTE
+    if kind.sent:
+        times = mesh.time.size if mesh.time else 1
+        local = local_size(kind.operands[0].shape, operands[0], mesh) * kind.operands[0].itemsize
+        return cost + local * times * (1 + kind.operands[0].gradient) * BYTE
+    return cost + work(kind.rule, assignment, mesh)
+
+
+def work(rule: FactorRule, assignment: Assignment, mesh: Mesh) -> int:
+    """Points of the operator's iteration space on one rank."""
+    pairs = zip(rule.factors, assignment.factors, strict=True)
+    return math.prod([-(-f.size // mesh.degree(axes)) if axes else f.size for f, axes in pairs])
+
+
+def all_reduce_bytes(ranks: int, local: int) -> int:
+    """Bytes each rank sends in a ring all-reduce of `local` bytes."""
+    return -(-2 * (ranks - 1) * local // ranks)
+
+
+def inside_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
+    """What is sent within an operator: factor, axes, bytes sent forward and backward in a step."""
+    return [*statistics_bytes(kind, assignment, mesh), *exchange_bytes(kind, assignment, mesh)]
+
+
+def exchange_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
+    """Of rows that are sent to who asks for them: the numbers asked for, with how many there are for each member, then
+    the rows and their gradients; as many for each member, and none asked for twice.
+    """
+    rule = kind.rule
+    axes = shared_axes(rule, assignment.factors)
+    if not axes:
+        return []
+    table = next(f for f, factor in enumerate(rule.factors) if factor.exchanged)
+    ids = next(i for i, dims in enumerate(rule.operands) if all(table not in dim for dim in dims))
+    others = [f for f, factor in enumerate(rule.factors) if f != table]
+    ranks, times = mesh.degree(axes), mesh.time.size if mesh.time else 1
+
+    def sent(itemsize: int, factors: list[int]) -> int:
+        local = math.prod([-(-rule.factors[f].size // mesh.degree(assignment.factors[f])) for f in factors]) * itemsize
+        return -(-(ranks - 1) * local // ranks) * times
+
+    asked = sent(8, [f for f in others if any(f in dim for dim in rule.operands[ids])]) + 8 * (ranks - 1) * times
+    rows = sent(kind.results[0].itemsize, others)
+    trained = any(t.gradient for t in kind.operands)
+    return [(table, axes, asked, 0), (table, axes, rows, rows if trained else 0)]
+
+
+def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
+    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward in a step for its statistics (in
+    float32).
+    """
+    found = []
+    times = mesh.time.size if mesh.time else 1
+    for f, factor in enumerate(kind.rule.factors):
+        axes = assignment.factors[f]
+        if not axes or factor.split is not Split.INSIDE:
+            continue
+        owner = next((i for i, dims in enumerate(kind.rule.operands) if any(f in d for d in dims)), None)
+        if owner is None:
+            continue
+        rule = kind.rule
+        others = [g for dim in rule.operands[owner] for g in dim if rule.factors[g].split is not Split.INSIDE]
+        rest = math.prod([-(-rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
+        each = all_reduce_bytes(mesh.degree(axes), rest * 4) * times
+        trained = any(t.gradient for t in kind.operands)
+        forward, backward = factor.statistics
+        found.append((f, axes, forward * each, backward * each if trained else 0))
+    return found

@@ -1,0 +1,161 @@
+"""Second thoughts on propagated layouts: each operator whose neighbours pay for conversions tries its other
+assignments.
+
+What the pass in propagate.py cannot see is an operand that is settled elsewhere; here every neighbour's choice is
+known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from shardlang.graph.graph import LEAF
+from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
+from shardlang.plan.layouts.candidates import alternatives, own_cost
+from shardlang.plan.layouts.op_classes import OpClass, Problem, Tensor
+from shardlang.plan.layouts.propagate import REPEATED, Distances
+from shardlang.records import dataclass
+from shardlang.types.layout import Layout
+
+SWEEPS = 2
+Users = tuple[tuple[int, Layout, tuple[str, ...], Tensor], ...]
+
+
+def improve(problem: Problem, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
+    """The assignments after sweeps from last operator to first; never dearer, counting each conversion by itself."""
+    work = _Improving(problem, list(chosen), table)
+    for _ in range(SWEEPS):
+        if not work.sweep():
+            break
+    return work.chosen
+
+
+@dataclass
+class _Improving:
+    problem: Problem
+    chosen: list[Assignment]
+    table: LayoutTable
+    known: dict[tuple[object, ...], Assignment] = field(default_factory=dict)
+    ways: dict[tuple[OpClass, Assignment], tuple[Assignment, ...]] = field(default_factory=dict)
+    idle: dict[tuple[OpClass, Assignment], tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.distances = Distances(self.problem)
+
+    def sweep(self) -> bool:
+        """Whether anything changed."""
+        changed = False
+        unsettled = self._unsettled()
+        for op in reversed(self.problem.graph.ops):
+            if op.id not in unsettled:
+                continue
+            kind, now = self.problem.classes[op.id], self.chosen[op.id]
+            inputs = tuple([self._produced(v) for v in op.operands])
+            users = tuple([
+                (r, self._need(user, at), self._idle(user), self.problem.classes[user].operands[at])
+                for r, v in enumerate(op.results) for user, at in self.problem.users[v]
+            ])  # fmt: skip
+            ids = [(r, id(need), id(others), id(tensor)) for r, need, others, tensor in users]
+            key = (kind, now, *map(id, inputs), *ids)
+            if key not in self.known:
+                self.known[key] = self._best(kind, now, inputs, users)
+            best = self.known[key]
+            changed = changed or best is not now
+            self.chosen[op.id] = best
+        return changed
+
+    def _produced(self, value: int) -> Layout | None:
+        """The layout in which users see a value; None for leaves."""
+        producer = self.problem.graph.producers.get(value)
+        if producer is None:
+            return None
+        kind = self.problem.classes[producer]
+        at = self.problem.graph.ops[producer].results.index(value)
+        if at == 0 and kind.demand is not None and kind.demand.result is not None:
+            return kind.demand.result
+        return self.table.layouts(kind.rule, self.chosen[producer]).results[at]
+
+    def _need(self, op: int, at: int) -> Layout:
+        return self.table.layouts(self.problem.classes[op].rule, self.chosen[op]).operands[at]
+
+    def _unsettled(self) -> set[int]:
+        """The operators around which something is converted: only these have anything to gain."""
+        found: set[int] = set()
+        made: dict[int, Layout] = {}
+        plain = self.distances.plain
+        producers = self.problem.graph.producers
+        for op in self.problem.graph.ops:
+            kind = self.problem.classes[op.id]
+            layouts = self.table.layouts(kind.rule, self.chosen[op.id])
+            for value, need in zip(op.operands, layouts.operands, strict=True):
+                layout = made.get(value)
+                if layout is not None and layout is not need and plain(layout) != plain(need):
+                    found.update((op.id, producers[value]))
+            made.update(zip(op.results, layouts.results, strict=True))
+            if kind.demand is not None and kind.demand.result is not None:
+                made[op.results[0]] = kind.demand.result
+        return found
+
+    def _ways(self, kind: OpClass, now: Assignment) -> tuple[Assignment, ...]:
+        """The present assignment, then each that differs from it along one axis."""
+        key = (kind, now)
+        if key not in self.ways:
+            found = [now]
+            for axis in self.problem.meshes[now.mesh].timeless.axes:
+                cleared = _without(kind, now, axis.name)
+                if cleared is not None:
+                    found += alternatives(kind, cleared, axis.name, self.problem.meshes[now.mesh])
+            self.ways[key] = tuple(dict.fromkeys(found))
+        return self.ways[key]
+
+    def _idle(self, op: int) -> tuple[str, ...]:
+        return self._idle_axes(self.problem.classes[op], self.chosen[op])
+
+    def _idle_axes(self, kind: OpClass, now: Assignment) -> tuple[str, ...]:
+        """The axes that an assignment leaves unused though another could use them."""
+        key = (kind, now)
+        if key not in self.idle:
+            used = {*now.split_axes(), *(a for a, _ in now.through)}
+            mesh = self.problem.meshes[now.mesh]
+            free = [a.name for a in mesh.timeless.axes if a.name not in used]
+            self.idle[key] = tuple(a for a in free if len(alternatives(kind, now, a, mesh)) > 1)
+        return self.idle[key]
+
+    def _best(self, kind: OpClass, now: Assignment, inputs: tuple[Layout | None, ...], users: Users) -> Assignment:
+        ways = self._ways(kind, now)
+        if len(ways) == 1:
+            return now
+        return min(ways, key=lambda a: self._cost(kind, a, inputs, users))
+
+    def _cost(self, kind: OpClass, way: Assignment, inputs: tuple[Layout | None, ...], users: Users) -> int:
+        layouts = self.table.layouts(kind.rule, way)
+        idle = self._idle_axes(kind, way)
+        cost = own_cost(kind, way, self.table)
+        for layout, need, tensor in zip(inputs, layouts.operands, kind.operands, strict=True):
+            if layout is not None and tensor.kind not in LEAF:
+                cost += self.distances.between(layout, need, tensor) + _repeats(layout, idle)
+        results = layouts.results
+        if kind.demand is not None and kind.demand.result is not None:
+            results = (kind.demand.result, *results[1:])
+        trained = {(r, need) for r, need, _, tensor in users if tensor.gradient}
+        for r, need, others, tensor in dict.fromkeys(users):
+            cost += _repeats(results[r], others)
+            if tensor.gradient or (r, need) not in trained:  # else the form is there already
+                cost += self.distances.handed(kind, results[r], need, tensor)
+        return cost
+
+
+def _repeats(layout: Layout, idle: tuple[str, ...]) -> int:
+    return REPEATED * sum(layout.state(a) in "SP" for a in idle)
+
+
+def _without(kind: OpClass, now: Assignment, axis: str) -> Assignment | None:
+    """`now` with nothing done along `axis`; None where a rule settles the axis."""
+    demand = kind.demand
+    if demand is not None:
+        settled = {a for axes in demand.factors if axes for a in axes} | set(demand.through)
+        if demand.complete or axis in settled:
+            return None
+    factors = tuple(tuple(a for a in axes if a != axis) for axes in now.factors)
+    replicated = tuple(a for a in now.replicated if a != axis)
+    return assign(factors, tuple(t for t in now.through if t[0] != axis), replicated, now.mesh)

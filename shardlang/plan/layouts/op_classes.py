@@ -1,0 +1,153 @@
+"""A graph as the planner sees it: operators in classes of equals, values with shapes, users and what a gradient
+costs them.
+
+Turns Graph and demands into flat tables; decides nothing. Equal operators share one `OpClass`, which is what makes
+planning a deep model cost what planning one of its layers does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+
+from shardlang.graph.graph import Graph, Kind
+from shardlang.ops.families.internal import SENT
+from shardlang.ops.rule import FactorRule
+from shardlang.plan.demand import Demand, ResolvedStrategy
+from shardlang.plan.dim_factors import in_products
+from shardlang.plan.time_axis import InTime, Times, in_time
+from shardlang.records import dataclass
+from shardlang.types.dim import BYTES, TensorType
+from shardlang.types.mesh import Mesh
+
+LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What conversions of a value depend on. `gradient`: a gradient comes back along this use of it.
+
+    Equal ones are one object (made by `Problem.tensor`).
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    kind: Kind
+    gradient: bool
+    uneven: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpClass:
+    """Operators that plan alike: same rule, tensors and demand. sent: to the next stage, which costs what is sent.
+
+    ragged: factors that only rules may cut, as sizes given by hand are not those of the products they are part of.
+    alone: made of parameters and numbers alone, the same for every part of a batch.
+    """
+
+    rule: FactorRule
+    operands: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    demand: Demand | None
+    mesh: int
+    time: InTime | None = None
+    sent: bool = False
+    ragged: frozenset[int] = frozenset()
+    alone: bool = False
+
+
+@dataclass
+class Problem:
+    """users[v]: (op, operand position). classes[op]. fixed meshes. All indexed by graph ids."""
+
+    graph: Graph
+    meshes: tuple[Mesh, ...]
+    strategy: ResolvedStrategy
+    classes: list[OpClass] = field(default_factory=list)
+    users: list[list[tuple[int, int]]] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    _known: dict[tuple[TensorType, str, bool], Tensor] = field(default_factory=dict)
+    _equal: dict[Tensor, Tensor] = field(default_factory=dict)
+
+    def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> Tensor:
+        """The one Tensor with these parts."""
+        key = (type, kind.value, gradient)
+        known = self._known.get(key)
+        if known is None:
+            loose = self.strategy.uneven
+            uneven = frozenset(i for i, t in enumerate(type.dims) if loose and len(t) == 1 and t[0] in loose)
+            made = Tensor(type.shape, BYTES[type.dtype], kind, gradient, uneven)
+            known = self._known[key] = self._equal.setdefault(made, made)
+        return known
+
+
+def build(graph: Graph, strategy: ResolvedStrategy) -> Problem:
+    """The tables of `graph` under `strategy`, whose meshes must be known."""
+    if strategy.times is not None:
+        strategy = _with_time(strategy, strategy.times, graph)
+    problem = Problem(graph, strategy.meshes, strategy)
+    problem.users = [[] for _ in graph.values]
+    problem.tensors = [problem.tensor(v.type, v.kind, v.gradient) for v in graph.values]
+    _classify(problem, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
+    return problem
+
+
+def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> ResolvedStrategy:
+    """The layouts that rules write, which say nothing of time, with what is forced along its axis."""
+    demands = {
+        op: demand
+        if demand.result is None
+        else replace(demand, result=in_time(demand.result, times.states[graph.ops[op].results[0]], times.axis))
+        for op, demand in strategy.demands.items()
+    }
+    stored = {
+        v: in_time(layout, times.states[v], times.axis) if graph.values[v].kind is Kind.DATA else layout
+        for v, layout in strategy.stored.items()
+    }
+    return replace(strategy, demands=demands, stored=stored)
+
+
+def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
+    known: dict[tuple[object, ...], OpClass] = {}
+    trained = problem.tensors
+    plain = [problem.tensor(v.type, v.kind, False) for v in problem.graph.values]
+    demands, times = problem.strategy.demands, problem.strategy.times
+    same: dict[Demand, Demand] = {}
+    one = {id(d): same.setdefault(d, d) for d in demands.values()}
+    alone = {v.id for v in problem.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
+    for op in problem.graph.ops:
+        for at, value in enumerate(op.operands):
+            problem.users[value].append((op.id, at))
+        table = trained if op.section == "loss" else plain
+        operands = tuple([table[v] for v in op.operands])
+        results = tuple([table[v] for v in op.results])
+        demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
+        demand = one[id(demand)] if demand is not None else None
+        time = times.ops[op.id] if times is not None else None
+        ragged = in_products(op, problem.graph, problem.strategy.sizes)
+        sent, own = op.operator in SENT, alone.issuperset(op.operands)
+        alone.update(op.results if own else ())
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, sent, ragged, own)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent, ragged, own)
+        problem.classes.append(found)
+
+
+def _mesh_of_ops(graph: Graph, demands: Mapping[int, Demand]) -> dict[int, int]:
+    """Where rules put operators on several meshes: each other operator is on its first input's, else its first
+    user's.
+    """
+    mesh_of = {op: demand.mesh for op, demand in demands.items()}
+    visible = {op: d.result.mesh if d.result else d.mesh for op, d in demands.items()}
+    for op in graph.ops:
+        if op.id not in mesh_of:
+            near = [visible[graph.producers[v]] for v in op.operands if graph.producers.get(v) in visible]
+            if near:
+                mesh_of[op.id] = visible[op.id] = near[0]
+    for op in reversed(graph.ops):
+        for value in op.operands:
+            producer = graph.producers.get(value)
+            if producer is not None and producer not in mesh_of and op.id in mesh_of:
+                mesh_of[producer] = mesh_of[op.id]
+    return mesh_of

@@ -1,0 +1,221 @@
+"""Layouts for all operators: what rules demand stays, the rest is chosen so that fewest bytes move, forward and
+backward.
+
+One mesh axis after another, outermost first: costs are passed up from users to producers, then choices are made
+from inputs to
+outputs. Labels I and R of unsplit operators are replication.py's; conversions are written down by conversions.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+
+from shardlang.graph.graph import LEAF
+from shardlang.plan.layouts.assignment import Assignment, LayoutTable
+from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, candidates, initial
+from shardlang.plan.layouts.op_classes import OpClass, Problem, Tensor
+from shardlang.plan.redistribute.cheapest import Router, router
+from shardlang.records import dataclass
+from shardlang.types.layout import Layout
+
+# More than any plan costs: where no chain of conversions leads.
+IMPOSSIBLE = 1 << 200
+# Repeating on every rank what arrives divided sends fewest bytes of all, and is never meant: bytes decide among the
+# rest.
+REPEATED = 1 << 160
+# Of equal bytes: a parameter that is whole, its gradient summed with others once a step, before one whose parts are
+# gathered each time. More than any work, less than a byte.
+GATHERED = BYTE >> 1
+
+
+class Distances:
+    """Conversion costs as choices see them. Without gradient I and R are one state."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.router: Router = router(problem.meshes)
+        self._plain: dict[Layout, Layout] = {}
+
+    def plain(self, layout: Layout) -> Layout:
+        """The layout with R as I."""
+        if not layout.replicated:
+            return layout
+        known = self._plain.get(layout)
+        if known is None:
+            known = self._plain[layout] = Layout(layout.dims, layout.pending, (), layout.mesh)
+        return known
+
+    def between(self, source: Layout, target: Layout, tensor: Tensor) -> int:
+        """Cost of one conversion; 0 for leaves, which are stored or loaded as their use wants them."""
+        if source is target or tensor.kind in LEAF:
+            return 0
+        if not tensor.gradient:
+            source, target = self.plain(source), self.plain(target)
+        cost = self.router.distance(source, target, tensor.shape, tensor.itemsize, tensor.gradient, tensor.uneven)
+        return IMPOSSIBLE if cost is None else cost * BYTE
+
+    def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: Tensor) -> int:
+        """The cost of one conversion of what `maker` makes."""
+        cost = self.between(source, target, tensor)
+        gathered = maker.alone and cost >= BYTE and not set(source.split_axes()) <= set(target.split_axes())
+        return cost + GATHERED if gathered else cost
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Situation:
+    """An operator's candidates with what each costs from here on (least is 0): equal ones are one object."""
+
+    options: Candidates
+    ahead: tuple[int, ...]
+    share: int  # operands that are not leaves, among which `ahead` is shared
+
+
+@dataclass
+class Sweep:
+    """One pass along one axis; memoised by situation, so that repeated layers cost a look-up an operator."""
+
+    problem: Problem
+    table: LayoutTable
+    distances: Distances
+    mesh: int
+    axis: str
+    options: dict[tuple[OpClass, Assignment], Candidates] = field(default_factory=dict)
+    situations: dict[tuple[object, ...], Situation] = field(default_factory=dict)
+    messages: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
+    choices: dict[tuple[object, ...], int] = field(default_factory=dict)
+    arrivals: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+
+    def run(self, given: list[Assignment], layouts: list[Layout | None]) -> list[Assignment]:
+        """The assignments with this axis decided; `layouts` gets the layout each value is seen in."""
+        ahead = self._backward(given)
+        chosen = list(given)
+        for op, situation in zip(self.problem.graph.ops, ahead, strict=True):
+            options = situation.options
+            inputs = tuple([layouts[v] for v in op.operands])
+            key = (situation, *map(id, inputs))
+            at = self.choices.get(key)
+            if at is None:
+                at = self.choices[key] = self._choose(situation, inputs)
+            chosen[op.id] = options.assignments[at]
+            for value, forms in zip(op.results, options.results, strict=True):
+                layouts[value] = forms[at]
+        return chosen
+
+    def _backward(self, given: list[Assignment]) -> list[Situation]:
+        """Per operator its situation, from the last to the first."""
+        problem, users = self.problem, self.problem.users
+        found: list[Situation] = [None] * len(problem.graph.ops)  # type: ignore[list-item]
+        for op in reversed(problem.graph.ops):
+            options = self._options(problem.classes[op.id], given[op.id])
+            later = [(found[user], at, r) for r, value in enumerate(op.results) for user, at in users[value]]
+            found[op.id] = self._situation(options, later)
+        return found
+
+    def _options(self, kind: OpClass, given: Assignment) -> Candidates:
+        key = (kind, given)
+        known = self.options.get(key)
+        if known is None:
+            mesh = self.problem.meshes[self.mesh]
+            ways = alternatives(kind, given, self.axis, mesh) if given.mesh == self.mesh else (given,)
+            idle = ways.index(given) if len(ways) > 1 else -1
+            known = self.options[key] = candidates(kind, ways, self.table, idle)
+        return known
+
+    def _situation(self, options: Candidates, later: list[tuple[Situation, int, int]]) -> Situation:
+        total = list(options.own)
+        for user, at, result in later:
+            for i, more in enumerate(self._message(user, at, options, result)):
+                total[i] += more
+        _limit_idle(total, options)
+        least = min(total)
+        ahead = tuple([x - least for x in total])
+        key = (options, ahead)
+        known = self.situations.get(key)
+        if known is None:
+            kinds = [t.kind for t in options.kind.operands]
+            share = sum(k not in LEAF for k in kinds) or 1
+            known = self.situations[key] = Situation(options, ahead, share)
+        return known
+
+    def _message(self, user: Situation, at: int, producer: Candidates, result: int) -> tuple[int, ...]:
+        """Per candidate of a producer: the least a user adds, by converting and from there on."""
+        key = (user, at, producer, result)
+        known = self.messages.get(key)
+        if known is not None:
+            return known
+        share = user.share
+        made: dict[Layout, int] = {}
+        for layout in producer.results[result]:
+            if layout not in made:
+                costs = self._arrive(layout, user.options, at)
+                if producer.kind.alone:
+                    costs = self._handed(producer.kind, layout, user.options, at, costs)
+                made[layout] = min([cost + later // share for cost, later in zip(costs, user.ahead, strict=True)])
+        known = self.messages[key] = tuple([made[x] for x in producer.results[result]])
+        return known
+
+    def _handed(self, maker: OpClass, layout: Layout, options: Candidates, at: int, costs: list[int]) -> list[int]:
+        tensor, distances = options.kind.operands[at], self.distances
+        more = [
+            distances.handed(maker, layout, need, tensor) - distances.between(layout, need, tensor)
+            for need in options.operands[at]
+        ]
+        return [cost + extra for cost, extra in zip(costs, more, strict=True)]
+
+    def _arrive(self, layout: Layout, options: Candidates, at: int) -> list[int]:
+        """Per candidate the cost of taking an operand that is laid out so. Layouts are one object each
+        (`LayoutTable`).
+        """
+        key = (id(layout), id(options), at)
+        known = self.arrivals.get(key)
+        if known is None:
+            known = self.arrivals[key] = self._arrivals(layout, options, at)
+        return known
+
+    def _arrivals(self, layout: Layout, options: Candidates, at: int) -> list[int]:
+        tensor, between = options.kind.operands[at], self.distances.between
+        costs = [between(layout, need, tensor) for need in options.operands[at]]
+        if options.idle >= 0 and tensor.kind not in LEAF and layout.state(self.axis) in "SP":
+            costs[options.idle] += REPEATED
+        return costs
+
+    def _choose(self, situation: Situation, inputs: tuple[Layout | None, ...]) -> int:
+        """The first of the cheapest candidates, operands being laid out as they are."""
+        options, kind = situation.options, situation.options.kind
+        totals = list(situation.ahead)
+        moved = [0] * len(totals)
+        for at in range(len(kind.operands)):
+            layout = inputs[at]
+            if layout is None:
+                continue
+            for i, cost in enumerate(self._arrive(layout, options, at)):
+                totals[i] += cost
+                moved[i] += cost
+        return min(range(len(totals)), key=lambda i: (totals[i], moved[i], i))
+
+
+def _limit_idle(total: list[int], options: Candidates) -> None:
+    """Repeating work looks cheaper with every layer to come; more than some conversions' worth decides nothing, so
+    it is cut.
+
+    Without that the costs of equal layers would differ without end, and none of them could be shared.
+    """
+    if options.idle < 0:
+        return
+    kind = options.kind
+    largest = max([math.prod(t.shape) * t.itemsize for t in (*kind.operands, *kind.results)])
+    others = min([cost for i, cost in enumerate(total) if i != options.idle])
+    total[options.idle] = max(total[options.idle], others - 8 * largest * BYTE)
+
+
+def propagate(problem: Problem) -> tuple[list[Assignment], LayoutTable]:
+    """An assignment for every operator of the graph, by operator id."""
+    table, distances = LayoutTable(problem.meshes), Distances(problem)
+    start = {kind: initial(kind) for kind in dict.fromkeys(problem.classes)}
+    chosen = [start[kind] for kind in problem.classes]
+    for mesh, layout in enumerate(problem.meshes):
+        for axis in layout.timeless.axes:
+            if axis.size > 1:
+                seen: list[Layout | None] = [None] * len(problem.graph.values)
+                chosen = Sweep(problem, table, distances, mesh, axis.name).run(chosen, seen)
+    return chosen, table

@@ -1,0 +1,1 @@
+"""Stages of the model, and the schedule that runs them."""

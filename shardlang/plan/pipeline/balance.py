@@ -1,0 +1,179 @@
+"""`stages over pp balanced`: layers cut into contiguous stages, the largest as small as can be.
+
+What an operator costs is counted in multiply-adds, forward and backward; hardware and layouts do not enter, so the
+same model always gives the same stages. Whether values then flow forward only is looked after here; how stages that
+the user writes are read is stages.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.internal import SENT
+from shardlang.plan.pipeline.rules import StageRule
+from shardlang.plan.pipeline.stages import Named, ancestors, enclosing
+from shardlang.records import dataclass
+
+_ELEMENT = re.compile(r"\[\d+\]$")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work of an operator or a stage: forward, backward to the inputs, backward to the parameters."""
+
+    forward: int = 0
+    inputs: int = 0
+    parameters: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.forward + other.forward, self.inputs + other.inputs, self.parameters + other.parameters)
+
+    @property
+    def total(self) -> int:
+        return self.forward + self.inputs + self.parameters
+
+
+def cost(graph: Graph, op: Op) -> Cost:
+    """Multiply-adds times two, or elements where an operator multiplies nothing; as much again for each gradient."""
+    if op.operator in SENT:
+        return Cost()
+    tensors = [graph.values[v] for v in (*op.operands, *op.results)]
+    elements = max(t.type.elements for t in tensors if t.kind is not Kind.PARAM)
+    forward = REGISTRY[op.operator].flops(op.rule) or elements
+    if op.section != "loss" or not any(graph.values[v].gradient for v in op.results):
+        return Cost(forward)
+    kinds = [graph.values[v].kind for v in op.operands if graph.values[v].gradient]
+    parameters = sum(k is Kind.PARAM for k in kinds)
+    return Cost(forward, forward * (len(kinds) - parameters), forward * parameters)
+
+
+def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
+    """Per operator its stage and layer; reports SH425 where there are too few layers."""
+    count = rule.count or 1
+    units = _units(graph, count)
+    order = list(dict.fromkeys(u for u in units if u is not None))
+    groups = _forward_only(graph, units, order)
+    if len(groups) < count:
+        _report_few(groups, rule, sink)
+        return [None] * len(graph.ops)
+    weights = _weights(graph, units, groups)
+    stage_of = {u: s for s, part in enumerate(cut(weights, count)) for at in part for u in groups[at]}
+    return [None if u is None else Named(stage_of[u], u, rule.span) for u in units]
+
+
+def _units(graph: Graph, count: int) -> list[str | None]:
+    """Per operator the layer that is not divided further: an element of an array, or a layer without arrays; finer
+    where that gives too few.
+    """
+    chains = [ancestors(enclosing(op)) for op in graph.ops]
+    divided = {a for chain in chains for i, a in enumerate(chain) if any(_ELEMENT.search(b) for b in chain[i + 1 :])}
+    while True:
+        units = [next((a for a in chain if a not in divided), None) for chain in chains]
+        finer = {u for u, chain in zip(units, chains, strict=True) if u is not None and chain[-1] != u}
+        if len(set(units) - {None}) >= count or not finer:
+            return units
+        divided |= finer
+
+
+def _forward_only(graph: Graph, units: Sequence[str | None], order: list[str]) -> list[list[str]]:
+    """The layers in order, those together between which values flow both ways."""
+    place = {unit: i for i, unit in enumerate(order)}
+    at: list[int] = []
+    joined = list(range(len(order)))  # the first layer that this and those between must be in a stage with
+    for op, unit in zip(graph.ops, units, strict=True):
+        before = [at[p] for v in op.operands if (p := graph.producers.get(v)) is not None]
+        latest = max(before, default=-1)
+        here = latest if unit is None else place[unit]
+        if latest > here:
+            joined[latest] = min(joined[latest], here)
+        at.append(here)
+    groups: list[list[str]] = []
+    firsts = list(accumulate(reversed(joined), min))[::-1]
+    for i, (unit, first) in enumerate(zip(order, firsts, strict=True)):
+        if groups and first < i:
+            groups[-1].append(unit)
+        else:
+            groups.append([unit])
+    return groups
+
+
+def _weights(graph: Graph, units: Sequence[str | None], groups: list[list[str]]) -> list[int]:
+    """Work of each group; an operator outside of all layers counts where its last input is."""
+    group = {u: i for i, us in enumerate(groups) for u in us}
+    weights = [0] * len(groups)
+    at: list[int] = []
+    for op, unit in zip(graph.ops, units, strict=True):
+        before = [at[p] for v in op.operands if (p := graph.producers.get(v)) is not None]
+        at.append(group[unit] if unit is not None else max(before, default=0))
+        weights[at[-1]] += cost(graph, op).total
+    return weights
+
+
+def cut(weights: Sequence[int], count: int) -> list[range]:
+    """`weights` in `count` contiguous parts, none empty: the largest least, then the sum of squares least.
+
+    Where several cuts are as good, the last part is the smallest that it can be, then the one before it, and so on.
+    """
+    sums = [0, *accumulate(weights)]
+    low, most = max(weights), sums[-1]
+    while low < most:
+        middle = (low + most) // 2
+        low, most = (low, middle) if _latest(sums, count, middle)[-1] == len(weights) else (middle + 1, most)
+    turned = _latest([sums[-1] - s for s in reversed(sums)], count, most)
+    earliest = [len(weights) - end for end in reversed(turned)]
+    ends = _evenest(sums, most, list(zip(earliest, _latest(sums, count, most), strict=True)))
+    return [range(a, b) for a, b in pairwise(ends)]
+
+
+def _latest(sums: Sequence[int], count: int, most: int) -> list[int]:
+    """Where each of `count` parts, and 0 before them, ends at the latest, none being larger than `most` or empty."""
+    ends = [0]
+    for left in reversed(range(count)):
+        ends.append(min(bisect_right(sums, sums[ends[-1]] + most), len(sums) - left) - 1)
+    return ends
+
+
+def _evenest(sums: Sequence[int], most: int, windows: Sequence[tuple[int, int]]) -> list[int]:
+    """Where parts of at most `most` end so that the sum of their squares is least; each end is in its window.
+
+    Squares of sums are a Monge array: the later a part ends, the later it begins best. So the best begin of the middle
+    end bounds those of the ends on both sides of it, and a part takes n log n.
+    """
+    best, begins = {0: 0}, []
+    for starts, (first, last) in pairwise(windows):
+        now: dict[int, int] = {}
+        chosen: dict[int, int] = {}
+        waiting = [(first, last, *starts)]
+        while waiting:
+            first, last, low, high = waiting.pop()
+            end = (first + last) // 2
+            fits = range(max(low, bisect_left(sums, sums[end] - most)), min(high, end - 1) + 1)
+            now[end], negative = min((best[start] + (sums[end] - sums[start]) ** 2, -start) for start in fits)
+            chosen[end] = -negative
+            waiting += [(first, end - 1, low, chosen[end])] * (first < end)
+            waiting += [(end + 1, last, chosen[end], high)] * (end < last)
+        best = now
+        begins.append(chosen)
+    ends = [len(sums) - 1]
+    for chosen in reversed(begins):
+        ends.append(chosen[ends[-1]])
+    return ends[::-1]
+
+
+def _report_few(groups: list[list[str]], rule: StageRule, sink: Sink) -> None:
+    n = len(groups)
+    what = "1 layer" if n == 1 else f"{n} layers" if n else "no layer"
+    together = max(groups, key=len, default=[])
+    why = f"; values flow both ways between `{together[0]}` and `{together[-1]}`" if len(together) > 1 else ""
+    size = f"`{rule.axis}` = {rule.coordinates}" + (f", virtual = {rule.virtual}" if rule.virtual > 1 else "")
+    sink.report(
+        "SH425", f"{what} cannot fill {rule.count} stages ({size}){why}", rule.span, "",
+        help=f"at most {n} stages would fit" if n > 1 else "stages are made of layers: `layer name = Model(...)`",
+    )  # fmt: skip
+

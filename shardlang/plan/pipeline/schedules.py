@@ -1,0 +1,240 @@
+"""Schedules of a pipeline: (stages, coordinates, microbatches) -> what each coordinate does, in order.
+
+Pure integers; the orders are those of torch.distributed.pipelining, from the papers named below. What a schedule needs
+is said by `SCHEDULES`; whether a list of actions can run at all by actions.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import field
+
+from shardlang.plan.plan import Action
+from shardlang.plan.strategy.axis_sizes import divisors
+from shardlang.records import dataclass
+
+Actions = tuple[tuple[Action, ...], ...]
+
+
+@dataclass
+class _Line:
+    """One coordinate's actions while they are written: each stage and kind takes its microbatches in turn."""
+
+    actions: list[Action] = field(default_factory=list)
+    done: Counter[tuple[int, str]] = field(default_factory=Counter)
+    waiting: list[Action] = field(default_factory=list)  # W of an I that was written
+
+    def add(self, stage: int, kind: str) -> None:
+        counted = "I" if kind == "B" else kind
+        action = Action(stage, kind, self.done[stage, counted])
+        self.done[stage, counted] += 1
+        self.actions.append(action)
+        if kind == "I":
+            self.waiting.append(Action(stage, "W", action.microbatch))
+
+    def weights(self) -> None:
+        """The oldest W that waits, if any does."""
+        if self.waiting:
+            self.actions.append(self.waiting.pop(0))
+
+
+def looped(stages: int, coordinates: int) -> tuple[int, ...]:
+    """Stage -> coordinate: 0, 1, .., n-1, 0, 1, .."""
+    return tuple(s % coordinates for s in range(stages))
+
+
+def vee(stages: int, coordinates: int) -> tuple[int, ...]:
+    """Stage -> coordinate: 0, 1, .., n-1, n-1, .., 1, 0: the first and the last stage are on one coordinate."""
+    return tuple(s if s < coordinates else stages - 1 - s for s in range(stages))
+
+
+def gpipe(stages: int, coordinates: int, microbatches: int) -> Actions:
+    """All forward, then all backward (Huang et al., 2019)."""
+    return tuple(
+        tuple(Action(s, kind, m) for kind in "FB" for m in range(microbatches)) for s in range(stages)
+    )  # fmt: skip
+
+
+def one_f_one_b(stages: int, coordinates: int, microbatches: int) -> Actions:
+    """Forward until the first gradient can be there, then one backward after each forward (Narayanan et al., 2019)."""
+    found = []
+    for stage in range(stages):
+        line, ahead = _Line(), min(microbatches, stages - stage)
+        for _ in range(ahead):
+            line.add(stage, "F")
+        for m in range(microbatches):
+            line.add(stage, "B")
+            if ahead + m < microbatches:
+                line.add(stage, "F")
+        found.append(tuple(line.actions))
+    return tuple(found)
+
+
+def interleaved_1f1b(stages: int, coordinates: int, microbatches: int) -> Actions:
+    """Several stages a coordinate, taken in turn round by round (Narayanan et al., 2021)."""
+    return tuple(_interleaved(stages, coordinates, microbatches, rank, 2, False) for rank in range(coordinates))
+
+
+def zero_bubble(stages: int, coordinates: int, microbatches: int) -> Actions:
+    """As interleaved 1F1B, with the gradients of parameters moved into the bubble (ZB1P; Qi et al., 2023)."""
+    return tuple(_interleaved(stages, coordinates, microbatches, rank, 1, True) for rank in range(coordinates))
+
+
+def _interleaved(stages: int, coordinates: int, microbatches: int, rank: int, hops: int,
+                 split: bool) -> tuple[Action, ...]:  # fmt: skip
+    """hops: forwards more for each coordinate between this one and the last. split: I and W in place of B."""
+    virtual = stages // coordinates
+    total = virtual * microbatches
+    each = microbatches // rounds(coordinates, microbatches)
+    ahead = min((virtual - 1) * each + hops * (coordinates - 1 - rank), total)
+    line, weights = _Line(), 0
+    for at in range(total + ahead):
+        if at < total:
+            line.add(at // each % virtual * coordinates + rank, "F")
+        if at < ahead:
+            continue
+        line.add((virtual - 1 - (at - ahead) // each % virtual) * coordinates + rank, "I" if split else "B")
+        if split and at - ahead >= rank:
+            line.weights()
+            weights += 1
+    while line.waiting:
+        line.weights()
+    return tuple(line.actions)
+
+
+def rounds(coordinates: int, microbatches: int) -> int:
+    """How many rounds an interleaved schedule makes: each takes as many microbatches, at least one a coordinate."""
+    return max(1, microbatches // coordinates)
+
+
+def zbv(stages: int, coordinates: int, microbatches: int) -> Actions:
+    """Two stages a coordinate in a V, gradients of parameters apart (ZB-V; Qi et al., 2023, section 6)."""
+    return tuple(_zbv(stages, coordinates, microbatches, rank) for rank in range(coordinates))
+
+
+def _zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> tuple[Action, ...]:
+    count = max(2 * coordinates - 1, microbatches)  # enough to fill the pipeline; what is too many is left out
+    line, down, up = _Line(), rank, stages - 1 - rank
+
+    def whole(stage: int) -> None:
+        line.add(stage, "I")
+        line.actions.append(line.waiting.pop())
+
+    for _ in range(2 * (coordinates - rank) - 1):
+        line.add(down, "F")
+    for _ in range(rank):
+        line.add(up, "F")
+        line.add(down, "F")
+    for _ in range(coordinates - rank):
+        line.add(up, "F")
+        whole(up)
+    while line.done[up, "F"] < line.done[down, "F"] or line.done[down, "F"] < count:
+        if line.done[down, "F"] < count:
+            line.add(down, "F")
+        whole(down)
+        line.add(up, "F")
+        whole(up)
+    for _ in range(rank):
+        line.add(down, "I")
+        line.add(up, "I")
+    late = [a for a in line.waiting if a.stage == up]
+    early = [a for a in line.waiting if a.stage == down]
+    for _ in range(coordinates - rank):
+        line.add(down, "I")
+        early.append(line.waiting.pop())
+        line.actions.append(early.pop(0))
+    return tuple(a for a in (*line.actions, *late, *early) if a.microbatch < microbatches)
+
+
+def dualpipe_v(stages: int, coordinates: int, microbatches: int) -> Actions:
+    """Two stages a coordinate in a V, forward of one beside backward of the other (DeepSeek-V3, 2024, cut in half)."""
+    return tuple(_dualpipe_v(stages, coordinates, microbatches, rank) for rank in range(coordinates))
+
+
+def _dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> tuple[Action, ...]:
+    line, down, up, left = _Line(), rank, stages - 1 - rank, coordinates - rank - 1
+    for _ in range(2 * left):
+        line.add(down, "F")
+    for _ in range(rank + 1):
+        line.add(down, "F")
+        line.add(up, "F")
+    for _ in range(left):
+        line.add(up, "I")
+        line.weights()
+        line.add(up, "F")
+    for _ in range(microbatches - 2 * coordinates + rank + 1):
+        for forward, backward in ((down, up), (up, down)):
+            line.add(forward, "F")
+            line.add(backward, "B")
+    for _ in range(left):
+        line.add(up, "B")
+        line.add(up, "F")
+        line.add(down, "B")
+    half, kind = (rank + 1) // 2, "B"
+    for i in range(rank + 1):
+        kind = "I" if i == half and rank % 2 else kind
+        line.add(up, kind)
+        kind = "I" if i == half else kind
+        line.add(down, kind)
+    for _ in range(left):
+        line.weights()
+        line.add(down, kind)
+    while line.waiting:
+        line.weights()
+    return tuple(line.actions)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`virtual`: stages a coordinate, (least, most). fits: whether it can be made of so many microbatches.
+
+    needs: what it asks of them, as text of (stages, coordinates).
+    """
+
+    make: Callable[[int, int, int], Actions]
+    virtual: tuple[int, int]
+    place: Callable[[int, int], tuple[int, ...]] = looped
+    fits: Callable[[int, int, int], bool] = lambda stages, coordinates, microbatches: True
+    needs: Callable[[int, int], str] = lambda stages, coordinates: ""
+
+    def takes(self, virtual: int) -> bool:
+        """Whether it can have so many stages a coordinate."""
+        return self.virtual[0] <= virtual <= self.virtual[1]
+
+
+def _enough(stages: int, coordinates: int, microbatches: int) -> bool:
+    return microbatches >= stages
+
+
+def _enough_text(stages: int, coordinates: int) -> str:
+    return f"at least {stages} microbatches, one a stage"
+
+
+def divided(stages: int, coordinates: int, microbatches: int) -> bool:
+    """Whether microbatches divide into rounds."""
+    return microbatches % rounds(coordinates, microbatches) == 0
+
+
+def _rounds_text(stages: int, coordinates: int) -> str:
+    return f"as many microbatches in each round, at least {coordinates}"
+
+
+ANY = 1 << 30
+_NEARBY = 1000  # how far from the number given others are offered
+SCHEDULES: dict[str, Schedule] = {
+    "gpipe": Schedule(gpipe, (1, 1)),
+    "1f1b": Schedule(one_f_one_b, (1, 1), fits=_enough, needs=_enough_text),
+    "interleaved_1f1b": Schedule(interleaved_1f1b, (1, ANY), fits=divided, needs=_rounds_text),
+    "zero_bubble": Schedule(zero_bubble, (1, ANY), fits=divided, needs=_rounds_text),
+    "zbv": Schedule(zbv, (2, 2), vee),
+    "dualpipe_v": Schedule(dualpipe_v, (2, 2), vee, _enough, _enough_text),
+}
+
+
+def fitting(schedule: Schedule, stages: int, coordinates: int, near: int, share: int = 0) -> list[int]:
+    """The four numbers of microbatches nearest to `near` that would do, and that divide `share`, ascending."""
+    nearby = range(max(1, near - _NEARBY), near + stages + _NEARBY)
+    choices = {*nearby, *(divisors(share) if share else ())}
+    good = [m for m in choices if schedule.fits(stages, coordinates, m) and share % m == 0]
+    return sorted(sorted(good, key=lambda m: (abs(m - near), m))[:4])

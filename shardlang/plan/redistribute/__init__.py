@@ -1,0 +1,1 @@
+"""The cheapest way from one layout of a value to others."""

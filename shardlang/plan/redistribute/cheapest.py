@@ -1,0 +1,396 @@
+"""The cheapest chain of moves from one layout of a value to another, in bytes sent per rank, forward and backward.
+
+Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are, those that
+go the same way go together, and where the layouts are still too many the chain is greedy.py's. Costs are parts of the
+whole value, so searches are shared by all shapes that divide alike. Trees are steiner_tree.py's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from shardlang.plan.plan import Move, MoveKind
+from shardlang.plan.redistribute import along_time
+from shardlang.plan.redistribute.axis_groups import together
+from shardlang.plan.redistribute.greedy import direct
+from shardlang.plan.redistribute.mesh_factorings import bridges
+from shardlang.plan.redistribute.moves import Space, State, Step, limits, members, parts_to_bytes, steps
+from shardlang.records import dataclass
+from shardlang.types.layout import Layout, identical
+from shardlang.types.mesh import Mesh
+
+EXACT_AXES, EXACT_DIMS = 3, 4
+# Beyond: the most axes whose layouts are searched at all, and how many of the layouts, the nearest first.
+SEARCHED_AXES, SEARCHED = 5, 300
+# A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many moves as TIE.
+TIE = 64
+
+Edges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """moves: each with the layout after it; empty where source is target. cost: bytes each rank sends, both ways."""
+
+    moves: tuple[tuple[Move, Layout], ...]
+    cost: int
+
+
+class Engine:
+    """The layouts of one space and their moves, found as they are needed."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.numbers: dict[State, int] = {}
+        self.states: list[State] = []
+        self._edges: list[tuple[Edges, Edges] | None] = []
+        self._searches: dict[tuple[int, bool], Search] = {}
+        self.trees: dict[tuple[int, bool, tuple[State, ...]], list[tuple[int, int]]] = {}
+
+    def number(self, state: State) -> int:
+        known = self.numbers.get(state)
+        if known is None:
+            known = self.numbers[state] = len(self.states)
+            self.states.append(state)
+            self._edges.append(None)
+        return known
+
+    def edges(self, node: int, gradient: bool) -> Edges:
+        """(neighbour, weight) of each move; backward counts with `gradient` only."""
+        found = self._edges[node]
+        if found is None:
+            moves = [(self.number(s.to), s.forward, s.backward) for s in steps(self.states[node], self.space)]
+            found = self._edges[node] = (
+                [(to, forward * TIE + 1) for to, forward, _ in moves],
+                [(to, (forward + backward) * TIE + 1) for to, forward, backward in moves],
+            )
+        return found[gradient]
+
+    def search(self, source: State, gradient: bool) -> Search:
+        key = self.number(source), gradient
+        if key not in self._searches:
+            self._searches[key] = Search(self, *key)
+        return self._searches[key]
+
+    def step(self, before: int, after: int, gradient: bool) -> Step:
+        """The cheapest, then first, move between two neighbours."""
+        to = self.states[after]
+        found = [s for s in steps(self.states[before], self.space) if s.to == to]
+        return min(found, key=lambda s: s.forward + s.backward if gradient else s.forward)
+
+
+class Search:
+    """Dijkstra from one state: runs on only as far as it is asked, and remembers."""
+
+    def __init__(self, engine: Engine, source: int, gradient: bool) -> None:
+        self.engine, self.source, self.gradient = engine, source, gradient
+        self.settled: dict[int, int] = {}
+        self.before: dict[int, int] = {source: -1}
+        self._best = {source: 0}
+        self._heap = [(0, 0, source)]
+        self._pushed = 0
+
+    def weight(self, target: State) -> int | None:
+        """The least weight of a chain to `target`; None where no chain leads there, or none within the limit."""
+        node = self.engine.number(target)
+        most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
+        while node not in self.settled and self._heap and len(self.settled) < most:
+            self._settle()
+        return self.settled.get(node)
+
+    def within(self, weight: int) -> dict[int, int]:
+        """The nodes at most `weight` away, with their distances."""
+        while self._heap and self._heap[0][0] <= weight:
+            self._settle()
+        return {node: w for node, w in self.settled.items() if w <= weight}
+
+    def _settle(self) -> None:
+        weight, _, node = heapq.heappop(self._heap)
+        if node in self.settled:
+            return
+        self.settled[node] = weight
+        best, heap = self._best, self._heap
+        for other, more in self.engine.edges(node, self.gradient):
+            total = weight + more
+            known = best.get(other)
+            if known is None or total < known:
+                best[other] = total
+                self.before[other] = node
+                # Ties go by order of discovery, which depends on this search alone, so results never depend on history.
+                self._pushed += 1
+                heapq.heappush(heap, (total, self._pushed, other))
+
+    def chain(self, target: State) -> list[int]:
+        """The nodes of the chain that `weight` found, seed first."""
+        node = self.engine.numbers[target]
+        chain = [node]
+        while (node := self.before[node]) >= 0:
+            chain.append(node)
+        return chain[::-1]
+
+
+@lru_cache(maxsize=1024)
+def engine(space: Space) -> Engine:
+    return Engine(space)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Layouts of one value on one mesh, without what need not change: axes they all agree on, dims none of them cuts.
+
+    axes: the mesh axes that take part, in runs that stay together; dims: the tensor dims that do; prefixes: per tensor
+    dim the axes that stay, in front; pending, replicated: those that stay; like: where axes of size 1 are, as along
+    them all states are one;
+    whole_bytes / share: bytes that `space.whole` parts stand for.
+    """
+
+    mesh: Mesh
+    mesh_index: int
+    space: Space
+    axes: tuple[tuple[str, ...], ...]
+    dims: tuple[int, ...]
+    prefixes: tuple[tuple[str, ...], ...]
+    pending: tuple[str, ...]
+    replicated: tuple[str, ...]
+    like: Layout
+    whole_bytes: int
+    share: int
+
+    def state(self, layout: Layout) -> State:
+        number = {run[0]: i for i, run in enumerate(self.axes)}
+        return State(
+            tuple(tuple(number[a] for a in layout.dims[d] if a in number) for d in self.dims),
+            sum(1 << number[a] for a in layout.pending if a in number),
+            sum(1 << number[a] for a in layout.replicated if a in number),
+        )
+
+    def layout(self, state: State) -> Layout:
+        dims = list(self.prefixes)
+        for dim, axes in zip(self.dims, state.dims, strict=True):
+            dims[dim] = dims[dim] + self._names(axes)
+        order = [a.name for a in self.mesh.axes]
+        pending, replicated = self._names(members(state.pending)), self._names(members(state.replicated))
+        whole = Layout(
+            tuple(dims),
+            tuple(sorted(self.pending + pending, key=order.index)),
+            tuple(sorted(self.replicated + replicated, key=order.index)),
+            self.mesh_index,
+        )
+        return relabel(whole, self.like, self.mesh)
+
+    def _names(self, runs: Iterable[int]) -> tuple[str, ...]:
+        return tuple([name for run in runs for name in self.axes[run]])
+
+    def bytes(self, parts: int) -> int:
+        return parts_to_bytes(parts, self.space.whole * self.share, self.whole_bytes)
+
+    def move(self, step: Step, gradient: bool) -> tuple[Move, Layout]:
+        place = (*self.dims, -1)  # so that dim -1 stays -1
+        axes = self._names(step.axes)
+        backward = self.bytes(step.backward) if gradient else 0
+        dim, from_dim = place[step.dim], place[step.from_dim]
+        return Move(step.kind, axes, dim, from_dim, self.bytes(step.forward), backward), self.layout(step.to)
+
+
+def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
+            uneven: frozenset[int]) -> Problem:
+    """What a search among `layouts`, all on `mesh`, is about; axes of size 1 take no part: they lie as in the last."""
+    like = layouts[-1]
+    layouts = tuple(relabel(x, identical(len(shape), x.mesh), mesh) for x in layouts)
+    first = layouts[0]
+    active = [a.name for a in mesh.axes if a.size > 1]
+    prefixes: list[tuple[str, ...]] = [()] * len(shape)
+    if len(active) > EXACT_AXES:
+        prefixes = [() if d in uneven else _common_prefix([x.dims[d] for x in layouts]) for d in range(len(shape))]
+        still = {a for axes in prefixes for a in axes}
+        still |= {a for a in active if first.state(a) != "S" and all(x.state(a) == first.state(a) for x in layouts)}
+        active = [a for a in active if a not in still]
+    runs = together(layouts, active) if len(active) > EXACT_AXES else tuple((a,) for a in active)
+    sizes = tuple(mesh.degree(run) for run in runs)
+    shares = [mesh.degree(p) for p in prefixes]
+    left = tuple(n // s for n, s in zip(shape, shares, strict=True))
+    room = limits(left, math.prod(sizes), uneven)
+    dims = _dims_in_play(layouts, room, active)
+    ragged = frozenset(i for i, d in enumerate(dims) if d in uneven)
+    return Problem(
+        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), ragged), runs, dims, tuple(prefixes),
+        tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
+        like, math.prod(shape) * itemsize, math.prod(shares),
+    )
+
+
+def _common_prefix(dims: list[tuple[str, ...]]) -> tuple[str, ...]:
+    length = 0
+    while all(len(axes) > length and axes[length] == dims[0][length] for axes in dims):
+        length += 1
+    return dims[0][:length]
+
+
+def _dims_in_play(layouts: tuple[Layout, ...], room: tuple[int, ...], active: list[str]) -> tuple[int, ...]:
+    """The dims that are cut somewhere, and others that can be, roomiest first, up to EXACT_DIMS in all."""
+    used = {d for x in layouts for d, axes in enumerate(x.dims) if any(a in active for a in axes)}
+    spare = sorted((d for d in range(len(room)) if d not in used and room[d] > 1), key=lambda d: (-room[d], d))
+    return tuple(sorted([*used, *spare[: max(0, EXACT_DIMS - len(used))]]))
+
+
+def relabel(layout: Layout, like: Layout, mesh: Mesh) -> Layout:
+    """`layout` with its axes of size 1, along which all states are one, in the states they have in `like`."""
+    unit = {a.name for a in mesh.axes if a.size == 1}
+    if not unit:
+        return layout
+    order = [a.name for a in mesh.axes]
+    dims = tuple(_relabel_dim(axes, others, unit) for axes, others in zip(layout.dims, like.dims, strict=True))
+    merged = [
+        tuple(sorted([*(a for a in mine if a not in unit), *(a for a in theirs if a in unit)], key=order.index))
+        for mine, theirs in ((layout.pending, like.pending), (layout.replicated, like.replicated))
+    ]
+    return Layout(dims, merged[0], merged[1], layout.mesh)
+
+
+def _relabel_dim(axes: tuple[str, ...], like: tuple[str, ...], unit: set[str]) -> tuple[str, ...]:
+    real, units = tuple(a for a in axes if a not in unit), tuple(a for a in like if a in unit)
+    if units == tuple(a for a in axes if a in unit):
+        return axes
+    return like if real == tuple(a for a in like if a not in unit) else units + real
+
+
+VIEW = Move(MoveKind.VIEW, ())
+
+
+class Router:
+    """Routes and distances on the meshes of one plan, remembered."""
+
+    def __init__(self, meshes: tuple[Mesh, ...]) -> None:
+        self.meshes = meshes
+        self.time = along_time.times_of(meshes)
+        self._distances: dict[tuple[object, ...], int | None] = {}
+        self._routes: dict[tuple[object, ...], Route | None] = {}
+
+    def distance(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+                 uneven: frozenset[int] = frozenset()) -> int | None:
+        """Bytes each rank sends, forward and (with `gradient`) backward; None where no chain leads to `target`."""
+        if source is target:
+            return 0
+        key = (source, target, shape, itemsize, gradient, uneven)
+        try:
+            return self._distances[key]
+        except KeyError:
+            route = self.route(source, target, shape, itemsize, gradient, uneven)
+            cost = self._distances[key] = None if route is None else route.cost
+            return cost
+
+    def route(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+              uneven: frozenset[int] = frozenset()) -> Route | None:
+        key = (source, target, shape, itemsize, gradient, uneven)
+        if key not in self._routes:
+            find = self._same_mesh if source.mesh == target.mesh else self._across
+            if self.time is not None:
+                find = self._timed
+            self._routes[key] = find(source, target, shape, itemsize, gradient, uneven)
+        return self._routes[key]
+
+    def _same_mesh(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+                   uneven: frozenset[int]) -> Route | None:
+        if source == target:
+            return Route((), 0)
+        mesh = self.meshes[source.mesh]
+        start = relabel(source, target, mesh)
+        moves: list[tuple[Move, Layout]] = [] if start == source else [(VIEW, start)]
+        about = problem((start, target), shape, itemsize, mesh, uneven)
+        steps, cost = chain(about, about.state(start), about.state(target), gradient)
+        if cost is None:
+            return None
+        moves += [about.move(step, gradient) for step in steps]
+        return Route(tuple(moves), about.bytes(cost))
+
+    def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+               uneven: frozenset[int]) -> Route | None:
+        """What changes in time, then one microbatch's route over the ranks; the bytes are those of all of them."""
+        assert self.time is not None
+        axis = self.time[0]
+        moves: along_time.Moves = ()
+        cost = 0
+        if not along_time.same(source, target, axis):
+            ready = along_time.uncut(source, target, gradient, axis)
+            first = self._over_ranks(source, ready, shape, itemsize, gradient, uneven)
+            found = along_time.step(ready, target, gradient, axis)
+            if first is None or found is None:
+                return None
+            moves, cost, source = (*first.moves, found), first.cost, found[1]
+        rest = self._over_ranks(source, target, shape, itemsize, gradient, uneven)
+        return None if rest is None else Route((*moves, *rest.moves), cost + rest.cost)
+
+    def _over_ranks(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+                    uneven: frozenset[int]) -> Route | None:
+        """The route between layouts that are alike in time (`target` is taken for it)."""
+        assert self.time is not None
+        axis, count = self.time
+        ranks = _equal_router(tuple(m.timeless for m in self.meshes))
+        here, there = along_time.without(source, axis), along_time.without(target, axis)
+        even = uneven - {along_time.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
+        found = ranks.route(here, there, along_time.part(shape, source, axis, count), itemsize, gradient, even)
+        return found and Route(along_time.scaled(found.moves, source, axis, count), found.cost * count)
+
+    def _across(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
+                uneven: frozenset[int]) -> Route | None:
+        """Through the layout that means the same on both meshes which makes the whole way cheapest."""
+        here, there = self.meshes[source.mesh], self.meshes[target.mesh]
+        best: tuple[tuple[int, int], Route] | None = None
+        for out, into in bridges(here, there, shape, uneven, source.mesh, target.mesh):
+            first = self.route(source, out, shape, itemsize, gradient, uneven)
+            if first is None or (best and first.cost > best[0][0]):
+                continue
+            second = self.route(into, target, shape, itemsize, gradient, uneven)
+            if second is None:
+                continue
+            found = Route((*first.moves, (VIEW, into), *second.moves), first.cost + second.cost)
+            rank = (found.cost, len(found.moves))
+            if best is None or rank < best[0]:
+                best = rank, found
+        return None if best is None else best[1]
+
+
+def chain(about: Problem, source: State, target: State, gradient: bool) -> tuple[Sequence[Step], int | None]:
+    """The moves between two states and the parts that they send; None: there is no way."""
+    many = len(about.axes)
+    if many <= SEARCHED_AXES:
+        search = engine(about.space).search(source, gradient)
+        weight = search.weight(target)
+        if weight is not None:
+            nodes = search.chain(target)
+            return [search.engine.step(a, b, gradient) for a, b in pairwise(nodes)], weight // TIE
+        if many <= EXACT_AXES:
+            return (), None
+    steps = direct(source, target, about.space)
+    return steps, sum(s.forward + s.backward * gradient for s in steps)
+
+
+@lru_cache(maxsize=64)
+def _equal_router(meshes: tuple[Mesh, ...]) -> Router:
+    return Router(meshes)
+
+
+_LAST: list[tuple[tuple[Mesh, ...], Router]] = [((), Router(()))]
+
+
+def router(meshes: tuple[Mesh, ...]) -> Router:
+    """The remembered router of these meshes. The last one is kept at hand: hashing meshes costs more than a look-up."""
+    if _LAST[0][0] is not meshes:
+        _LAST[0] = meshes, _equal_router(meshes)
+    return _LAST[0][1]
+
+
+def route(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
+          gradient: bool, uneven: frozenset[int] = frozenset()) -> Route | None:
+    """The cheapest chain of moves, then the shortest; None where none is legal."""
+    return router(meshes).route(source, target, shape, itemsize, gradient, uneven)
+
+
+def distance(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
+             gradient: bool, uneven: frozenset[int] = frozenset()) -> int | None:
+    """The cost of `route` in bytes per rank, None where there is none."""
+    return router(meshes).distance(source, target, shape, itemsize, gradient, uneven)

@@ -1,0 +1,146 @@
+"""A chain of moves made by rule, where the layouts are too many to search: all-to-alls that fit, gathers of the rest,
+cuts, then sums and copies. Legal between any two layouts that are, and never more than to gather all and to cut again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+
+from shardlang.plan.plan import MoveKind
+from shardlang.plan.redistribute.moves import Space, State, Step
+from shardlang.records import dataclass
+
+Axes = tuple[int, ...]
+_CUT = {"I": MoveKind.I_TO_S, "R": MoveKind.R_TO_S, "P": MoveKind.P_TO_S}
+_UNCUT = {"I": MoveKind.S_TO_I, "R": MoveKind.S_TO_R, "P": MoveKind.S_TO_P}
+_WHOLE = {
+    "IR": MoveKind.I_TO_R, "IP": MoveKind.I_TO_P, "RI": MoveKind.R_TO_I, "RP": MoveKind.R_TO_P,
+    "PI": MoveKind.P_TO_I, "PR": MoveKind.P_TO_R,
+}  # fmt: skip
+# Of moves among whole states, what is all-reduced: forward, backward.
+_SUMS = {"IR": (0, 1), "PI": (1, 0), "PR": (1, 1)}
+
+
+def direct(source: State, target: State, space: Space) -> list[Step]:
+    """Moves from `source` to `target`, both legal in `space`."""
+    walk = _Walk(space, source, target)
+    walk.run()
+    return walk.steps
+
+
+@dataclass
+class _Walk:
+    space: Space
+    state: State
+    target: State
+    steps: list[Step] = field(default_factory=list)
+
+    def run(self) -> None:
+        while (excess := self._excess()) is not None:
+            if not self._exchange():
+                self._gather(excess)
+        for dim in range(len(self.state.dims)):
+            self._cut(dim)
+        for axis in range(len(self.space.sizes)):
+            self._settle(axis)
+
+    # --- what is where ---
+
+    def kept(self, dim: int) -> int:
+        """How many axes of a dim stay: those that both ends begin with; in an uneven dim all or none."""
+        here, there = self.state.dims[dim], self.target.dims[dim]
+        count = 0
+        while count < min(len(here), len(there)) and here[count] == there[count]:
+            count += 1
+        return 0 if dim in self.space.uneven and count < max(len(here), len(there)) else count
+
+    def _excess(self) -> int | None:
+        dims = self.state.dims
+        return next((d for d in range(len(dims)) if len(dims[d]) > self.kept(d)), None)
+
+    @property
+    def local(self) -> int:
+        return self.space.whole // math.prod([self.space.degree(axes) for axes in self.state.dims])
+
+    @staticmethod
+    def _in(state: State, axis: int) -> str:
+        if any(axis in axes for axes in state.dims):
+            return "S"
+        return "P" if state.pending >> axis & 1 else "R" if state.replicated >> axis & 1 else "I"
+
+    # --- moves ---
+
+    def _move(self, kind: MoveKind, axes: Axes, dim: int, from_dim: int, sent: tuple[int, int], to: State) -> None:
+        self.steps.append(Step(kind, axes, dim, from_dim, *sent, to))
+        self.state = to
+
+    def _with(self, changes: dict[int, Axes], axes: Axes, state: str) -> State:
+        """The state with other axes on some dims, and `axes` among those of P, R or I."""
+        dims = tuple(changes.get(d, now) for d, now in enumerate(self.state.dims))
+        bits = sum(1 << a for a in axes)
+        pending = self.state.pending & ~bits | (bits if state == "P" else 0)
+        return State(dims, pending, self.state.replicated & ~bits | (bits if state == "R" else 0))
+
+    def _exchange(self) -> bool:
+        """An all-to-all that brings axes where they belong: the most minor of one dim, the next of another."""
+        for dim, axes in enumerate(self.state.dims):
+            for first in range(self.kept(dim), len(axes)):
+                if dim in self.space.uneven and first:
+                    break
+                run = axes[first:]
+                other = self._next(run)
+                if other is None or other == dim:
+                    continue
+                n = self.space.degree(run)
+                sent = (n - 1) * self.local // n
+                to = self._with({dim: axes[:first], other: self.state.dims[other] + run}, run, "S")
+                self._move(MoveKind.S_TO_S, run, other, dim, (sent, sent), to)
+                return True
+        return False
+
+    def _next(self, run: Axes) -> int | None:
+        """The dim that has all in place and takes these axes next."""
+        for dim, there in enumerate(self.target.dims):
+            here = self.state.dims[dim]
+            if self.kept(dim) < len(here) or there[len(here) : len(here) + len(run)] != run:
+                continue
+            if dim not in self.space.uneven or there == run:
+                return dim
+        return None
+
+    def _gather(self, dim: int) -> None:
+        kept = self.kept(dim)
+        run = self.state.dims[dim][kept:]
+        wanted = {self._in(self.target, a) for a in run}
+        state = wanted.pop() if len(wanted) == 1 and wanted <= {"I", "P"} else "R"
+        gathered = (self.space.degree(run) - 1) * self.local
+        sent = (0 if state == "P" else gathered, gathered if state == "R" else 0)
+        self._move(_UNCUT[state], run, dim, -1, sent, self._with({dim: self.state.dims[dim][:kept]}, run, state))
+
+    def _cut(self, dim: int) -> None:
+        """The axes that a dim lacks, in as few moves as their states allow; of an uneven dim in one."""
+        while run := self.target.dims[dim][len(self.state.dims[dim]) :]:
+            states = [self._in(self.state, a) for a in run]
+            same = next((n for n, s in enumerate(states) if s != states[0]), len(run))
+            if dim in self.space.uneven and same < len(run):
+                for axis in run:
+                    self._turn(axis, "I")
+                continue
+            run, n = run[:same], self.space.degree(run[:same])
+            moved = (n - 1) * self.local // n
+            sent = (moved if states[0] == "P" else 0, 0 if states[0] == "R" else moved)
+            self._move(_CUT[states[0]], run, dim, -1, sent, self._with({dim: self.state.dims[dim] + run}, run, "S"))
+
+    def _settle(self, axis: int) -> None:
+        if self._in(self.target, axis) != "S":
+            self._turn(axis, self._in(self.target, axis))
+
+    def _turn(self, axis: int, to: str) -> None:
+        """Along an axis that cuts nothing."""
+        how = self._in(self.state, axis) + to
+        if how in _WHOLE:
+            n = self.space.sizes[axis]
+            forward, backward = _SUMS.get(how, (0, 0))
+            whole = 2 * (n - 1) * self.local // n
+            self._move(_WHOLE[how], (axis,), -1, -1, (forward * whole, backward * whole), self._with({}, (axis,), to))

@@ -1,0 +1,272 @@
+"""The legal moves of a value: from one layout to the layouts one collective (or local step) away, with bytes per rank.
+
+The table and its multi-axis rules are in specs/redistribution.md. A gather, an all-to-all or S -> P takes the
+minor-most axes off a dim; a cut, a reduce-scatter or an all-to-all appends as minor-most. A move of one kind over
+several axes is one move. Chains of moves are cheapest.py's; shared chains are steiner_tree.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations, permutations, product
+from typing import NamedTuple
+
+from shardlang.plan.plan import Move, MoveKind
+from shardlang.records import dataclass
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+
+class State(NamedTuple):
+    """A layout over numbered axes: `dims[i]` the axes that cut dim i, major first; the others are bit sets."""
+
+    dims: tuple[tuple[int, ...], ...]
+    pending: int
+    replicated: int
+
+
+class Step(NamedTuple):
+    """A move over numbered axes. Costs count parts: the whole value is `Space.whole` parts, so all are integers."""
+
+    kind: MoveKind
+    axes: tuple[int, ...]
+    dim: int
+    from_dim: int
+    forward: int
+    backward: int
+    to: State
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What decides the legal moves: the sizes of the axes, and per dim what the product of its axes must divide.
+
+    uneven: dims cut in blocks that differ. Such a dim is cut, gathered and exchanged at once and in whole, since blocks
+    of blocks are not the blocks of a finer cut; and no permutation moves its blocks.
+    """
+
+    sizes: tuple[int, ...]
+    limits: tuple[int, ...]
+    uneven: frozenset[int] = frozenset()
+
+    @property
+    def ranks(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def whole(self) -> int:
+        """Parts in the whole value: every cost of a move is a multiple of 1 / ranks^2 of it."""
+        return self.ranks**2
+
+    def degree(self, axes: tuple[int, ...]) -> int:
+        return math.prod([self.sizes[a] for a in axes])
+
+
+def steps(state: State, space: Space) -> list[Step]:
+    """All moves from `state`, in a fixed order."""
+    local = space.whole // math.prod([space.degree(axes) for axes in state.dims])
+    split = sum(1 << a for axes in state.dims for a in axes)
+    pending = members(state.pending)
+    replicated = members(state.replicated)
+    identical = members(((1 << len(space.sizes)) - 1) & ~(split | state.pending | state.replicated))
+    return [
+        *_whole_steps(state, space, local, identical, replicated, pending),
+        *_cut_steps(state, space, local, identical, replicated, pending),
+        *_uncut_steps(state, space, local),
+        *_permute_steps(state, space, local, identical),
+    ]
+
+
+@lru_cache(maxsize=4096)
+def members(mask: int) -> tuple[int, ...]:
+    return tuple(a for a in range(mask.bit_length()) if mask >> a & 1)
+
+
+class Run(NamedTuple):
+    """Axes that one move runs over, the same as a bit set, and how many ranks that is."""
+
+    axes: tuple[int, ...]
+    bits: int
+    degree: int
+
+
+@lru_cache(maxsize=4096)
+def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool) -> tuple[Run, ...]:
+    """Every choice of one or more of the axes; `ordered`, in every order."""
+    choose = permutations if ordered else combinations
+    found = [axes for n in range(1, len(members) + 1) for axes in choose(members, n)]
+    return tuple(Run(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
+
+
+def _whole_steps(state: State, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
+                 pending: tuple[int, ...]) -> Iterator[Step]:
+    """The moves that leave every dim as it is: among I, R and P."""
+    dims, p, r = state
+    for axes, bits, n in _runs(space.sizes, identical, False):
+        yield Step(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, local), State(dims, p, r | bits))
+        yield Step(MoveKind.I_TO_P, axes, -1, -1, 0, 0, State(dims, p | bits, r))
+    for axes, bits, _ in _runs(space.sizes, replicated, False):
+        yield Step(MoveKind.R_TO_I, axes, -1, -1, 0, 0, State(dims, p, r & ~bits))
+        yield Step(MoveKind.R_TO_P, axes, -1, -1, 0, 0, State(dims, p | bits, r & ~bits))
+    for axes, bits, n in _runs(space.sizes, pending, False):
+        reduce = _all_reduce(n, local)
+        yield Step(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, State(dims, p & ~bits, r))
+        yield Step(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, State(dims, p & ~bits, r | bits))
+
+
+def _all_reduce(n: int, local: int) -> int:
+    return 2 * (n - 1) * local // n
+
+
+def _cut_steps(state: State, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
+               pending: tuple[int, ...]) -> Iterator[Step]:
+    """The moves that append axes to a dim: slices and reduce-scatters."""
+    dims, p, r = state
+    rows = ((MoveKind.I_TO_S, identical, 0, 1), (MoveKind.R_TO_S, replicated, 0, 0), (MoveKind.P_TO_S, pending, 1, 1))
+    for dim, present in enumerate(dims):
+        room = _room(space, dim, present)
+        if room == 1:
+            continue
+        for kind, members, forward, backward in rows:
+            for axes, bits, n in _runs(space.sizes, members, True):
+                if room % n == 0:
+                    moved = (n - 1) * local // n
+                    to = State(_with_dim(dims, dim, present + axes), p & ~bits, r & ~bits)
+                    yield Step(kind, axes, dim, -1, forward * moved, backward * moved, to)
+
+
+def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
+    """What further axes of a dim must divide; 1 where nothing fits (also where it is cut unlawfully as it stands)."""
+    if present and dim in space.uneven:
+        return 1
+    limit, used = space.limits[dim], space.degree(present)
+    return limit // used if limit % used == 0 else 1
+
+
+def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return (*dims[:dim], axes, *dims[dim + 1:])
+
+
+def _uncut_steps(state: State, space: Space, local: int) -> Iterator[Step]:
+    """The moves that take the minor-most axes off a dim: gathers, zero-pads, all-to-alls."""
+    for dim, present in enumerate(state.dims):
+        lengths = range(min(1, len(present))) if dim in space.uneven else reversed(range(len(present)))
+        for keep in lengths:
+            yield from _uncut(state, space, local, dim, present[:keep], present[keep:])
+
+
+def _uncut(state: State, space: Space, local: int, dim: int, kept: tuple[int, ...],
+           axes: tuple[int, ...]) -> Iterator[Step]:
+    n, bits = space.degree(axes), sum(1 << a for a in axes)
+    dims, gathered = _with_dim(state.dims, dim, kept), (n - 1) * local
+    p, r = state.pending, state.replicated
+    yield Step(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, State(dims, p, r))
+    yield Step(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, State(dims, p, r | bits))
+    yield Step(MoveKind.S_TO_P, axes, dim, -1, 0, 0, State(dims, p | bits, r))
+    sent = gathered // n
+    for other, present in enumerate(dims):
+        if other != dim and _room(space, other, present) % n == 0:
+            to = State(_with_dim(dims, other, present + axes), p, r)
+            yield Step(MoveKind.S_TO_S, axes, other, dim, sent, sent, to)
+
+
+def _permute_steps(state: State, space: Space, local: int, identical: tuple[int, ...]) -> Iterator[Step]:
+    """The reassignments of axes that keep the product of each dim, and of each of I, R and P."""
+    if any(state.dims[d] for d in space.uneven):
+        return
+    slots = (*state.dims, members(state.pending), members(state.replicated), identical)
+    products = tuple(space.degree(axes) for axes in slots)
+    for to in _assignments(space.sizes, products):
+        if to != state:
+            axes = moved_axes(state, to, space.sizes)
+            yield Step(MoveKind.PERMUTE, axes, -1, -1, local, local, to)
+
+
+@lru_cache(maxsize=4096)
+def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[State, ...]:
+    """All states whose dims, P, R and I (the last three products) have these products."""
+    found: list[tuple[tuple[int, ...], ...]] = []
+    slots: list[list[int]] = [[] for _ in products]
+
+    def place(axis: int, left: tuple[int, ...]) -> None:
+        if axis == len(sizes):
+            found.append(tuple(tuple(s) for s in slots))
+            return
+        for slot, room in enumerate(left):
+            if room % sizes[axis] == 0:
+                slots[slot].append(axis)
+                place(axis + 1, (*left[:slot], room // sizes[axis], *left[slot + 1:]))
+                slots[slot].pop()
+
+    place(0, products)
+    return tuple(
+        State(dims, sum(1 << a for a in f[-3]), sum(1 << a for a in f[-2]))
+        for f in found for dims in product(*(permutations(axes) for axes in f[:-3]))
+    )
+
+
+def moved_axes(before: State, after: State, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes whose part in a permutation changes: those that leave their slot or their stride within a dim."""
+    was, now = _places(before, sizes), _places(after, sizes)
+    return tuple(a for a in range(len(sizes)) if was[a] != now[a])
+
+
+def _places(state: State, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (0 outside of dims)."""
+    places = [(-3, 0)] * len(sizes)
+    for axis in members(state.pending):
+        places[axis] = (-1, 0)
+    for axis in members(state.replicated):
+        places[axis] = (-2, 0)
+    for dim, axes in enumerate(state.dims):
+        stride = 1
+        for axis in reversed(axes):
+            places[axis] = (dim, stride)
+            stride *= sizes[axis]
+    return places
+
+
+# --- the same on layouts and names ---
+
+
+def to_state(layout: Layout, mesh: Mesh) -> State:
+    number = {axis.name: i for i, axis in enumerate(mesh.axes)}
+    return State(
+        tuple(tuple(number[a] for a in axes) for axes in layout.dims),
+        sum(1 << number[a] for a in layout.pending),
+        sum(1 << number[a] for a in layout.replicated),
+    )
+
+
+def to_layout(state: State, names: tuple[str, ...], mesh: int) -> Layout:
+    return Layout(
+        tuple(tuple(names[a] for a in axes) for axes in state.dims),
+        tuple(names[a] for a in members(state.pending)),
+        tuple(names[a] for a in members(state.replicated)),
+        mesh,
+    )
+
+
+def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[int, ...]:
+    """Per dim what the product of its axes must divide; it divides `ranks`, so gcd(size, ranks) says it all."""
+    return tuple(ranks if i in uneven else math.gcd(size, ranks) for i, size in enumerate(shape))
+
+
+def parts_to_bytes(parts: int, whole_parts: int, whole_bytes: int) -> int:
+    """Rounded up, so that what costs anything never counts as free."""
+    return -(-parts * whole_bytes // whole_parts)
+
+
+def moves(layout: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gradient: bool,
+          uneven: frozenset[int] = frozenset()) -> Iterator[tuple[Move, Layout]]:
+    """All legal moves from `layout` on its mesh, each with what it leads to; backward bytes only with `gradient`."""
+    names = tuple(axis.name for axis in mesh.axes)
+    space = Space(tuple(axis.size for axis in mesh.axes), limits(shape, mesh.size, uneven), uneven)
+    whole_bytes = math.prod(shape) * itemsize
+    for step in steps(to_state(layout, mesh), space):
+        forward = parts_to_bytes(step.forward, space.whole, whole_bytes)
+        backward = parts_to_bytes(step.backward, space.whole, whole_bytes) if gradient else 0
+        move = Move(step.kind, tuple(names[a] for a in step.axes), step.dim, step.from_dim, forward, backward)
+        yield move, to_layout(step.to, names, layout.mesh)

@@ -1,0 +1,317 @@
+"""A strategy and a rank count -> meshes and what its rules demand of each operator, or every mistake in it with
+what to type.
+
+What does not depend on ranks is checked without them too. Choosing the layouts that no rule fixes is propagate.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+
+from shardlang.check.program import Program
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Kind
+from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
+from shardlang.plan.dim_factors import loose
+from shardlang.plan.pipeline.assemble import Staging, stage
+from shardlang.plan.redistribute.mesh_factorings import Grouping, group
+from shardlang.plan.rewrite.insert import with_counts
+from shardlang.plan.rewrite.microbatches import check_divides, times
+from shardlang.plan.rewrite.placement import staged, with_copies
+from shardlang.plan.rewrite.recompute import recomputed
+from shardlang.plan.strategy.axes import Axes
+from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
+from shardlang.plan.strategy.buffers import States
+from shardlang.plan.strategy.part_sizes import check_products, given_sizes
+from shardlang.plan.strategy.pins import Pins
+from shardlang.plan.strategy.positional import Positional, PositionalRules
+from shardlang.plan.strategy.rules import Rules
+from shardlang.plan.strategy.shared_parameters import check_parameters
+from shardlang.plan.strategy.splits import Claims
+from shardlang.plan.time_axis import NAME, Times
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import Dim
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Axis, Mesh
+
+
+def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
+    """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is checked, and no mesh
+    is made.
+    """
+    if strategy is None:
+        return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
+    before = len(sink.found)
+    resolving = Resolving(program, strategy, ranks, sink)
+    found = resolving.run()
+    return None if len(sink.found) > before and sink.failed else found
+
+
+@dataclass
+class Resolving:
+    """One strategy being resolved."""
+
+    program: Program
+    strategy: ast.Strategy
+    ranks: int | None
+    sink: Sink
+    demands: dict[int, Demand] = field(default_factory=dict)
+    places: dict[int, Span] = field(default_factory=dict)
+    stored: dict[int, Layout] = field(default_factory=dict)
+    hosted: dict[int, str] = field(default_factory=dict)
+
+    def run(self) -> ResolvedStrategy:
+        sized = self._mesh()
+        known = {a.name: a.size for a in sized if a.size is not None}
+        statics = {**self.program.statics, **known}
+        rules = Rules(self.program.graph, self.sink, statics, {a.name: a.span for a in sized})
+        rules.stage_axis = self.stage_axis
+        rules.read(self.strategy)
+        graph, staging = self._rewritten(rules, sized)
+        axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
+        axes = replace(axes, given=given_sizes(rules.splits, graph, axes, statics, self.sink))
+        positional = self._positional(rules, axes)
+        dividing = [a for a in sized if a.name != self.stage_axis]
+        grouping = self._meshes(dividing, positional, axes.within)
+        axes = replace(axes, parts=_parts(dividing, grouping))
+        self._shards(positional, grouping, axes)
+        self._demand(rules, axes)
+        times = self._times(rules, axes, grouping)
+        if not self.sink.failed and not positional:
+            self._report_idle(sized, rules)
+        return ResolvedStrategy(
+            self.strategy.name.text,
+            self.ranks,
+            _with_time(_without_units(grouping), times),
+            self.demands,
+            self.places,
+            self.stored,
+            {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
+            frozenset({*loose([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.given}),
+            rules.bucket if rules.bucket is not None else 25_000_000,
+            rules.strict,
+            times,
+            graph,
+            staging.pipeline(graph, sized, axes.parts, _without_units(grouping), self.sink) if staging else None,
+            recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink),
+            axes.given,
+            self.hosted,
+        )
+
+    def _demand(self, rules: Rules, axes: Axes) -> None:
+        """What pins and splits demand, after positional rules; checks that all rules agree."""
+        graph = self.program.graph
+        self._pins(rules, axes)
+        self._splits(rules, axes)
+        check_products(self.demands, self.places, graph, axes.given, self.sink)
+        check_parameters(graph, self.demands, self.places, self.sink)
+        pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
+        States(graph, self.demands, self.places, self.sink, pinned).settle()
+
+    @property
+    def stage_axis(self) -> str:
+        """The axis of `stages over`, or ""."""
+        return next((r.axis.text for r in self.strategy.rules if isinstance(r, ast.Stages)), "")
+
+    def _rewritten(self, rules: Rules, sized: list[SizedAxis]) -> tuple[Graph, Staging | None]:
+        """The graph with what microbatches, places and stages add to it; all that follows is about that graph."""
+        graph, count = self.program.graph, 1
+        if rules.microbatches is not None and rules.microbatches.count > 1:
+            count = rules.microbatches.count
+            graph = with_counts(graph)
+        wanted = {value: rule.where.text for value, (_, rule) in rules.hosted.items()}
+        graph, hosted = with_copies(graph, wanted)
+        graph, staging = stage(graph, rules, sized, count, self.program.schedules)
+        self.hosted = staged(graph, hosted, self.sink)
+        self.program = replace(self.program, graph=graph)
+        return graph, staging
+
+    def _times(self, rules: Rules, axes: Axes, grouping: Grouping | None) -> Times | None:
+        """What microbatches make of the operators; None without any, or after mistakes."""
+        graph, rule = self.program.graph, rules.microbatches
+        if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
+            return None
+        name = NAME + "_" * sum(a.startswith(NAME) for a in axes.declared)
+        if graph.batch in axes.given:
+            self.sink.report(
+                "SH411", f"`{graph.batch.name}` is cut in sizes by hand, and microbatches are all alike", rule.span,
+                help="leave out the sizes, or the microbatches",
+            )  # fmt: skip
+            return None
+        found = times(graph, name, rule.count, rule.span, self.sink)
+        if not self.sink.failed:
+            check_divides(graph, found, self.demands, _without_units(grouping), rule, self.sink)
+        return found
+
+    def _mesh(self) -> list[SizedAxis]:
+        """The declared axes, sized where the ranks allow."""
+        meshes = [r for r in self.strategy.rules if isinstance(r, ast.Mesh)]
+        for extra in meshes[1:]:
+            self.sink.report(
+                "SH319",
+                "a strategy has one mesh",
+                extra.span,
+                "",
+                labels=[(meshes[0].span, "the first")],
+                help="write all axes after the first `mesh`",
+            )
+        if not meshes:
+            return []
+        overrides = self.program.axis_overrides.get(self.strategy.name.text, {})
+        mistakes = len(self.sink.found)
+        axes = declared(meshes[0], self.program.statics, overrides, self.sink)
+        if self.ranks is None or len(self.sink.found) > mistakes:
+            return axes
+        alone = len(axes) == 1 and axes[0].name == self.stage_axis and axes[0].size
+        if alone and self.ranks % alone == 0:
+            return axes  # positional rules lay out the ranks of each stage
+        return fit(axes, self.ranks, meshes[0].span, self.sink) or axes
+
+    def _positional(self, rules: Rules, axes: Axes) -> list[Positional]:
+        reader = PositionalRules(self.program.graph, rules, axes, self.sink)
+        found = []
+        wrong: set[Span] = set()  # a rule that covers several values is wrong once
+        for value, placed in rules.placed.items():
+            if isinstance(placed.rule, ast.Shard) and placed.rule.span not in wrong:
+                read = reader.read(self.program.graph.values[value], placed.rule)
+                if read is not None:
+                    found.append(read)
+                else:
+                    wrong.add(placed.rule.span)
+        return found
+
+    def _meshes(
+        self, sized: list[SizedAxis], positional: list[Positional], ranks: int | None
+    ) -> Grouping | None:  # fmt: skip
+        """The meshes of the strategy (those of the ranks of one stage); None without ranks or after mistakes."""
+        named = [(a.name, a.size) for a in sized if a.size is not None and a.size > 1]
+        if ranks is None or self.sink.failed:
+            return None
+        matrices = [p.matrix(ranks) for p in positional if not p.by_name]
+        matrices += [p.output_matrix(ranks) for p in positional if _numbers(p)]
+        if not matrices and not named:
+            if ranks > 1 and not sized:
+                self.sink.report(
+                    "SH303", f"strategy `{self.strategy.name.text}` has no mesh and no positional rule, and "
+                    f"{ranks} ranks are given",
+                    self.strategy.name.span, "",
+                    help="add `mesh dp = auto`, and rules that split over it, such as `split batch over dp`",
+                )  # fmt: skip
+            return Grouping((Mesh(()),), (), ())
+        return group(named, matrices)
+
+    def _shards(self, positional: list[Positional], grouping: Grouping | None, axes: Axes) -> None:
+        counted = [p for p in positional if not p.by_name]
+        outputs = [p for p in positional if _numbers(p)]
+        for rule in positional:
+            op = self.program.graph.ops[rule.op]
+            factors: list[tuple[str, ...]] = [()] * len(op.rule.factors)
+            mesh = 0
+            if rule.by_name:
+                for f, names in rule.named.items():
+                    factors[f] = axes.refined(names)
+            elif grouping is not None:
+                at = counted.index(rule)
+                mesh = grouping.mesh_of[at]
+                for f, names in zip(rule.cuts, grouping.axes_of[at], strict=False):
+                    factors[f] = names
+            result = None
+            if rule.output is not None and grouping is not None:
+                at = len(counted) + outputs.index(rule) if rule in outputs else -1
+                result = _result(rule, grouping, at, axes)
+            self.demands[op.id] = Demand(tuple(factors), True, result=result, mesh=mesh, chosen="shard")
+            self.places[op.id] = rule.span
+
+    def _pins(self, rules: Rules, axes: Axes) -> None:
+        graph = self.program.graph
+        pins = Pins(graph, rules, axes, self.sink)
+        wrong: set[Span] = set()
+        for value, placed in rules.placed.items():
+            if not isinstance(placed.rule, ast.Pin) or placed.rule.span in wrong:
+                continue
+            mistakes = len(self.sink.found)
+            if value in graph.producers:
+                demand = pins.demand(graph.values[value], placed.rule)
+                if demand is not None:
+                    self.demands[graph.producers[value]] = demand
+                    self.places[graph.producers[value]] = placed.rule.span
+            elif graph.values[value].kind is not Kind.CONSTANT:
+                layout = pins.stored(graph.values[value], placed.rule)
+                if layout is not None:
+                    self.stored[value] = layout
+            if len(self.sink.found) > mistakes:
+                wrong.add(placed.rule.span)
+
+    def _splits(self, rules: Rules, axes: Axes) -> None:
+        if not rules.splits:
+            return
+        claims = Claims(self.program.graph, rules.splits, axes, self.sink)
+        for op in self.program.graph.ops:
+            if op.id not in self.demands:
+                demand, span = claims.demand(op)
+                if demand is not None and span is not None:
+                    self.demands[op.id] = demand
+                    self.places[op.id] = span
+        self._report_unused(rules)
+
+    def _report_idle(self, sized: list[SizedAxis], rules: Rules) -> None:
+        """An axis that no rule names would have its ranks repeat each other's work."""
+        for axis in sized:
+            if axis.name in rules.used_axes or axis.size == 1 or axis.name == self.stage_axis:
+                continue
+            many = f"{axis.size} ranks" if axis.size else "ranks"
+            self.sink.report(
+                "SH322", f"no rule uses axis `{axis.name}`, so its {many} would do the same work", axis.span, "",
+                help=f"split a dim over it, `split DIM over {axis.name}`, or take it out of the mesh",
+            )  # fmt: skip
+
+    def _report_unused(self, rules: Rules) -> None:
+        """A dim that is declared and that no tensor has."""
+        there: set[Dim] = set()
+        for type in {v.type for v in self.program.graph.values}:
+            there.update(d for term in type.dims for d in term)
+        for rule in rules.splits:
+            by_span: dict[Span, bool] = {}
+            for dim, span in rule.dims.items():
+                by_span[span] = by_span.get(span, False) or dim in there
+            for span in (s for s, used in by_span.items() if not used):
+                self.sink.report(
+                    "SH308", f"no tensor of the model has the dim `{span.text}`", span, help="leave it out of the rule"
+                )
+
+
+def _numbers(rule: Positional) -> bool:
+    return rule.output is not None and any(isinstance(c, int) and c > 1 for c in rule.output)
+
+
+def _parts(sized: list[SizedAxis], grouping: Grouping | None) -> Mapping[str, tuple[str, ...]]:
+    """Declared axis -> the mesh's axes that make it up; nothing for axes of size 1."""
+    parts: dict[str, tuple[str, ...]] = {a.name: () for a in sized if a.size == 1}
+    named = [a.name for a in sized if a.size is not None and a.size > 1]
+    if grouping is not None and named:
+        parts.update(zip(named, grouping.axes_of[-1], strict=True))
+    return parts
+
+
+def _without_units(grouping: Grouping | None) -> tuple[Mesh, ...]:
+    if grouping is None:
+        return ()
+    return tuple(Mesh(tuple(Axis(a.name, a.size) for a in m.axes if a.size > 1), m.name) for m in grouping.meshes)
+
+
+def _with_time(meshes: tuple[Mesh, ...], times: Times | None) -> tuple[Mesh, ...]:
+    if times is None:
+        return meshes
+    return tuple(Mesh((*m.axes, Axis(times.axis, times.count, time=True)), m.name) for m in meshes)
+
+
+def _result(rule: Positional, grouping: Grouping, at: int, axes: Axes) -> Layout:
+    """The layout that `-> (..)` asks for."""
+    assert rule.output is not None
+    if at < 0:
+        return Layout(tuple(axes.refined(c) if isinstance(c, tuple) else () for c in rule.output))
+    names = grouping.axes_of[at][: len(rule.output)]
+    return Layout(tuple(names), mesh=grouping.mesh_of[at])

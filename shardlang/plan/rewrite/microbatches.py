@@ -1,0 +1,293 @@
+"""`microbatches M` -> what each operator does along the axis of time, or what needs the whole batch at once.
+
+The batch is cut over that axis first (most major), so one microbatch is laid out over the ranks as any batch. What
+follows is forced, operator by operator: the batch factor is split, a sum over the batch is pending until the step's
+end, everything else is repeated (R: its gradients add up). Layouts over ranks are chosen later, by propagate.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.print import shown
+from shardlang.ops.factors import symbol
+from shardlang.ops.rule import DimFactors, Split
+from shardlang.plan.dim_factors import dim_runs
+from shardlang.plan.strategy.axis_sizes import divisors, either
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
+
+if TYPE_CHECKING:
+    from shardlang.plan.demand import Demand
+
+NAME = "microbatch"
+# States along the time axis: the tensor dim that is cut (0 and up), or one of these.
+WHOLE, PENDING = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class InTime:
+    """What an operator does along `axis`: splits `factor`, or lets the pending sum `through` (an index into its rule's
+    `through`); -1 for neither: then it is repeated with every microbatch, or computed once from totals.
+    """
+
+    axis: str
+    factor: int = -1
+    through: int = -1
+
+
+@dataclass(frozen=True)
+class Times:
+    """`ops`: by op id. `states`: of every value along the axis, as produced: the dim that is cut, PENDING, or WHOLE."""
+
+    axis: str
+    count: int
+    ops: tuple[InTime, ...]
+    states: Mapping[int, int]
+
+
+def in_time(layout: Layout, state: int, axis: str) -> Layout:
+    """A layout that says nothing of the time axis, with a state along it: a dim, PENDING, or WHOLE, which is R."""
+    if state == PENDING:
+        return replace(layout, pending=(*layout.pending, axis))
+    if state == WHOLE:
+        return replace(layout, replicated=(*layout.replicated, axis))
+    return replace(layout, dims=tuple((axis, *a) if d == state else a for d, a in enumerate(layout.dims)))
+
+
+@dataclass(frozen=True, slots=True)
+class MicrobatchRule:
+    """`microbatches M`, evaluated."""
+
+    count: int
+    span: Span
+
+
+def times(graph: Graph, axis: str, count: int, span: Span, sink: Sink) -> Times:
+    """What every operator does in time; reports SH410 for each value that needs all microbatches at once."""
+    walk = _Walk(graph, axis, span, sink)
+    return Times(axis, count, tuple([walk.visit(op) for op in graph.ops]), walk.states)
+
+
+def check_divides(
+    graph: Graph, found: Times, demands: Mapping[int, Demand], meshes: tuple[Mesh, ...], rule: MicrobatchRule,
+    sink: Sink,
+) -> None:  # fmt: skip
+    """SH411 where what a rank has of a batch does not divide into the microbatches."""
+    batch = graph.batch
+    assert batch is not None
+    for op in graph.ops:
+        f, demand = found.ops[op.id].factor, demands.get(op.id)
+        if f < 0:
+            continue
+        size = op.rule.factors[f].size
+        for mesh, axes in _batch_axes(op, f, found, demand) if demand and meshes else [(0, ())]:
+            degree = meshes[mesh].degree(axes) if axes else 1
+            if size % (degree * rule.count):
+                _report_count(size, degree, axes, rule, op, sink)
+                return
+
+
+def _batch_axes(op: Op, factor: int, found: Times, demand: Demand) -> list[tuple[int, tuple[str, ...]]]:
+    """The mesh and the axes over which a demand cuts the batch: as it is computed, and as it is handed on at once."""
+    axes = [(demand.mesh, demand.factors[factor] or ())]
+    dim = found.states[op.results[0]]
+    if demand.result is not None and dim >= 0:
+        axes.append((demand.result.mesh, demand.result.dims[dim]))
+    return axes
+
+
+def _report_count(size: int, degree: int, axes: tuple[str, ...], rule: MicrobatchRule, op: Op, sink: Sink) -> None:
+    over = f" over {', '.join(axes)}" if axes else ""
+    if size % degree:
+        sink.report(
+            "SH411", f"the batch of {size} is cut unevenly over {degree} ranks, and microbatches are all alike",
+            rule.span, "", labels=[(op.span, f"{size} examples{over}")],
+            help=f"make the batch a multiple of {degree * rule.count}",
+        )  # fmt: skip
+        return
+    mine = size // degree
+    what = f"the {mine} examples that a rank has of a batch of {size}{over}" if axes else f"a batch of {size}"
+    sink.report(
+        "SH411", f"{rule.count} microbatches do not divide {what}", rule.span, "",
+        help=f"`microbatches` could be {either(divisors(mine))}, or the batch a multiple of {degree * rule.count}",
+    )  # fmt: skip
+
+
+class _Whole(Exception):
+    """An operator that needs the whole batch at once: why, and what to do."""
+
+    def __init__(self, why: str, help: str) -> None:
+        super().__init__(why)
+        self.why, self.help = why, help
+
+
+@dataclass
+class _Walk:
+    """From inputs to outputs. late: values known only after the last microbatch; early: those of data alone;
+    summed: of data alone, and made from a total; wrong: values of operators that were reported.
+    """
+
+    graph: Graph
+    axis: str
+    span: Span
+    sink: Sink
+    states: dict[int, int] = field(default_factory=dict)
+    late: set[int] = field(default_factory=set)
+    early: set[int] = field(default_factory=set)
+    summed: set[int] = field(default_factory=set)
+    wrong: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for value in self.graph.values:
+            if value.kind is not Kind.RESULT:
+                self.states[value.id] = self._leaf(value)
+            if value.kind in (Kind.DATA, Kind.CONSTANT):
+                self.early.add(value.id)
+
+    def _leaf(self, value: Value) -> int:
+        if value.kind is not Kind.DATA:
+            return WHOLE
+        return next((d for d, term in enumerate(value.type.dims) if term[:1] == (self.graph.batch,)), WHOLE)
+
+    def visit(self, op: Op) -> InTime:
+        if self.wrong.intersection(op.operands):
+            self.wrong.update(op.results)
+        if self.early.issuperset(op.operands):
+            self.early.update(op.results)
+        if self.late.intersection(op.operands):
+            self.late.update(op.results)
+        if self.summed.intersection(op.operands):
+            self.summed.update(op.results)
+        self.states.update(dict.fromkeys(op.results, WHOLE))
+        if self.wrong.intersection(op.results):
+            return InTime(self.axis)
+        try:
+            return self._visit(op)
+        except _Whole as found:
+            self.wrong.update(op.results)
+            self._report(op, found)
+            return InTime(self.axis)
+
+    def _visit(self, op: Op) -> InTime:
+        pending = [i for i, v in enumerate(op.operands) if self.states[v] == PENDING]
+        factor = self._factor(op)
+        if factor >= 0:
+            self._split(op, factor, pending)
+            return InTime(self.axis, factor)
+        if not pending:
+            return InTime(self.axis)
+        through = self._through(op, pending)
+        if through < 0 or self.late.intersection(op.operands):
+            self._total(op, pending)
+            return InTime(self.axis)
+        self.states.update(dict.fromkeys(op.results, PENDING))
+        return InTime(self.axis, through=through)
+
+    def _through(self, op: Op, pending: list[int]) -> int:
+        """Which of the operands are parts of a sum as the result is then; -1: all sums are needed whole. Beside them
+        the loss may have sums of data alone, which are known before the first microbatch.
+        """
+        for which, may in enumerate(op.rule.through):
+            beside = [op.operands[i] for i in pending if i not in may]
+            if not beside:
+                return which
+            ahead = self.early.issuperset(beside) and not self.early.issuperset(op.operands[i] for i in pending)
+            if op.section == "loss" and ahead:
+                self._known_ahead(op, beside)
+                return which
+        return -1
+
+    def _factor(self, op: Op) -> int:
+        """The factor that is cut in time: that of a dim of an operand that is, else that of the batch; -1: none."""
+        found: dict[int, int] = {}
+        for at, value in enumerate(op.operands):
+            dim = self.states[value]
+            if dim >= 0:
+                factors = op.rule.operands[at][dim]
+                if not factors:
+                    raise _Whole(f"`{symbol(op.operator)}` needs the whole of {self._dim(value, dim)}", _APART)
+                found.setdefault(factors[0], at)
+        if len(found) > 1:
+            raise _Whole("it takes every example with every other", _APART)
+        return next(iter(found)) if found else self._named(op)
+
+    def _named(self, op: Op) -> int:
+        values = self.graph.values
+        types = tuple([values[v].type for v in (*op.operands, *op.results)])
+        if not any(self.graph.batch in term for type in types for term in type.dims):
+            return -1
+        found = [run.factors[0] for _, run in dim_runs(op.rule, types) if run.dims[0] is self.graph.batch]
+        return next((f for f in found if op.rule.factors[f].split is Split.FREE), -1)
+
+    def _dim(self, value: int, dim: int) -> str:
+        return f"`{self.graph.values[value].type.dims[dim][0].name}`"
+
+    def _split(self, op: Op, factor: int, pending: list[int]) -> None:
+        rule, name = op.rule, symbol(op.operator)
+        split = rule.factors[factor]
+        if split.split is Split.INSIDE:
+            raise _Whole(f"`{name}` takes statistics over `{split.name}`", _STATISTICS)
+        if split.split is Split.WHOLE:
+            raise _Whole(f"`{name}` needs the whole of `{split.name}`", _APART)
+        self._known_ahead(op, [op.operands[i] for i in pending])
+        if self.late.intersection(op.operands):
+            raise _Whole("it uses single examples again once the whole batch is summed", _TOTAL)
+        for dims in (*rule.operands, *rule.results):
+            _first_and_once(dims, factor, split.name)
+        for at, value in enumerate(op.operands):
+            if self.states[value] >= 0 and not any(factor in d for d in rule.operands[at]):
+                raise _Whole("it takes every example with every other", _APART)
+        for value, dims in zip(op.results, rule.results, strict=True):
+            self.states[value] = next((d for d, factors in enumerate(dims) if factor in factors), PENDING)
+
+    def _known_ahead(self, op: Op, totals: list[int]) -> None:
+        """Totals beside single examples: of data alone they are known before the first microbatch."""
+        for value in totals:
+            if value not in self.early:
+                total = shown(self.graph, value)
+                raise _Whole(f"it uses `{total}`, a sum over the whole batch, with single examples", _TOTAL)
+            if value in self.summed:
+                raise _Whole("it needs a total of what depends on a total", _TOTAL)
+            self.summed.update(op.results)
+
+    def _total(self, op: Op, pending: list[int]) -> None:
+        """A function of totals: of data alone it is known before the first microbatch, in a metric after the last; so
+        is, in a metric, a total of what depends on a total.
+        """
+        operands = [op.operands[i] for i in pending]
+        last = op.section == "metric" and not self.summed.isdisjoint(operands)
+        if self.early.issuperset(operands) and not last:
+            self._known_ahead(op, operands)
+            return
+        if op.section != "metric":
+            total = shown(self.graph, operands[0])
+            raise _Whole(f"`{symbol(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
+        self.late.update(op.results)
+
+    def _report(self, op: Op, found: _Whole) -> None:
+        name = shown(self.graph, op.results[0])
+        self.sink.report(
+            "SH410", f"`{name}` needs all microbatches at once: {found.why}", op.span, "of the whole batch",
+            labels=[(self.span, "cuts the batch in parts")], help=found.help,
+        )  # fmt: skip
+
+
+_STATISTICS = "normalise each example by itself (`layer_norm`, `rms_norm`), or take `microbatches` out"
+_APART = "let examples stay apart, or take `microbatches` out"
+_TOTAL = "let the loss be a sum or a mean over the examples, or take `microbatches` out"
+
+
+def _first_and_once(dims: tuple[DimFactors, ...], factor: int, name: str) -> None:
+    """The factor cut in time is major in its tensor dim, and in one dim of a tensor alone."""
+    here = [factors for factors in dims if factor in factors]
+    if len(here) > 1:
+        raise _Whole(f"`{name}` is in it twice", _APART)
+    if here and here[0][0] != factor:
+        raise _Whole(f"`{name}` is a minor part of a dim", f"let `{name}` be the first factor of the product")

@@ -1,0 +1,222 @@
+"""A pinned layout, `at h: [batch@dp, hidden@mp] +cp` -> the demand on the operator that computes the value, or how
+a leaf lies.
+"""
+
+from __future__ import annotations
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Op, Value
+from shardlang.ops.rule import FactorRule, Split
+from shardlang.plan.demand import Demand
+from shardlang.plan.dim_factors import lonely_minor, runs, spread
+from shardlang.plan.strategy.axes import Axes
+from shardlang.plan.strategy.rules import Rules
+from shardlang.records import dataclass
+from shardlang.syntax import ast
+from shardlang.types.dim import Term, term_text
+from shardlang.types.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedDim:
+    """One dim of a pin: axes in order, and the place of the first, for messages."""
+
+    axes: tuple[str, ...]
+    term: Term
+    node: ast.DimTerm
+
+
+@dataclass
+class Pins:
+    """Reads pins one by one. `axes` knows sizes (where ranks are known) and the mesh's own axes."""
+
+    graph: Graph
+    rules: Rules
+    axes: Axes
+    sink: Sink
+
+    def demand(self, value: Value, pin: ast.Pin) -> Demand | None:
+        """What a pin demands of the operator that computes `value`; None after reporting."""
+        op = self.graph.ops[self.graph.producers[value.id]]
+        at = op.results.index(value.id)
+        dims = self._dims(value, pin)
+        marks = self._marks(pin)
+        if dims is None or marks is None or not self._once(value, pin, dims, marks):
+            return None
+        factors: list[tuple[str, ...]] = [()] * len(op.rule.factors)
+        for dim, numbers in zip(dims, op.rule.results[at], strict=True):
+            for f, axes in self._spread(op.rule, dim, numbers).items():
+                factors[f] = axes
+        through = self._sum(op, pin, factors)
+        if through is None or not self._whole_majors(op, pin, factors):
+            return None
+        refined = tuple(self.axes.refined(a) for a in factors)
+        return Demand(refined, True, self.axes.refined(through), self.axes.refined(marks[1]), chosen="pin")
+
+    def stored(self, value: Value, pin: ast.Pin) -> Layout | None:
+        """How a pinned parameter, state or field lies; None after reporting."""
+        dims, marks = self._dims(value, pin), self._marks(pin)
+        if dims is None or marks is None or not self._once(value, pin, dims, marks):
+            return None
+        if marks[0] or marks[1]:
+            self.sink.report(
+                "SH317", f"`{value.path}` is stored, so it cannot be pending or replicated", pin.span,
+                help="write only the axes that cut its dims",
+            )  # fmt: skip
+            return None
+        return Layout(tuple(self.axes.refined(d.axes) for d in dims))
+
+    def _dims(self, value: Value, pin: ast.Pin) -> list[PinnedDim] | None:
+        if pin.type.dtype is not None and pin.type.dtype.text != value.type.dtype:
+            self.sink.report(
+                "SH317", f"`{value.path}` is {value.type.dtype}, and the rule is for {pin.type.dtype.text}",
+                pin.type.dtype.span, help=f"leave it out, or write `{value.type.dtype}`: a layout changes no value",
+            )  # fmt: skip
+            return None
+        terms, wrong = list(pin.type.dims), None
+        types = value.type.dims
+        rest = [t for t in terms if not t.ellipsis]
+        if len(rest) != len(terms):
+            skipped = len(types) - len(rest)
+            wrong = skipped < 0 or not terms[0].ellipsis
+            dims = types[max(0, skipped) :]
+        else:
+            wrong, dims = len(terms) != len(types), types
+        wrong = wrong or not all(_same(n, t) for n, t in zip(rest, dims, strict=True))
+        if wrong:
+            shown = f"[{', '.join(term_text(t) for t in types)}]"
+            self.sink.report(
+                "SH317", f"`{value.path}` is {shown}, and the rule is for {_bare(pin.type)}", pin.type.span, "",
+                labels=[(value.span, "made here")], help=f"name its dims in order: `at {value.path}: {shown}`",
+            )  # fmt: skip
+            return None
+        found = [PinnedDim(self._axes_of(n), t, n) for n, t in zip(rest, dims, strict=True)]
+        if any(not self.rules.axis(a) for n in rest for f in n.factors for a in f.axes):
+            return None
+        if not all([self._fits(d) for d in found]):
+            return None
+        lead = len(types) - len(found)
+        return [*(PinnedDim((), types[i], terms[0]) for i in range(lead)), *found]
+
+    def _whole_majors(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> bool:
+        """Whether no input would be cut along a minor factor alone."""
+        found = lonely_minor(op.rule, [self.axes.degree(axes) for axes in factors])
+        if found is not None:
+            names = [op.rule.factors[f].name for f in found[1]]
+            minor = op.rule.factors[found[0]].name
+            self.sink.report(
+                "SH305", f"`{minor}` is a minor factor of `{' * '.join(names)}` and cannot be cut alone", pin.span,
+                f"an input of {op.operator} has `{' * '.join(names)}`",
+                help=f"cut `{names[0]}`, or leave `{minor}` whole",
+            )  # fmt: skip
+        return found is None
+
+    def _axes_of(self, node: ast.DimTerm) -> tuple[str, ...]:
+        return tuple(a.text for f in node.factors for a in f.axes)
+
+    def _fits(self, dim: PinnedDim) -> bool:
+        """Each factor divides, and a minor one is cut only where those before it are used up."""
+        used_up = True
+        for node, own in zip(dim.node.factors, dim.term or (None,), strict=False):
+            axes = tuple(a.text for a in node.axes)
+            degree = self.axes.degree(axes) if axes else 1
+            size = own.size if own is not None else 1
+            if degree is None or size is None:
+                continue
+            name = own.name if own is not None else "1"
+            if not (self.axes.divides(own, degree) if own is not None else size % degree == 0):
+                self.axes.report(name, size, axes, node.span, self.sink)
+                return False
+            if degree > 1 and not used_up:
+                self.sink.report(
+                    "SH305", f"`{name}` is a minor factor of `{term_text(dim.term)}` and cannot be cut "
+                    "alone", node.span,
+                    help="cut the factors before it, to their whole sizes, first",
+                )  # fmt: skip
+                return False
+            used_up = used_up and degree == size
+        return True
+
+    def _marks(self, pin: ast.Pin) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        names = (*pin.type.pending, *pin.type.replicated)
+        if not all([self.rules.axis(n) for n in names]):
+            return None
+        return tuple(n.text for n in pin.type.pending), tuple(n.text for n in pin.type.replicated)
+
+    def _once(self, value: Value, pin: ast.Pin, dims: list[PinnedDim], marks: tuple[tuple[str, ...], ...]) -> bool:
+        given = [a for d in dims for a in d.axes] + [a for m in marks for a in m]
+        twice = next((a for a in given if given.count(a) > 1), None)
+        if twice is not None:
+            self.sink.report(
+                "SH310", f"axis `{twice}` is used twice on `{value.path}`", pin.span,
+                help="along one axis a value is cut, pending or whole: keep one use",
+            )  # fmt: skip
+        return twice is None
+
+    def _spread(self, rule: FactorRule, dim: PinnedDim, numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
+        found: dict[int, tuple[str, ...]] = {}
+        axes = list(dim.axes)
+        pieces = list(runs(rule, dim.term, numbers))
+        for piece in pieces:
+            mine: list[str] = []
+            room = 1
+            for d in piece.dims:
+                room *= d.size or 1
+            while axes and (piece is pieces[-1] or (room % (self.axes.sizes.get(axes[0]) or 1) == 0 and room > 1)):
+                room //= self.axes.sizes.get(axes[0]) or 1
+                mine.append(axes.pop(0))
+            found.update(spread(rule, piece.factors, tuple(mine), self.axes.sizes))
+        self._check_whole(rule, found, dim)
+        return found
+
+    def _check_whole(self, rule: FactorRule, found: dict[int, tuple[str, ...]], dim: PinnedDim) -> None:
+        if any(axes and rule.factors[f].split is Split.WHOLE for f, axes in found.items()):
+            self.sink.report(
+                "SH320", f"this operator needs `{term_text(dim.term)}` whole, so its result cannot be made "
+                "split along it",
+                dim.node.span, help="leave the axis out; what reads the value may still be split",
+            )  # fmt: skip
+
+    def _sum(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> tuple[str, ...] | None:
+        """`+axis`: splits the contraction where there is one, else passes pending operands through. None after
+        reporting.
+        """
+        pending = tuple(n.text for n in pin.type.pending)
+        if not pending:
+            return ()
+        kept = {f for dims in op.rule.results for d in dims for f in d}
+        summed = [f for f, x in enumerate(op.rule.factors) if f not in kept and x.split is Split.FREE and x.size > 1]
+        if len(summed) == 1:
+            factor = op.rule.factors[summed[0]]
+            degree = self.axes.degree(pending)
+            if degree is not None and factor.size % degree:
+                self.axes.report(factor.name, factor.size, pending, pin.span, self.sink)
+                return None
+            factors[summed[0]] = pending
+            return ()
+        if not summed and op.rule.through:
+            return pending
+        several = ", ".join(f"`{op.rule.factors[f].name}`" for f in summed)
+        self.sink.report(
+            "SH317", f"`+{pending[0]}` names no contraction: "
+            f"{f'there are {several}' if summed else 'the operator sums nothing'}",
+            pin.span, help="use `shard` to say which dim is cut" if summed else f"leave `+{pending[0]}` out",
+        )  # fmt: skip
+        return None
+
+
+def _same(node: ast.DimTerm, term: Term) -> bool:
+    """Whether the written dim names this one: by name (the last part of a path), a number by size."""
+    if not term:
+        return len(node.factors) == 1 and isinstance(node.factors[0].dim, ast.Number) and node.factors[0].dim.value == 1
+    if len(node.factors) != len(term):
+        return False
+    return all(
+        f.dim.value == d.size if isinstance(f.dim, ast.Number) else d.name.rpartition(".")[2] == f.dim.text
+        for f, d in zip(node.factors, term, strict=True)
+    )
+
+
+def _bare(type: ast.TensorType) -> str:
+    texts = ["..." if t.ellipsis else " * ".join(f.dim.text for f in t.factors) for t in type.dims]
+    return f"[{', '.join(texts)}]"

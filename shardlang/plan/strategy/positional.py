@@ -1,0 +1,330 @@
+"""`at h: shard ((2, 4), (4, 1))` -> the device matrix and the demand on the operator that computes the value.
+
+The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is left over
+repeats the
+computation, on the fastest-varying axis. Matrices become meshes in mesh_factorings.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.rule import DimFactors, FactorRule, Split
+from shardlang.plan.dim_factors import lonely_minor
+from shardlang.plan.strategy.axes import Axes
+from shardlang.plan.strategy.axis_sizes import divisors, either
+from shardlang.plan.strategy.rules import Rules
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.types.dim import TensorType, term_text
+
+
+@dataclass(frozen=True, slots=True)
+class Positional:
+    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts and what is left
+    over.
+
+    named: factor -> axes, where the rule names axes. output: the dims' cuts of `-> (..)`, or axis names, or None.
+    """
+
+    value: int
+    op: int
+    span: Span
+    cuts: dict[int, int]
+    named: dict[int, tuple[str, ...]]
+    output: tuple[int | tuple[str, ...], ...] | None
+
+    def matrix(self, ranks: int) -> tuple[int, ...]:
+        used = math.prod(self.cuts.values())
+        return (*self.cuts.values(), ranks // used)
+
+    def output_matrix(self, ranks: int) -> tuple[int, ...]:
+        cuts = [c if isinstance(c, int) else 1 for c in self.output or ()]
+        return (*cuts, ranks // math.prod(cuts))
+
+    @property
+    def by_name(self) -> bool:
+        return bool(self.named)
+
+
+@dataclass
+class _Reading:
+    """One rule on its operator while it is read."""
+
+    rule: FactorRule
+    cuts: dict[int, int] = field(default_factory=dict)
+    named: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    first: dict[int, ast.ShardEntry] = field(default_factory=dict)
+    undivided: set[tuple[DimFactors, int]] = field(default_factory=set)
+
+
+@dataclass
+class PositionalRules:
+    """Reads positional rules one by one; every mistake is reported with what to type."""
+
+    graph: Graph
+    rules: Rules
+    axes: Axes
+    sink: Sink
+
+    def read(self, value: Value, shard: ast.Shard) -> Positional | None:
+        """None after reporting."""
+        producer = self.graph.producers.get(value.id)
+        if producer is None or value.statement != 1:
+            self._not_one_operator(value, shard)
+            return None
+        op = self.graph.ops[producer]
+        inputs = [i for i, v in enumerate(op.operands) if self._given(v)]
+        if len(shard.inputs) != len(inputs):
+            self._wrong_count(op, inputs, shard)
+            return None
+        reading = _Reading(op.rule)
+        good = True
+        for i, entries, offer in zip(inputs, shard.inputs, _offers(op, inputs, shard), strict=True):
+            good = self._input(op, i, entries, offer, reading) and good
+        if good and reading.named and any(c > 1 for c in reading.cuts.values()):
+            self.sink.report(
+                "SH316",
+                "a rule has numbers of cuts or names of axes, not both",
+                shard.span,
+                help="write axis names, and `_` for dims that stay whole",
+            )
+            good = False
+        good = good and self._fits(reading, shard)
+        output = self._output(value, shard) if good and shard.outputs is not None else None
+        if not good or (shard.outputs is not None and output is None):
+            return None
+        return Positional(value.id, op.id, shard.span, reading.cuts, reading.named, output)
+
+    def _given(self, value: int) -> bool:
+        """Whether an operand is an input that a rule speaks of: no number, and no count that microbatches added."""
+        producer = self.graph.producers.get(value)
+        added = producer is not None and self.graph.ops[producer].operator == "kept_count"
+        return self.graph.values[value].kind is not Kind.CONSTANT and not added
+
+    # --- shape of the rule ---
+
+    def _not_one_operator(self, value: Value, shard: ast.Shard) -> None:
+        if value.id in self.graph.producers:
+            what, offer = (
+                f"the statement of `{value.path}` has {value.statement} operators",
+                "give each operator a name of its own",
+            )
+        else:
+            what, offer = (
+                f"`{value.path}` is not computed by an operator",
+                f"pin how it lies: `at {value.path}: [dim@axis, ...]`",
+            )
+        self.sink.report(
+            "SH312",
+            f"`shard` is for a statement of one operator, and {what}",
+            shard.span,
+            "",
+            labels=[(value.span, "here")],
+            help=offer,
+        )
+
+    def _wrong_count(self, op: Op, inputs: list[int], shard: ast.Shard) -> None:
+        values = [self.graph.values[op.operands[i]] for i in inputs]
+        names = " and ".join(f"`{v.name}`" for v in values)
+        inner = ", ".join(_offers(op, inputs, shard))
+        self.sink.report(
+            "SH313", f"`{op.operator}` has {_count(len(inputs), 'input')}, {names}, and the rule has "
+            f"{_count(len(shard.inputs), 'tuple')}",
+            shard.span, "", labels=[(op.span, "the operator")], help=f"one tuple for each input: `shard ({inner})`",
+        )  # fmt: skip
+
+    def _input(self, op: Op, i: int, entries: ast.ShardTuple, offer: str, reading: _Reading) -> bool:
+        value = self.graph.values[op.operands[i]]
+        if not self._entry_count(value, entries, offer):
+            return False
+        good = True
+        for d, entry in enumerate(entries.entries):
+            good = self._entry(value, d, op.rule.operands[i][d], entry, reading) and good
+        return good
+
+    def _entry_count(self, value: Value, entries: ast.ShardTuple, offer: str) -> bool:
+        dims = value.type.dims
+        if len(entries.entries) == len(dims):
+            return True
+        shown = f"[{', '.join(term_text(t) for t in dims)}]"
+        self.sink.report(
+            "SH314", f"`{value.name}` is {shown}: {_count(len(dims), 'dim')}, and its tuple has "
+            f"{_count(len(entries.entries), 'entry')}",
+            entries.span, "", help=f"one entry for each dim, 1 for a whole one: `{offer}`",
+        )  # fmt: skip
+        return False
+
+    # --- one entry ---
+
+    def _entry(self, value: Value, d: int, factors: DimFactors, entry: ast.ShardEntry, reading: _Reading) -> bool:
+        term = value.type.dims[d]
+        name, size = term_text(term), value.type.shape[d]
+        if not all([self.rules.axis(a) for a in entry.axes]):
+            return False
+        axes = tuple(a.text for a in entry.axes)
+        degree = entry.cuts.value if entry.cuts is not None else self.axes.degree(axes)
+        if degree is None:
+            degree = 1
+        if not isinstance(degree, int) or degree < 1:
+            self.sink.report(
+                "SH316", f"`{name}` cannot be cut in {entry.span.text}", entry.span, help="1 for a whole dim"
+            )
+            return False
+        if size % degree:
+            if (factors, degree) in reading.undivided:  # the same dim of another input
+                return False
+            reading.undivided.add((factors, degree))
+            self.sink.report(
+                "SH304", f"dim `{name}` does not divide in {degree}", entry.span, f"`{name}` is {size}",
+                help=f"it can be cut in {either(divisors(size))}",
+            )  # fmt: skip
+            return False
+        return self._record(value, name, factors, entry, degree, axes, reading)
+
+    def _record(self, value: Value, name: str, factors: DimFactors, entry: ast.ShardEntry, degree: int,
+                axes: tuple[str, ...], reading: _Reading) -> bool:  # fmt: skip
+        whole = not factors or any(reading.rule.factors[f].split is Split.WHOLE for f in factors)
+        if whole and degree > 1:
+            self.sink.report(
+                "SH320", f"the operator needs `{name}` of `{value.name}` whole", entry.span, help="write 1 here"
+            )
+            return False
+        cuts = {factors[0]: degree} if axes and factors else _over_factors(reading.rule, factors, degree)
+        for f, mine in cuts.items():
+            counted, named = (1, axes) if axes else (mine, ())
+            if f in reading.first and (reading.cuts[f], reading.named.get(f, ())) != (counted, named):
+                self._disagree(name, f, entry, reading)
+                return False
+            reading.cuts[f] = counted
+            if named:
+                reading.named[f] = named
+            reading.first.setdefault(f, entry)
+        return True
+
+    def _disagree(self, name: str, f: int, entry: ast.ShardEntry, reading: _Reading) -> None:
+        before = reading.first[f]
+        first, second = _text(before), _text(entry)
+        self.sink.report(
+            "SH315", f"`{name}` is cut {first} in one input and {second} in another", entry.span, second,
+            labels=[(before.span, first)],
+            help=f"a dim of one operator is cut one way: write {before.span.text} in both places, or {entry.span.text}",
+        )  # fmt: skip
+
+    # --- against the ranks ---
+
+    def _fits(self, reading: _Reading, shard: ast.Shard) -> bool:
+        used = [a for axes in reading.named.values() for a in axes]
+        twice = next((a for a in used if used.count(a) > 1), None)
+        if twice is not None:
+            self.sink.report(
+                "SH310", f"axis `{twice}` cuts two dims", shard.span, help="an axis cuts one dim of an operator"
+            )
+            return False
+        degrees = [self._degree(reading, f) for f in range(len(reading.rule.factors))]
+        found = lonely_minor(reading.rule, degrees)
+        if found is not None:
+            names = [reading.rule.factors[f].name for f in found[1]]
+            minor = reading.rule.factors[found[0]].name
+            self.sink.report(
+                "SH305", f"`{minor}` is a minor factor of `{' * '.join(names)}` and cannot be cut alone", shard.span,
+                help=f"cut `{names[0]}`, or leave `{minor}` whole",
+            )  # fmt: skip
+            return False
+        return self._product(list(reading.cuts.values()), shard.span)
+
+    def _degree(self, reading: _Reading, f: int) -> int | None:
+        if f in reading.named:
+            return self.axes.degree(reading.named[f])
+        return reading.cuts.get(f, 1)
+
+    def _product(self, cuts: list[int], span: Span) -> bool:
+        ranks, total = self.axes.within, math.prod(cuts)
+        if ranks is None or ranks % total == 0:
+            return True
+        product = " * ".join(str(c) for c in cuts if c > 1)
+        shown = f"{product} = {total}" if "*" in product else str(total)
+        message = f"the rule cuts in {shown} pieces, more than there are ranks ({ranks})"
+        if total <= ranks:
+            message = f"the rule cuts in {shown} pieces, which {ranks} ranks cannot share out evenly"
+        fits = [d for d in divisors(ranks) if d > 1] or [1]
+        self.sink.report("SH316", message, span, help=f"cuts whose product is {either(fits)}, or run on {total} ranks")
+        return False
+
+    def _output(self, value: Value, shard: ast.Shard) -> tuple[int | tuple[str, ...], ...] | None:
+        assert shard.outputs is not None
+        if len(shard.outputs) != 1:
+            self.sink.report(
+                "SH313",
+                f"the operator has 1 result, and the rule has {len(shard.outputs)} tuples for it",
+                shard.outputs[1].span if shard.outputs[1:] else shard.span,
+                help=f"write one: `-> ({_ones(value.type)})`",
+            )
+            return None
+        entries = shard.outputs[0]
+        if not self._entry_count(value, entries, _ones(value.type)):
+            return None
+        found: list[int | tuple[str, ...]] = []
+        for size, term, entry in zip(value.type.shape, value.type.dims, entries.entries, strict=True):
+            axes = tuple(a.text for a in entry.axes)
+            if not all([self.rules.axis(a) for a in entry.axes]):
+                return None
+            degree = entry.cuts.value if entry.cuts is not None else self.axes.degree(axes) or 1
+            if not isinstance(degree, int) or degree < 1 or size % degree:
+                self.sink.report(
+                    "SH304",
+                    f"dim `{term_text(term)}` does not divide in {degree}",
+                    entry.span,
+                    f"it is {size}",
+                    help=f"it can be cut in {either(divisors(size))}",
+                )
+                return None
+            found.append(axes if entry.cuts is None else degree)
+        numbers = [c for c in found if isinstance(c, int)]
+        return tuple(found) if self._product(numbers, entries.span) else None
+
+
+def _offers(op: Op, inputs: list[int], shard: ast.Shard) -> list[str]:
+    """A tuple for each input, with what is written and fits, and elsewhere what other inputs say of the same dim."""
+    rows = [op.rule.operands[i] for i in inputs]
+    texts = [[e.span.text for e in t.entries] for t in shard.inputs]
+    seen: dict[DimFactors, str] = {}
+    for row, written in zip(rows, texts, strict=False):
+        seen.update((f, t) for f, t in zip(row, written, strict=False) if len(row) == len(written))
+    whole = "_" if any(e.axes for t in shard.inputs for e in t.entries) else "1"
+    found = []
+    for n, row in enumerate(rows):
+        kept = texts[n][: len(row)] if n < len(texts) else []
+        inner = ", ".join(kept + [seen.get(f, whole) for f in row[len(kept) :]])
+        found.append(f"({inner},)" if len(row) == 1 else f"({inner})")
+    return found
+
+
+def _over_factors(rule: FactorRule, factors: DimFactors, degree: int) -> dict[int, int]:
+    """The cuts of a product dim, major factors first."""
+    found: dict[int, int] = {}
+    for f in factors:
+        mine = math.gcd(degree, rule.factors[f].size)
+        found[f] = mine
+        degree //= mine
+    return found
+
+
+def _ones(type: TensorType) -> str:
+    inner = ", ".join("1" for _ in type.dims)
+    return f"({inner},)" if len(type.dims) == 1 else f"({inner})"
+
+
+def _text(entry: ast.ShardEntry) -> str:
+    return (
+        f"in {entry.span.text}" if entry.cuts is not None else f"over {entry.span.text}" if entry.axes else "not at all"
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{n} {noun if n == 1 else plural}"

@@ -1,0 +1,311 @@
+"""`split` rules -> what they demand of each operator: the most specific rule decides per dim, an axis cuts a
+tensor once.
+
+Pins and positional rules come from pins.py and positional.py and outrank what is found here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field
+from itertools import combinations, pairwise
+
+from shardlang.check.selectors import Specificity
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import LEAF, Graph, Op
+from shardlang.ops.rule import FactorRule, Split
+from shardlang.plan.demand import Demand
+from shardlang.plan.dim_factors import Run, dim_runs, lonely_minor, spread
+from shardlang.plan.strategy.axes import Axes
+from shardlang.plan.strategy.axis_sizes import divisors, either
+from shardlang.plan.strategy.rules import SplitRule
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.types.dim import Dim, TensorType, term_text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Claim:
+    """The rule that decides a dim's axes at one operator."""
+
+    rule: SplitRule
+    dim: Dim
+    rank: Specificity
+
+    @property
+    def span(self) -> Span:
+        return self.rule.dims[self.dim]
+
+
+@dataclass(eq=False, slots=True)
+class Wish:
+    """A run of factors and the claims on its dims, as they stand; `axes[i]` of claim i lose what others keep."""
+
+    run: Run
+    claims: list[Claim | None]
+    axes: list[tuple[str, ...]]
+
+
+@dataclass
+class Claims:
+    """Asks every operator; remembers answers by rule, types and covering rules."""
+
+    graph: Graph
+    splits: list[SplitRule]
+    axes: Axes
+    sink: Sink
+    by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
+    used: set[tuple[SplitRule, Dim]] = field(default_factory=set)
+    _known: dict[tuple[object, ...], tuple[Demand | None, Span | None]] = field(default_factory=dict)
+    _plain: dict[TensorType, bool] = field(default_factory=dict)
+    _scoped: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        for rule in self.splits:
+            for dim in rule.dims:
+                self.by_dim.setdefault(dim, []).append(rule)
+        self._scoped = frozenset(v for r in self.splits if r.scope is not None for v in r.scope.values)
+
+    def demand(self, op: Op) -> tuple[Demand | None, Span | None]:
+        """What `split` rules demand of an operator, and the rule to show for it."""
+        values = self.graph.values
+        types = tuple([values[v].type for v in (*op.operands, *op.results)])
+        if all([self._untouched(t) for t in types]):
+            return None, None
+        covered = tuple(
+            v for v in (*op.results, *op.operands)
+            if v in self._scoped and (v in op.results or values[v].kind in LEAF)
+        )  # fmt: skip
+        scoped = [r.rank(covered) for r in self.splits if r.scope is not None] if covered else []
+        key = (op.rule, types, *scoped)
+        if key not in self._known:
+            self._known[key] = self._decide(op, types, covered)
+        return self._known[key]
+
+    def _untouched(self, type: TensorType) -> bool:
+        known = self._plain.get(type)
+        if known is None:
+            known = self._plain[type] = not any(d in self.by_dim for term in type.dims for d in term)
+        return known
+
+    def _decide(
+        self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]
+    ) -> tuple[Demand | None, Span | None]:
+        wishes: dict[tuple[int, ...], Wish] = {}
+        for _, run in dim_runs(op.rule, types):
+            if run.factors not in wishes and any(d in self.by_dim for d in run.dims):
+                claims = [self._claim(d, covered) for d in run.dims]
+                # What may not be split at all competes with nothing.
+                free = any(op.rule.factors[f].split is not Split.WHOLE for f in run.factors)
+                if any(claims) and free:
+                    wishes[run.factors] = Wish(run, claims, [c.rule.axes if c else () for c in claims])
+        if not wishes:
+            return None, None
+        wishes = self._joined(op, wishes)
+        self._settle(op, types, list(wishes.values()))
+        factors: list[tuple[str, ...] | None] = [None] * len(op.rule.factors)
+        given: list[tuple[str, ...]] = [()] * len(op.rule.factors)
+        for wish in wishes.values():
+            self._apply(op, wish, factors, given)
+        self._check_minor(op, list(wishes.values()), given)
+        span = next(c.rule.span for w in wishes.values() for c in w.claims if c)
+        if all(f is None for f in factors):
+            return None, None
+        return Demand(tuple(factors)), span
+
+    def _claim(self, dim: Dim, covered: tuple[int, ...]) -> Claim | None:
+        """The most specific rule on a dim; two that differ are an error."""
+        best: Claim | None = None
+        for rule in self.by_dim.get(dim, ()):
+            rank = rule.rank(covered)
+            if rank is None:
+                continue
+            if best is None or rank > best.rank:
+                best = Claim(rule, dim, rank)
+            elif rank == best.rank and (rule.axes, rule.yields) != (best.rule.axes, best.rule.yields):
+                self.sink.report(
+                    "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "one rule",
+                    labels=[(best.span, "as specific as the other")],
+                    help="keep one of them, or narrow one with `at`",
+                )  # fmt: skip
+        if best is not None:
+            self.used.add((best.rule, dim))
+        return best
+
+    def _joined(self, op: Op, wishes: dict[tuple[int, ...], Wish]) -> dict[tuple[int, ...], Wish]:
+        """Dims that an operator takes for one (heads that share heads of keys) are split by one wish: the more
+        specific, or the one with more factors; equally specific ones must agree on the factors that both have.
+        """
+        kept = dict(wishes)
+        for few, many in combinations(sorted(wishes, key=len), 2):
+            if not set(few) & set(many) or few not in kept or many not in kept:
+                continue
+            ranks = [max(c.rank for c in wishes[f].claims if c) for f in (few, many)]
+            few_decides = ranks[0] > ranks[1]
+            if ranks[0] == ranks[1]:
+                few_decides = not self._agree(op, wishes[few], wishes[many])
+            del kept[many if few_decides else few]
+        return kept
+
+    def _agree(self, op: Op, few: Wish, many: Wish) -> bool:
+        """Whether two wishes put the same axes on the factors that both have; reports SH309 where no dim is to blame
+        that does not divide."""
+        one, two = (
+            spread(op.rule, w.run.factors, tuple(a for axes in w.axes for a in axes), self.axes.sizes)
+            for w in (few, many)
+        )
+        if all(one[f] == two[f] for f in one if f in two):
+            return True
+        left, right = (next(c for c in w.claims if c) for w in (few, many))
+        degree = self.axes.degree(left.rule.axes)
+        if degree is None or (left.dim.size or 0) % degree == 0:
+            self.sink.report(
+                "SH309", f"`{op.operator}` takes `{left.dim.name}` and `{right.dim.name}` together, and they are split "
+                "differently", right.span, f"over `{', '.join(right.rule.axes)}`",
+                labels=[(left.span, f"over `{', '.join(left.rule.axes)}`")],
+                help=f"split both over `{', '.join(left.rule.axes)}`",
+            )  # fmt: skip
+        return False
+
+    def _settle(self, op: Op, types: tuple[TensorType, ...], wishes: list[Wish]) -> None:
+        """Each axis goes to one claim: to those that do not give way, then to the most specific."""
+        claimed: dict[str, list[tuple[Wish, int, Claim]]] = {}
+        for wish in wishes:
+            for i, claim in enumerate(wish.claims):
+                for axis in wish.axes[i]:
+                    if claim is not None:
+                        claimed.setdefault(axis, []).append((wish, i, claim))
+        for axis, claims in claimed.items():
+            if len(claims) < 2:
+                continue
+            firm = [c for c in claims if axis not in c[2].rule.yields] or claims
+            top = max(c[2].rank for c in firm)
+            winners = [c for c in firm if c[2].rank == top]
+            shared = _exchanged(op.rule, [wish for wish, _, _ in winners])
+            if len(winners) > 1 and not shared:
+                self._report_twice(op, types, axis, winners[0][2], winners[1][2])
+            kept = [claim for _, _, claim in winners[: 2 if shared else 1]]
+            for wish, i, claim in claims:
+                if claim not in kept:
+                    wish.axes[i] = tuple(a for a in wish.axes[i] if a != axis)
+
+    def _report_twice(self, op: Op, types: tuple[TensorType, ...], axis: str, one: Claim, two: Claim) -> None:
+        ids = (*op.operands, *op.results)
+        where = next(
+            ((v, t) for v, t in zip(ids, types, strict=True) if _holds(t, one.dim, two.dim)), (op.results[0], types[-1])
+        )
+        value, type = self.graph.values[where[0]], where[1]
+        if one.dim is two.dim:
+            self.sink.report(
+                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is "
+                "ambiguous", one.span, "",
+                labels=[(value.span, "here")],
+                help=f"pin the value instead: `at {value.path}: [{one.dim.name}@{axis}, {one.dim.name}]`",
+            )  # fmt: skip
+            return
+        self.sink.report(
+            "SH310", f"axis `{axis}` would cut two dims of `{value.path}`: `{one.dim.name}` and `{two.dim.name}`",
+            two.span, f"`{two.dim.name}` over `{axis}`", labels=[(one.span, f"`{one.dim.name}` over `{axis}`")],
+            help=f"let one give way (`{axis}?`), or give it another axis",
+        )  # fmt: skip
+
+    def _apply(self, op: Op, wish: Wish, factors: list[tuple[str, ...] | None], given: list[tuple[str, ...]]) -> None:
+        """Checks that the axes fit and writes them to the factors; `given` gets them as the rules name them."""
+        axes: list[str] = []
+        used_up = True
+        for dim, claim, mine in zip(wish.run.dims, wish.claims, wish.axes, strict=True):
+            if claim is None:
+                used_up = used_up and dim.size == 1
+                continue
+            mine = self.axes.fitting(dim, mine, claim, self.sink)
+            if mine and not used_up and not self._minor(wish, dim, mine, claim):
+                mine = ()
+            degree = self.axes.degree(mine)
+            used_up = used_up and (degree is None or degree == dim.size)
+            axes += mine
+        found = spread(op.rule, wish.run.factors, tuple(axes), self.axes.sizes)
+        if len(wish.run.dims) == 1 and not self._in_order(op.rule, wish, found):
+            found = dict.fromkeys(found, ())
+        for f, mine in found.items():
+            whole = op.rule.factors[f].split is Split.WHOLE or self._ragged(op.rule, f, mine, wish)
+            given[f] = () if whole else mine
+            factors[f] = self.axes.refined(given[f])
+
+    def _in_order(self, rule: FactorRule, wish: Wish, found: Mapping[int, tuple[str, ...]]) -> bool:
+        """Whether the axes of one dim of several factors use up each before they cut the next; reports SH304."""
+        claim = next(c for c in wish.claims if c)
+        if claim.rule.uneven or claim.rule.sizes is not None or not any(found.values()):
+            return True
+        for f, after in pairwise(wish.run.factors):
+            degree, factor = self.axes.degree(found[f]), rule.factors[f]
+            if degree is not None and degree != factor.size and found[after]:
+                axes = tuple(a for g in wish.run.factors for a in found[g])
+                self.axes.report(factor.name, factor.size, axes, claim.span, self.sink)
+                return False
+        return True
+
+    def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...], wish: Wish) -> bool:
+        """Whether blocks would differ within a product of dims, of several factors or taken as one: they are not
+        torch.chunk's of the product.
+        """
+        degree = self.axes.degree(axes)
+        by_hand = any(len(self.axes.given.get(dim, ())) == degree for dim in wish.run.dims)
+        if degree is None or (rule.factors[factor].size % degree == 0 and not by_hand):
+            return False
+        product = len(wish.run.dims) > 1
+        return product or any(factor in t and len(t) > 1 for dims in (*rule.operands, *rule.results) for t in dims)
+
+    def _check_minor(self, op: Op, wishes: list[Wish], given: list[tuple[str, ...]]) -> None:
+        """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""
+        found = lonely_minor(op.rule, [self.axes.degree(axes) for axes in given])
+        if found is None:
+            return
+        names = " * ".join(op.rule.factors[f].name for f in found[1])
+        minor = op.rule.factors[found[0]].name
+        claim = next(c for w in wishes if found[0] in w.run.factors for c in w.claims if c)
+        before = [op.rule.factors[f] for f in found[1][: found[1].index(found[0])]]
+        major, size = " * ".join(f.name for f in before), math.prod(f.size for f in before)
+        self.sink.report(
+            "SH305", f"`{minor}` is the minor factor of `{names}` and cannot be cut alone", claim.span,
+            f"over `{', '.join(given[found[0]])}`", help=_major_first(major, size),
+        )  # fmt: skip
+
+    def _minor(self, wish: Wish, dim: Dim, axes: tuple[str, ...], claim: Claim) -> bool:
+        degree = self.axes.degree(axes)
+        if degree is None or degree == 1:
+            return True
+        before = wish.run.dims[: wish.run.dims.index(dim)]
+        major, size = term_text(before), math.prod(d.size or 1 for d in before)
+        self.sink.report(
+            "SH305", f"`{dim.name}` is the minor factor of `{term_text(wish.run.dims)}` and cannot be cut alone",
+            claim.span, f"over `{', '.join(axes)}`",
+            help=_major_first(major, size),
+        )  # fmt: skip
+        return False
+
+
+def _exchanged(rule: FactorRule, wishes: list[Wish]) -> bool:
+    """Whether an axis may split both: rows of a table by all of their axes, and the numbers that ask for them."""
+    if len(wishes) != 2:
+        return False
+    for table, ids in (wishes, wishes[::-1]):
+        (rows, *further) = table.run.factors
+        if further or not rule.factors[rows].exchanged:
+            continue
+        asks = not any(f in dims and rows in dims for operand in rule.operands for dims in [sum(operand, ())]
+                       for f in ids.run.factors)  # fmt: skip
+        return asks and {a for axes in table.axes for a in axes} <= {a for axes in ids.axes for a in axes}
+    return False
+
+
+def _major_first(major: str, size: int) -> str:
+    """What to type in place of a split of a minor factor."""
+    fits = [d for d in divisors(size) if d > 1]
+    over = f" over {either(fits)} ranks" if fits else ""
+    return f"split `{major}`{over} instead, or over exactly {size} ranks first: then what is left may be cut"
+
+
+def _holds(type: TensorType, one: Dim, two: Dim) -> bool:
+    dims = [d for term in type.dims for d in term]
+    return dims.count(one) > 1 if one is two else one in dims and two in dims

@@ -1,0 +1,1 @@
+"""Meshes, and what their ranks send each other."""

@@ -1,0 +1,142 @@
+"""The communication under the conversions, without gradients: sums, gathers, scatters and exchanges of blocks along a
+dim.
+
+Takes local tensors of any strides and gives contiguous ones (slices may be views). It numbers blocks by group index
+and puts them in torch's order, which is by rank, where the two differ. The duals are paired up in collectives.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import Group
+
+Sizes = tuple[int, ...] | None
+
+
+def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
+    """torch.chunk's sizes: ceil(size / parts) each, the last ones smaller, possibly 0. Always `parts` entries."""
+    each = -(-size // parts)
+    return tuple(max(0, min(each, size - i * each)) for i in range(parts))
+
+
+def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
+    """The sum (max, min) over the group, a new tensor of the same shape on each member."""
+    own = x.clone(memory_format=torch.contiguous_format) if primitives.in_place(x, how) else x.contiguous()
+    return primitives.begin_reduce(own, group, how).wait()
+
+
+def _slots(group: Group) -> Sequence[int]:
+    return range(group.size) if group.slots is None else group.slots
+
+
+def _order(group: Group) -> Sequence[int]:
+    return range(group.size) if group.order is None else group.order
+
+
+def _padded(x: Tensor, dim: int, length: int) -> Tensor:
+    """x with zeros behind, up to `length` along dim."""
+    missing = length - x.shape[dim]
+    if missing == 0:
+        return x
+    shape = list(x.shape)
+    shape[dim] = missing
+    return torch.cat((x, x.new_zeros(shape)), dim)
+
+
+def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
+    """All members' blocks joined along dim, by group index."""
+    dim %= x.dim()
+    # Gloo gathers only blocks of one shape, so uneven ones travel padded to the largest.
+    block = (x if sizes is None else _padded(x, dim, max(sizes))).contiguous()
+    joined = primitives.all_gather(block, group)
+    if sizes is None and group.slots is None:
+        return joined.movedim(0, dim).flatten(dim, dim + 1)
+    blocks = [joined[slot] for slot in _slots(group)]
+    if sizes is not None:
+        blocks = [b.narrow(dim, 0, size) for b, size in zip(blocks, sizes, strict=True)]
+    return torch.cat(blocks, dim)
+
+
+def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
+    """This rank's block along dim of the sum over the group."""
+    dim %= x.dim()
+    if sizes is None and group.order is None:
+        source = x.unflatten(dim, (group.size, -1)).movedim(dim, 0).contiguous()
+    else:
+        length = x.shape[dim] // group.size if sizes is None else max(sizes)
+        blocks = x.split([length] * group.size if sizes is None else list(sizes), dim)
+        source = torch.stack([_padded(blocks[i], dim, length) for i in _order(group)])
+    result = primitives.begin_reduce_scatter(source, group).wait()
+    return result if sizes is None else result.narrow(dim, 0, sizes[group.index]).contiguous()
+
+
+def span(size: int, group: Group, sizes: Sizes) -> tuple[int, int]:
+    """Start and length of this rank's block of a dim of `size`."""
+    if sizes is None:
+        length = size // group.size
+        return group.index * length, length
+    return sum(sizes[: group.index]), sizes[group.index]
+
+
+def sliced(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
+    """This rank's block along dim: no communication. A view, so that nothing is copied before it is needed."""
+    return x.narrow(dim, *span(x.shape[dim], group, sizes))
+
+
+def filled(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
+    """This rank's block in its place of the whole dim, zeros elsewhere: no communication."""
+    shape = list(x.shape)
+    shape[dim] = shape[dim] * group.size if sizes is None else sum(sizes)
+    result = x.new_zeros(shape)
+    result.narrow(dim, *span(shape[dim], group, sizes)).copy_(x)
+    return result
+
+
+def first_only(x: Tensor, group: Group) -> Tensor:
+    """x on member 0, zeros elsewhere. It selects; a product with a mask would turn infinities into NaN."""
+    return x.view_as(x) if group.index == 0 else torch.zeros_like(x)
+
+
+def exchange(
+    x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes = None, split_sizes: Sizes = None
+) -> Tensor:
+    """Block i along split_dim goes to member i; what arrives is joined along gather_dim by group index."""
+    count = group.size
+    gather_dim, split_dim = gather_dim % x.dim(), split_dim % x.dim()
+    split_sizes = split_sizes or (x.shape[split_dim] // count,) * count
+    gather_sizes = gather_sizes or (x.shape[gather_dim],) * count
+    blocks = x.split(list(split_sizes), split_dim)
+    source = torch.cat([blocks[i].reshape(-1) for i in _order(group)])
+    mine = list(x.shape)
+    mine[split_dim] = split_sizes[group.index]
+    shapes = [[*mine[:gather_dim], size, *mine[gather_dim + 1 :]] for size in gather_sizes]
+    counts = [_count(shape) for shape in shapes]
+    arrived = source.new_empty(sum(counts))
+    group.handle.alltoall_base(
+        arrived, source, [counts[i] for i in _order(group)], [blocks[i].numel() for i in _order(group)]
+    ).wait()
+    pieces = arrived.split([counts[i] for i in _order(group)])
+    return torch.cat([pieces[slot].view(shape) for slot, shape in zip(_slots(group), shapes, strict=True)], gather_dim)
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
+    """The block of member sources[index]; every member must call it. Blocks are of one shape."""
+    slots, count = _slots(group), x.numel()
+    send, receive = [0] * group.size, [0] * group.size
+    send[slots[sources.index(group.index)]] = count
+    receive[slots[sources[group.index]]] = count
+    result = x.new_empty(x.shape)
+    group.handle.alltoall_base(result.view(-1), x.contiguous().view(-1), receive, send).wait()
+    return result

@@ -1,0 +1,176 @@
+"""One differentiable function per row of the conversion table: it moves a tensor between layouts, its backward runs
+the exact dual.
+
+Each takes the local tensor of this rank and the group it talks to; a group of size 1 (or None) makes it the identity.
+Without a gradient (`torch.no_grad`, whole numbers) only the forward half runs. What runs in which order is the
+emitted program's business. `sizes` are the lengths of a dim's shards by group index, where they are not all alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from shardlang.runtime.comm.blocks import (
+    Sizes,
+    exchange,
+    filled,
+    first_only,
+    gathered,
+    permuted,
+    reduced,
+    scattered,
+    sliced,
+)
+from shardlang.runtime.comm.mesh import Group
+
+__all__ = [
+    "all_gather",
+    "all_gather_replicated",
+    "all_reduce",
+    "all_reduce_max",
+    "all_reduce_min",
+    "all_reduce_replicated",
+    "all_to_all",
+    "keep_first",
+    "keep_first_replicated",
+    "pad",
+    "permute",
+    "reduce_scatter",
+    "replicate",
+    "split",
+    "split_replicated",
+    "unreplicate",
+]
+
+
+def _alone(group: Group | None) -> bool:
+    return group is None or group.size == 1
+
+
+def _plain(x: Tensor) -> bool:
+    """No gradient will be asked of `x`: the forward half alone is enough, without a node in the graph."""
+    return not (torch.is_grad_enabled() and x.requires_grad)
+
+
+class _Pair(Function):
+    """A conversion as a pair of local-to-local functions: `forth` now, `back` (its dual) on the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, forth: Any, back: Any, arguments: tuple[Any, ...]) -> Tensor:
+        ctx.back, ctx.arguments = back, arguments
+        return forth(x, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.back(gradient, *ctx.arguments), None, None, None
+
+
+def _convert(x: Tensor, forth: Any, back: Any, *arguments: Any) -> Tensor:
+    return forth(x, *arguments) if _plain(x) else _Pair.apply(x, forth, back, arguments)
+
+
+def _nothing(x: Tensor, *_: Any) -> Tensor:
+    return x.view_as(x)
+
+
+def replicate(x: Tensor, group: Group | None) -> Tensor:
+    """I -> R: nothing; backward all-reduce."""
+    return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, reduced, (group,))
+
+
+def unreplicate(x: Tensor, group: Group | None) -> Tensor:
+    """R -> I: nothing; backward keeps the gradient on member 0 alone."""
+    return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, first_only, (group,))
+
+
+def all_reduce(x: Tensor, group: Group | None) -> Tensor:
+    """P -> I: the sum over the group; backward nothing."""
+    return x if _alone(group) else _convert(x, reduced, _nothing, group)
+
+
+def all_reduce_replicated(x: Tensor, group: Group | None) -> Tensor:
+    """P -> R: the sum over the group; backward the same of the gradient."""
+    return x if _alone(group) else _convert(x, reduced, reduced, group)
+
+
+def all_reduce_max(x: Tensor, group: Group | None) -> Tensor:
+    """The element-wise maximum over the group; has no gradient."""
+    return x.detach() if _alone(group) else reduced(x.detach(), group, "max")
+
+
+def all_reduce_min(x: Tensor, group: Group | None) -> Tensor:
+    """The element-wise minimum over the group; has no gradient."""
+    return x.detach() if _alone(group) else reduced(x.detach(), group, "min")
+
+
+def reduce_scatter(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+    """P -> S(dim): this rank's slice of the sum; backward all-gather."""
+    return x if _alone(group) else _convert(x, scattered, gathered, dim, group, sizes)
+
+
+def all_gather(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+    """S(dim) -> I: all slices joined along dim; backward this rank's slice of the gradient."""
+    return x if _alone(group) else _convert(x, gathered, sliced, dim, group, sizes)
+
+
+def all_gather_replicated(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+    """S(dim) -> R: all slices joined along dim; backward reduce-scatter."""
+    return x if _alone(group) else _convert(x, gathered, scattered, dim, group, sizes)
+
+
+def split(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+    """I -> S(dim): this rank's slice; backward all-gather."""
+    return x if _alone(group) else _convert(x, sliced, gathered, dim, group, sizes)
+
+
+def split_replicated(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+    """R -> S(dim): this rank's slice; backward puts the gradient in its place among zeros."""
+    return x if _alone(group) else _convert(x, sliced, filled, dim, group, sizes)
+
+
+def pad(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+    """S(dim) -> P: this rank's slice in its place among zeros; backward the slice."""
+    return x if _alone(group) else _convert(x, filled, sliced, dim, group, sizes)
+
+
+def keep_first(x: Tensor, group: Group | None) -> Tensor:
+    """I -> P: x on member 0, zeros elsewhere; backward nothing."""
+    return x if _alone(group) else _convert(x, first_only, _nothing, group)
+
+
+def keep_first_replicated(x: Tensor, group: Group | None) -> Tensor:
+    """R -> P: x on member 0, zeros elsewhere; backward the same of the gradient."""
+    return x if _alone(group) else _convert(x, first_only, first_only, group)
+
+
+def _exchange_back(
+    gradient: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes, split_sizes: Sizes
+) -> Tensor:
+    return exchange(gradient, split_dim, gather_dim, group, split_sizes, gather_sizes)
+
+
+def all_to_all(
+    x: Tensor,
+    gather_dim: int,
+    split_dim: int,
+    group: Group | None,
+    gather_sizes: Sizes = None,
+    split_sizes: Sizes = None,
+) -> Tensor:
+    """S(gather_dim) -> S(split_dim): whole along gather_dim, this rank's slice of split_dim; backward the way back."""
+    if _alone(group):
+        return x
+    return _convert(x, exchange, _exchange_back, gather_dim, split_dim, group, gather_sizes, split_sizes)
+
+
+def _permute_back(gradient: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
+    return permuted(gradient, group, tuple(sources.index(i) for i in range(len(sources))))
+
+
+def permute(x: Tensor, group: Group | None, sources: tuple[int, ...]) -> Tensor:
+    """Member i receives the block of member sources[i] (a permutation of equal blocks); backward the inverse."""
+    return x if _alone(group) else _convert(x, permuted, _permute_back, group, tuple(sources))

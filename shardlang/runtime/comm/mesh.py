@@ -1,0 +1,299 @@
+"""Turns axis sizes into process groups: a `Mesh` names axes over the ranks, a `Group` is the ranks that differ along
+some of them.
+
+Communication itself is in collectives.py; who starts the ranks is in launcher.py. A mesh can be written down before the
+ranks are connected; its groups are bound when they are first asked for. The microbatches of a step are an axis too, in
+time: it counts in indexes and sizes, and nothing is ever sent over it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardlang.runtime.comm.allocator import keep_freed_memory
+
+# A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the launcher, not by this.
+TIMEOUT = datetime.timedelta(minutes=30)
+
+
+class World:
+    """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now, and the process
+    groups made so far by their sorted ranks.
+    """
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.size = 1
+        self.microbatch = 0
+        self.device = torch.device("cpu")
+        self.store: dist.Store | None = None
+        self.handles: dict[str, Any] = {}
+        self._by_ranks: dict[tuple[int, ...], Any] = {}
+
+    def handle(self, ranks: tuple[int, ...]) -> Any:
+        """The process group of `ranks`, made at first use by its members alone; torch orders its members by rank."""
+        if ranks not in self._by_ranks:
+            members = sorted(ranks)
+            everyone = len(members) == self.size
+            self._by_ranks[ranks] = dist.group.WORLD if everyone else self._made(members, "-".join(map(str, members)))
+        return self._by_ranks[ranks]
+
+    def channel(self, source: int, target: int) -> tuple[Any, int]:
+        """The process group for messages from one rank to another, one of them this, and the other's number in it."""
+        other = target if source == self.rank else source
+        if self.device.type == "cpu":
+            return dist.group.WORLD, other
+        return self._made(sorted((source, target)), f"{source}>{target}"), int(other > self.rank)
+
+    def _made(self, members: list[int], name: str) -> Any:
+        """A process group under a name of its own.
+
+        torch.distributed.new_group would name it by how many groups this process has, and members that are in
+        different numbers of groups, as those of pipeline stages are, would wait for each other for ever.
+        """
+        if name in self.handles:
+            return self.handles[name]
+        store, at = dist.PrefixStore(f"group {name}/", self.store), members.index(self.rank)
+        if self.device.type == "cpu":
+            self.handles[name] = dist.ProcessGroupGloo(store, at, len(members), TIMEOUT)
+        else:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = TIMEOUT
+            self.handles[name] = dist.ProcessGroupNCCL(store, at, len(members), options)
+            self.handles[name]._set_sequence_number_for_group()
+        return self.handles[name]
+
+    def leave(self) -> None:
+        """Gives up all groups."""
+        for handle in self.handles.values() if self.device.type == "cuda" else ():
+            handle.shutdown()
+        self.handles.clear()
+        self._by_ranks.clear()
+
+
+world = World()
+
+
+def connect(rank: int, size: int, device: torch.device, store: dist.Store | None = None) -> None:
+    """Joins `size` ranks as `rank`: gloo on the CPU, NCCL on CUDA; without a store by torchrun's environment variables.
+
+    One rank alone joins nothing: all its groups are of size 1.
+    """
+    world.rank, world.size, world.device = rank, size, device
+    keep_freed_memory()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if size == 1:
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    bound = {"device_id": device} if device.type == "cuda" else {}
+    if store is None:
+        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    world.store = store
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+
+
+def microbatches(count: int) -> Iterator[int]:
+    """0 to count - 1, each the current microbatch until the next one is asked for."""
+    try:
+        for number in range(count):
+            world.microbatch = number
+            yield number
+    finally:
+        world.microbatch = 0
+
+
+def disconnect() -> None:
+    """Destroys all process groups of this process; its meshes may be connected again afterwards."""
+    world.leave()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    world.rank, world.size, world.microbatch = 0, 1, 0
+
+
+@dataclass(frozen=True)
+class Time:
+    """The size of an axis of microbatches: the parts of a batch that one rank works on one after another."""
+
+    parts: int
+
+
+class Group:
+    """The ranks that share this rank's coordinates but those along `axes`; members are numbered major axis first.
+
+    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group,
+    whose own numbering is by rank. slots: where that differs, the member's index -> its number in the handle (else
+    None); order: the inverse. Over an axis in time, members are ranks at a microbatch, index that of the current one:
+    such a group says which part of a whole is meant, and has no process group.
+    """
+
+    def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
+        self.axes = axes
+        self.size = math.prod(mesh._sizes[axis] for axis in axes)
+        self._mesh = mesh
+        # One step of the microbatch is so many members; 0 without an axis in time.
+        self._per_part = 0
+        if mesh._time in axes:
+            self._per_part = math.prod(mesh._sizes[axis] for axis in axes[axes.index(mesh._time) + 1 :])
+        self._bound_to: int | None = None
+        self._ranks: tuple[int, ...] = ()
+        self._index = 0
+        self._slots: tuple[int, ...] | None = None
+        self._order: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"Group({', '.join(self.axes)}: {self.size})"
+
+    def _members(self) -> tuple[int, ...]:
+        return self._mesh._members(self.axes, world.rank)
+
+    def _bind(self) -> None:
+        """Works out the members for this process's rank, again when that has changed since (a test, a fork)."""
+        if self._bound_to == world.rank:
+            return
+        self._ranks = self._members()
+        # Over time a rank comes several times: first at microbatch 0.
+        self._index = self._ranks.index(world.rank) if self.size > 1 else 0
+        if self._per_part:
+            self._bound_to = world.rank
+            return
+        by_rank = sorted(self._ranks)
+        slots = tuple(by_rank.index(rank) for rank in self._ranks)
+        in_order = slots == tuple(range(self.size))
+        self._slots = None if in_order else slots
+        self._order = None if in_order else tuple(slots.index(i) for i in range(self.size))
+        self._bound_to = world.rank
+
+    @property
+    def index(self) -> int:
+        self._bind()
+        return self._index + world.microbatch * self._per_part
+
+    def chunk(self, size: int) -> int:
+        """This rank's length of a dim of `size` in torch.chunk's sizes."""
+        each = -(-size // self.size)
+        return max(0, min(each, size - self.index * each))
+
+    def start(self, size: int) -> int:
+        """The global index of this rank's first element of a dim of `size` in torch.chunk's sizes."""
+        return min(size, self.index * -(-size // self.size))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        self._bind()
+        return self._ranks
+
+    @property
+    def slots(self) -> tuple[int, ...] | None:
+        self._bind()
+        return self._slots
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        self._bind()
+        return self._order
+
+    @property
+    def handle(self) -> Any:
+        self._bind()
+        if self._per_part:
+            raise ValueError(f"{self!r} is over microbatches, between which nothing is sent")
+        return world.handle(self._ranks)
+
+
+class TiedGroup(Group):
+    """The members of `group` in each of several stages: at `coordinates` along `axis` of `whole`."""
+
+    def __init__(self, group: Group, whole: Mesh, axis: str, coordinates: tuple[int, ...]) -> None:
+        super().__init__(group._mesh, group.axes)
+        self.size = group.size * len(coordinates)
+        self._whole, self._axis, self._coordinates = whole, axis, coordinates
+
+    def _members(self) -> tuple[int, ...]:
+        stride, here = self._whole._stride(self._axis), self._whole._coordinate(self._axis)
+        inside = super()._members()
+        return tuple(rank + (at - here) * stride for at in self._coordinates for rank in inside)
+
+
+class Mesh:
+    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`; `Mesh(dp=2, microbatch=Time(4))`.
+
+    `mesh.dp` is the group along `dp`; `mesh["dp", "mp"]` the group over both, dp major; `mesh[()]` this rank alone.
+    `Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that share this one's coordinate along `pp`.
+    All own names begin with an underscore, since any other may be an axis.
+    """
+
+    def __init__(self, stage: tuple[Mesh, str] | None = None, /, **sizes: int | Time) -> None:
+        self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}
+        self._time = next((name for name, size in sizes.items() if isinstance(size, Time)), "")
+        self._whole, self._stage_axis = stage if stage is not None else (None, "")
+        self._groups: dict[tuple[str, ...], Group] = {}
+
+    def __repr__(self) -> str:
+        return f"Mesh({', '.join(f'{name}={size}' for name, size in self._sizes.items())})"
+
+    def __iter__(self) -> Iterator[str]:
+        """The axes over ranks."""
+        return (name for name in self._sizes if name != self._time)
+
+    def __getattr__(self, name: str) -> Group:
+        if name.startswith("_") or name not in self._sizes:
+            raise AttributeError(f"{name!r} is no axis of the mesh")
+        group = self.__dict__[name] = self[name]  # found at once from now on
+        return group
+
+    def __getitem__(self, axes: str | tuple[str, ...]) -> Group:
+        axes = (axes,) if isinstance(axes, str) else tuple(axes)
+        if axes not in self._groups:
+            self._groups[axes] = Group(self, axes)
+        return self._groups[axes]
+
+    @property
+    def _microbatches(self) -> int:
+        return self._sizes.get(self._time, 1)
+
+    def _ranked(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """Those of `axes` that are over ranks, not in time."""
+        return tuple(axis for axis in axes if axis != self._time)
+
+    def _stride(self, axis: str) -> int:
+        """Distance in ranks (of the stage) between neighbours along an axis; 0 in time."""
+        if axis == self._time:
+            return 0
+        names = list(self)
+        return math.prod(self._sizes[name] for name in names[names.index(axis) + 1 :])
+
+    def _coordinate(self, axis: str, rank: int | None = None) -> int:
+        rank = self._local(world.rank if rank is None else rank)
+        return rank // self._stride(axis) % self._sizes[axis]
+
+    def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
+        """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major first."""
+        along = self._ranked(axes)
+        members = [self._local(rank) - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in along)]
+        for axis in axes:
+            members = [m + i * self._stride(axis) for m in members for i in range(self._sizes[axis])]
+        return tuple(self._global(member, rank) for member in members)
+
+    def _local(self, rank: int) -> int:
+        """A rank's number within its stage, where this is a mesh of one stage's ranks."""
+        if self._whole is None:
+            return rank
+        whole, inner = self._whole, self._whole._stride(self._stage_axis)
+        return rank // (inner * whole._sizes[self._stage_axis]) * inner + rank % inner
+
+    def _global(self, local: int, rank: int) -> int:
+        """The rank that has the number `local` within `rank`'s stage."""
+        if self._whole is None:
+            return local
+        whole, inner = self._whole, self._whole._stride(self._stage_axis)
+        outer, rest = divmod(local, inner)
+        at = whole._coordinate(self._stage_axis, rank)
+        return (outer * whole._sizes[self._stage_axis] + at) * inner + rest

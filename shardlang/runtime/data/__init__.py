@@ -1,0 +1,1 @@
+"""Data files and sources -> this rank's part of each batch."""

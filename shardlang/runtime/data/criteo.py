@@ -1,0 +1,166 @@
+"""The source `criteo`: click logs in the raw tab-separated format, read line by line as their examples are asked for.
+
+A line is a label (0 or 1), 13 whole numbers and 26 categories of hexadecimal digits; any but the label may be empty.
+Only where each line begins is kept in memory. How examples are ordered and cut is in loader.py.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from shardlang.runtime.data import data_files
+from shardlang.runtime.data.dataset import Dataset, require
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Block, Field, Source
+
+NUMBERS, CATEGORIES = 13, 26
+FIELDS = NUMBERS + CATEGORIES
+_CHUNK = 1 << 24
+
+
+class Clicks:
+    """Examples by line. ids: field i of the numbers has id i; a category has an id from 13 on, by hash or vocabulary.
+
+    values: sign(x) ln(1 + |x|) of a number x, 0 where it is empty, and 1 for a category.
+    """
+
+    def __init__(self, path: Path, bound: int | None, threshold: int | None) -> None:
+        self.path = path
+        self.starts = _line_starts(path)
+        self.length = len(self.starts) - 1
+        self.bound = bound
+        self.vocabulary = self._count(threshold) if threshold is not None else None
+        self.notes = [f"{path.name}: {self.length:,} lines, {self._ids_text(threshold)}"]
+        self._kept: tuple[bytes, dict[str, np.ndarray]] | None = None
+        if self.vocabulary is None and bound is None:
+            raise RunError("SH502", "nothing says how many ids there are to hash categories to", file=path,
+                           help="use `ids` in an `embedding`, or give `threshold`")  # fmt: skip
+        if bound is not None and bound <= FIELDS:
+            raise RunError(
+                "SH502", f"{bound} rows are too few: {FIELDS} fields need an id each, and categories more", file=path,
+                help="a table of more rows",
+            )  # fmt: skip
+
+    def _ids_text(self, threshold: int | None) -> str:
+        if self.vocabulary is None:
+            return "categories hashed"
+        kept = len(self.vocabulary)
+        return f"{kept:,} categories seen {threshold} times or more, the others one id a field"
+
+    def _count(self, threshold: int) -> dict[tuple[int, str], int]:
+        """The categories seen often enough, numbered field by field after the fields' own ids for all the others."""
+        counts: Counter[tuple[int, str]] = Counter()
+        for example in range(self.length):
+            counts.update(enumerate(self._cells(example)[1 + NUMBERS :]))
+        kept = sorted(key for key, count in counts.items() if count >= threshold)
+        if self.bound is not None and FIELDS + len(kept) > self.bound:
+            raise RunError(
+                "SH502", f"{len(kept)} categories and {FIELDS} fields need {FIELDS + len(kept)} ids, and the table has "
+                f"{self.bound} rows", file=self.path, help="a greater `threshold`, or a table of more rows",
+            )  # fmt: skip
+        return {key: FIELDS + number for number, key in enumerate(kept)}
+
+    def _cells(self, example: int) -> list[str]:
+        with self._open() as file:
+            return self._read(file, example)
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise data_files.unreadable(self.path, error) from None
+
+    def _read(self, file: BinaryIO, example: int) -> list[str]:
+        file.seek(int(self.starts[example]))
+        raw = file.read(int(self.starts[example + 1] - self.starts[example]))
+        cells = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
+        if len(cells) != 1 + FIELDS:
+            raise self._wrong(example, f"the line has {len(cells)} columns, where {1 + FIELDS} are due")
+        return cells
+
+    def _wrong(self, example: int, what: str) -> RunError:
+        help = f"a line is a label, {NUMBERS} whole numbers and {CATEGORIES} categories, with tabs between and no names"
+        return RunError("SH502", what, file=self.path, line=example + 1, help=help)
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        key = examples.tobytes()
+        if self._kept is None or self._kept[0] != key:
+            self._kept = key, self._parse(examples)
+        return self._kept[1][field.name][(slice(None), *block.slices()[1:])]
+
+    def _parse(self, examples: np.ndarray) -> dict[str, np.ndarray]:
+        """The fields of some lines: ids [n, 39] int64, values [n, 39] and label [n, 1] float32."""
+        ids = np.tile(np.arange(FIELDS, dtype=np.int64), (len(examples), 1))
+        values = np.ones((len(examples), FIELDS), np.float32)
+        label = np.empty((len(examples), 1), np.float32)
+        with self._open() as file:
+            for row, example in enumerate(map(int, examples)):
+                cells = self._read(file, example)
+                label[row] = self._label(cells[0], example)
+                values[row, :NUMBERS] = [self._number(cell, at, example) for at, cell in enumerate(cells[1:14], 1)]
+                ids[row, NUMBERS:] = [self._category(cell, at, example) for at, cell in enumerate(cells[14:])]
+        return {"ids": ids, "values": values, "label": label}
+
+    def _label(self, cell: str, example: int) -> float:
+        if cell not in ("0", "1"):
+            raise self._wrong(example, f"the label is {cell!r}, where 0 or 1 is due")
+        return float(cell)
+
+    def _number(self, cell: str, at: int, example: int) -> float:
+        if not cell:
+            return 0.0
+        digits = cell.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+            raise self._wrong(example, f"number {at} is {cell!r}, which is no whole number")
+        number = int(cell)
+        return float(np.copysign(np.log1p(abs(number)), number))
+
+    def _category(self, cell: str, at: int, example: int) -> int:
+        """The id of a category of field `at`; an empty one is a category like others."""
+        if cell and not (len(cell) <= 16 and all(c in "0123456789abcdefABCDEF" for c in cell)):
+            raise self._wrong(example, f"category {at + 1} is {cell!r}, which is no hexadecimal number")
+        if self.vocabulary is not None:
+            return self.vocabulary.get((at, cell), NUMBERS + at)
+        assert self.bound is not None
+        return NUMBERS + zlib.crc32(f"{at}:{cell.lower()}".encode()) % (self.bound - NUMBERS)
+
+
+def _line_starts(path: Path) -> np.ndarray:
+    """int64 [lines + 1]: where each line begins, and the end of the file."""
+    found, at, last = [np.zeros(1, np.int64)], 0, b"\n"
+    head = data_files.head(path, 3)
+    if head.startswith(data_files.GZIP):
+        raise RunError(
+            "SH502", "the file is packed with gzip, and its lines are read where they stand", file=path,
+            help=f"gunzip --keep {path.name}",
+        )  # fmt: skip
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + at + 1)
+                at, last = at + len(chunk), chunk[-1:]
+    except OSError as error:
+        raise data_files.unreadable(path, error) from None
+    if head == data_files.BOM:
+        found[0][0] = len(head)
+    starts = np.concatenate(found)
+    return starts if last == b"\n" else np.append(starts, at)
+
+
+def read_criteo(source: Source, base: Path, like: Dataset | None = None) -> Clicks:
+    """criteo("train.txt", threshold = 10): without `threshold`, categories are hashed to the rows of the table. As
+    `eval` it takes the vocabulary of the training data.
+    """
+    path = base / str(require(source.arguments, "path", "criteo"))
+    bound = next((field.bound for field in source.fields if field.name == "ids"), None)
+    threshold = source.arguments.get("threshold")
+    known = like.vocabulary if isinstance(like, Clicks) else None
+    clicks = Clicks(path, bound, None if known is not None else threshold)
+    if known is not None:
+        clicks.vocabulary = known
+    return clicks

@@ -1,0 +1,50 @@
+"""The source `random`: examples that are a function of (seed, field, example number): uniform in [0, 1), or whole
+numbers.
+
+In numpy, as data is made before any torch operation; the numbers are those of random.py (splitmix64 of the global
+index).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shardlang.runtime import random
+from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.program import Block, Field, Source
+
+_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(v) for v in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def bits(key: int, index: np.ndarray) -> np.ndarray:
+    """uint64: 64 random bits per uint64 index, as random.bits draws them."""
+    x = index * _GOLDEN + np.uint64((key + int(_GOLDEN)) & (2**64 - 1))
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    return x ^ (x >> np.uint64(31))
+
+
+class Drawn:
+    """`length` random examples; nothing is stored."""
+
+    def __init__(self, length: int, seed: int) -> None:
+        self.length, self.seed = length, seed
+        self.notes: list[str] = []
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        index = examples.astype(np.uint64)
+        for size, start, length in zip(field.shape[1:], block.offsets[1:], block.shape[1:], strict=True):
+            line = np.arange(start, start + length, dtype=np.uint64)
+            index = index[..., None] * np.uint64(size) + line
+        drawn = bits(random.seeded_key(self.seed, f"data.{field.name}"), index)
+        if field.dtype in ("i64", "i32", "bool"):
+            bound = 2 if field.bound is None else field.bound
+            return ((drawn >> np.uint64(11)).astype(np.float64) * (2.0**-53 * bound)).astype(np.int64)
+        return (drawn >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def read(source: Source, base: Path, like: Dataset | None = None) -> Drawn:
+    """random(field: type, ..., batches = 4, seed = 1)."""
+    return Drawn(int(source.arguments.get("batches", 1)) * source.batch, int(source.arguments.get("seed", 0)))

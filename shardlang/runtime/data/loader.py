@@ -1,0 +1,173 @@
+"""Turns a data source into this rank's part of each batch; the order of examples depends on the seed alone, not on
+the ranks.
+
+A source's module reads it into a `Dataset` (arrays.py, drawn.py): examples by number. Here they are
+ordered, cut into batches, and each rank takes the slices that its fields' cuts name, one a microbatch. Loading
+happens once, before the ranks are forked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm.host_copies import device_of
+from shardlang.runtime.comm.mesh import microbatches
+from shardlang.runtime.data.fit import Origin, fitted
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
+
+
+class Dataset(Protocol):
+    """Examples by number, 0 to length - 1. `notes` tell the user what was read, and what of it is not in the examples
+    as it stands in the file.
+    """
+
+    length: int
+    notes: Sequence[str] = ()
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block`
+        says.
+        """
+
+
+# From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it shares.
+Reader = Callable[[Source, Path, Dataset | None], Dataset]
+# A batch as a rank has it: per microbatch, its fields by name, in the source's order.
+Batch = list[dict[str, Tensor]]
+
+
+def readers() -> dict[str, Reader]:
+    """The reader of each kind of source."""
+    from shardlang.runtime.data import arrays as data_arrays
+    from shardlang.runtime.data import criteo, csv_columns, drawn, text
+
+    return {
+        "criteo": criteo.read_criteo,
+        "parallel_text": text.read_parallel,
+        "tokens": text.read_tokens,
+        "random": drawn.read,
+        "digits": data_arrays.read_digits,
+        "mnist": data_arrays.read_mnist,
+        "numpy": data_arrays.read_numpy,
+        "csv": csv_columns.read_csv,
+    }
+
+
+def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
+    """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed.
+
+    like: the training data, where this is `eval`.
+    """
+    known = readers()
+    if source.kind not in known:
+        raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
+    found = known[source.kind](source, base, like)
+    if not found.length:
+        path = source.arguments.get("path")
+        raise RunError(
+            "SH502", f"`{source.kind}` finds no example", file=None if path is None else base / str(path),
+            help="name a file that holds examples",
+        )  # fmt: skip
+    return found
+
+
+def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
+    """int64 [length]: the examples of an epoch (from 1) in their global order."""
+    if not shuffle:
+        return np.arange(length)
+    return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), epoch])).permutation(length)
+
+
+class Loader:
+    """The batches of one source for this rank. `names`: the fields that it uses; None: all."""
+
+    def __init__(
+        self, program: Program, source: Source, dataset: Dataset, names: Collection[str] | None = None
+    ) -> None:
+        self.source, self.dataset = source, dataset
+        self.fields = [field for field in source.fields if names is None or field.name in names]
+        self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
+        self.dtypes = [dtype_of(program, field) for field in self.fields]
+        # A source's own seed draws its examples; the order is the run's unless the source says otherwise.
+        self.seed = int(source.arguments.get("seed", program.seed))
+        self.shuffle = bool(source.arguments.get("shuffle", True))
+        self._ordered: tuple[int, np.ndarray] | None = None  # the last epoch that was asked for, and its order
+
+    @property
+    def batches(self) -> int:
+        """Whole batches of an epoch."""
+        return self.dataset.length // self.source.batch
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of a training epoch from number `first` on; what is left over after the last whole batch is
+        dropped.
+        """
+        for number in range(first, self.batches):
+            yield self._batch(self._numbered(epoch, number))
+
+    def examples(self, step: int) -> np.ndarray:
+        """int64 [batch]: the examples of a training step, from 1."""
+        epoch, number = divmod(step - 1, self.batches)
+        return self._numbered(epoch + 1, number)
+
+    def _numbered(self, epoch: int, number: int) -> np.ndarray:
+        """The examples of batch `number` of an epoch."""
+        if self._ordered is None or self._ordered[0] != epoch:
+            self._ordered = epoch, order(self.dataset.length, self.seed, epoch, self.shuffle)
+        return self._ordered[1][number * self.source.batch : (number + 1) * self.source.batch]
+
+    def once(self) -> Iterator[tuple[Batch, int]]:
+        """All examples in their own order, with the number of real ones in each batch; the last is filled up with
+        example 0.
+        """
+        batch, length = self.source.batch, self.dataset.length
+        for start in range(0, length, batch):
+            examples = np.arange(start, start + batch)
+            examples[examples >= length] = 0
+            yield self._batch(examples), min(batch, length - start)
+
+    def _batch(self, examples: np.ndarray) -> Batch:
+        return [self._part(examples, blocks) for blocks in self.blocks]
+
+    def _part(self, examples: np.ndarray, blocks: Sequence[Block]) -> dict[str, Tensor]:
+        """One microbatch of the batch that `examples` are."""
+        part = {}
+        for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
+            mine = examples[block.slices()[0]]
+            values = np.ascontiguousarray(self.dataset.take(field, mine, block))
+            part[field.name] = torch.from_numpy(values).to(device=device_of(field.place), dtype=dtype)
+        return part
+
+
+class Arrays:
+    """A dataset of equally long numpy arrays, one per field name: [examples, ...]. `origin` is named in errors."""
+
+    def __init__(self, source: Source, arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
+        self.arrays = {field.name: fitted(field, arrays, origin) for field in source.fields}
+        lengths = {name: len(array) for name, array in self.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())
+            raise origin.wrong(f"the fields are not equally long: {listed}", help="save as many examples of each")
+        self.length, self.origin = next(iter(lengths.values()), 0), origin
+        self.notes: list[str] = []
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        array = self.arrays[field.name]
+        if block.shape[1:] == array.shape[1:]:
+            # Whole examples are copied at once; by slices numpy goes through the elements.
+            return array.take(examples, 0)
+        return array[(examples, *block.slices()[1:])]
+
+
+def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
+    """An argument that a source cannot do without."""
+    if name not in arguments:
+        raise RunError("SH502", f"data source `{kind}` needs `{name}`")
+    return arguments[name]

@@ -1,0 +1,215 @@
+"""The sources of text: `tokens`, memory-mapped files of token numbers, and `parallel_text`, pairs of sentences.
+
+How examples are ordered and cut is in loader.py, the format of token files in token_files.py.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shardlang.runtime.data import data_files, token_files
+from shardlang.runtime.data.dataset import Dataset, require
+from shardlang.runtime.data.fit import outside
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Block, Field, Source
+
+# The first numbers of a vocabulary.
+PAD, BEGIN, END, UNKNOWN = range(4)
+SPECIAL = ("<pad>", "<begin>", "<end>", "<unknown>")
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Tokens:
+    """Examples of seq tokens and, as label, the token after each: the runs of a file from its start, file after file.
+
+    A file of n tokens gives (n - 1) // seq examples; none crosses the end of a file.
+    """
+
+    def __init__(self, source: Source, files: Sequence[tuple[Path, np.ndarray]]) -> None:
+        self.seq = source.fields[0].shape[1]
+        self.files = files
+        counts = [max(0, len(tokens) - 1) // self.seq for _, tokens in files]
+        self.ends = np.cumsum(counts)
+        self.length = int(self.ends[-1])
+        total = sum(len(tokens) for _, tokens in files)
+        left = total - self.length * self.seq
+        if not self.length:
+            longest = max(len(tokens) for _, tokens in files)
+            raise RunError(
+                "SH502", f"an example is {self.seq} tokens and the one after them; the longest file has {longest}",
+                file=files[0][0], help=f"a longer text, or `seq` at most {max(1, longest - 1)}",
+            )  # fmt: skip
+        self.notes = [
+            f"tokens: {total:,} in {len(files)} file{'s' * (len(files) != 1)}, {self.length:,} examples of "
+            f"{self.seq}; {left:,} tokens at the ends of files are in none"
+        ]
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        first, width = block.offsets[1] + (field.name == "label"), block.shape[1]
+        taken = np.empty((len(examples), width), np.int64)
+        for row, example in enumerate(examples):
+            at = int(np.searchsorted(self.ends, example, side="right"))
+            path, tokens = self.files[at]
+            start = (int(example) - (int(self.ends[at - 1]) if at else 0)) * self.seq + first
+            taken[row] = tokens[start : start + width]
+            broken = outside(field, taken[row])
+            if broken is not None:
+                place = start + int(np.argmax(broken))
+                raise RunError(
+                    "SH502",
+                    f"token {place} is {int(tokens[place])}, and `{field.name}` must be below {field.bound}",
+                    file=path,
+                    help="the model's vocabulary must be that of the tokenizer that made the file",
+                )
+        return taken
+
+
+def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Tokens:
+    """tokens("data/*.bin", seq = seq): the files that the pattern matches, in the order of their names."""
+    pattern = str(require(source.arguments, "path", "tokens"))
+    # Only the pattern is one: the folder's own name may hold brackets.
+    paths = sorted(base / found for found in glob.glob(pattern, root_dir=base))
+    if not paths:
+        raise RunError(
+            "SH502", "no token file is there", file=base / pattern,
+            help=f"make one from text: shardc tokens TEXT -o {pattern.replace('*', 'text')}",
+        )  # fmt: skip
+    return Tokens(source, [(path, token_files.mapped(path, source.arguments.get("dtype"))) for path in paths])
+
+
+class Vocabulary:
+    """Words and their numbers: `SPECIAL`, then words by falling frequency (equal ones in the order of the alphabet)."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
+
+    @classmethod
+    def built(cls, sentences: Iterator[str], limit: int | None) -> Vocabulary:
+        """From text; words beyond `limit` numbers are unknown."""
+        counts = Counter(word for sentence in sentences for word in split_words(sentence))
+        words = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(words if limit is None else words[: max(0, limit - len(SPECIAL))])
+
+    @classmethod
+    def read(cls, path: Path, limit: int | None) -> Vocabulary:
+        """A word a line, the first of number 4."""
+        words = data_files.text(path).removesuffix("\n").split("\n")
+        seen: dict[str, int] = {}
+        for line, word in enumerate(words, 1):
+            if not word.strip() or word in seen or word in SPECIAL:
+                what = f"the word `{word}` stands on line {seen[word]} too" if word in seen else "a line is no word"
+                raise RunError("SH502", what, file=path, line=line)
+            seen[word] = line
+        if limit is not None and len(words) + len(SPECIAL) > limit:
+            raise RunError(
+                "SH502", f"{len(words)} words and {len(SPECIAL)} marks need {len(words) + len(SPECIAL)} numbers, and "
+                f"the model has {limit}", file=path, help=f"a vocabulary of {len(words) + len(SPECIAL)} or more rows",
+            )  # fmt: skip
+        return cls(words)
+
+    def encode(self, sentence: str) -> list[int]:
+        return [self.numbers.get(word, UNKNOWN) for word in split_words(sentence)]
+
+
+def split_words(sentence: str) -> list[str]:
+    """Runs of letters and digits, and every other visible character alone."""
+    return _WORD.findall(sentence)
+
+
+class Ragged:
+    """Lists of numbers end to end: int32 [total], and where each begins."""
+
+    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+        self.lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.flat = np.fromiter((n for row in rows for n in row), np.int32, int(self.starts[-1]))
+
+    def row(self, at: int) -> np.ndarray:
+        return self.flat[self.starts[at] : self.starts[at + 1]]
+
+
+class Pairs:
+    """Sentence pairs as numbers. source: its words and END. target: BEGIN and its words; label: its words and END."""
+
+    def __init__(self, source: Source, path: Path, pairs: Sequence[tuple[str, str]],
+                 vocabularies: tuple[Vocabulary, Vocabulary]) -> None:  # fmt: skip
+        self.vocabularies, self.length = vocabularies, len(pairs)
+        self.sides = tuple(Ragged([v.encode(pair[i]) for pair in pairs]) for i, v in enumerate(vocabularies))
+        widths = {field.name: field.shape[1] for field in source.fields}
+        self.notes = [
+            f"{path.name}: {self.length:,} pairs",
+            *self._side_notes("source", 0, widths["source"]),
+            *self._side_notes("target", 1, widths["target"]),
+        ]
+
+    def _side_notes(self, name: str, side: int, width: int) -> list[str]:
+        """What of a side is not in the examples as it stands in the file."""
+        rows, words = self.sides[side], len(self.vocabularies[side].numbers) - len(SPECIAL)
+        unknown = int((rows.flat == UNKNOWN).sum())
+        long = int((rows.lengths + 1 > width).sum())
+        longer = "sentence is" if long == 1 else "sentences are"
+        cut = f"; {long:,} {longer} longer than {width - 1} words and cut there" if long else ""
+        share = f"; {unknown:,} of {len(rows.flat):,} words in the text are unknown" if unknown else ""
+        return [f"{name}: a vocabulary of {words:,} words{share}{cut}"]
+
+    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
+        taken = np.full((len(examples), field.shape[1]), PAD, np.int64)
+        rows = self.sides[0 if field.name == "source" else 1]
+        for at, example in enumerate(examples):
+            marked = _marked(rows.row(int(example)), field.name, field.shape[1])
+            taken[at, : len(marked)] = marked
+        return taken[:, block.slices()[1]]
+
+
+def _marked(words: np.ndarray, field: str, width: int) -> np.ndarray:
+    """A sentence with its marks, cut to `width`."""
+    marked = [BEGIN, *words] if field == "target" else [*words, END]
+    return np.asarray(marked[:width], np.int64)
+
+
+def _pairs(path: Path) -> list[tuple[str, str]]:
+    """The lines of a file, each two sentences with a tab between; lines of no text are left out."""
+    pairs = []
+    for number, line in enumerate(data_files.text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        parts = line.split("\t")
+        if len(parts) != 2 or not all(part.strip() for part in parts):
+            tabs = len(parts) - 1
+            what = "a side is empty" if tabs == 1 else f"it has {tabs} tabs"
+            raise RunError("SH502", f"the line is no pair of sentences: {what}", file=path, line=number,
+                           help="a pair is two sentences with one tab between")  # fmt: skip
+        pairs.append((parts[0], parts[1]))
+    if not pairs:
+        raise RunError("SH502", "the file has no pair of sentences", file=path)
+    return pairs
+
+
+def read_parallel(source: Source, base: Path, like: Dataset | None = None) -> Pairs:
+    """parallel_text("fr_en.txt", src = src, tgt = tgt): vocabularies are read where given, else those of the training
+    data where this is `eval`, else built from the file.
+    """
+    path = base / str(require(source.arguments, "path", "parallel_text"))
+    pairs = _pairs(path)
+    bounds = {field.name: field.bound for field in source.fields}
+    targets = [bound for name, bound in bounds.items() if name != "source" and bound is not None]
+    limits = (bounds.get("source"), min(targets) if targets else None)
+    found = [_vocabulary(source, base, side, limits[side], pairs, like) for side in (0, 1)]
+    return Pairs(source, path, pairs, (found[0], found[1]))
+
+
+def _vocabulary(source: Source, base: Path, side: int, limit: int | None, pairs: Sequence[tuple[str, str]],
+                like: Dataset | None) -> Vocabulary:  # fmt: skip
+    arguments: Mapping[str, object] = source.arguments
+    given = arguments.get(("source_vocab", "target_vocab")[side])
+    if given is not None:
+        return Vocabulary.read(base / str(given), limit)
+    if isinstance(like, Pairs):
+        return like.vocabularies[side]
+    return Vocabulary.built((pair[side] for pair in pairs), limit)

@@ -1,0 +1,143 @@
+"""Files of token numbers: how they are written from text, and how they are mapped to be read.
+
+A file is a header of 24 bytes (`MAGIC`, version, bytes a token, tokens; little endian) and the tokens, 2 or 4 bytes
+each. A file without the header is taken as tokens alone, as nanoGPT and others write them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from shardlang.locks import Claims, draft_of
+from shardlang.owned import TOKENS, TOKENS_MARK
+from shardlang.runtime.data import data_files
+from shardlang.runtime.errors import RunError
+
+MAGIC, VERSION = TOKENS_MARK, 1
+_HEADER = struct.Struct("<8sIIQ")
+WIDTHS = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+_CHUNK = 1 << 20
+# How much of a file is looked at, and the bytes of plain text.
+_HEAD, _TEXT = 256, frozenset(b"\t\n\r" + bytes(range(32, 127)))
+
+
+class Tokenizer(Protocol):
+    """Text to token numbers from 0 to vocab - 1."""
+
+    vocab: int
+
+    def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
+        """uint32 arrays that together are the tokens of the text, given line by line (ends of lines kept)."""
+
+
+class Bytes:
+    """Each byte of the text in UTF-8 is a token."""
+
+    vocab = 256
+
+    def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
+        for line in text:
+            yield np.frombuffer(line.encode(), np.uint8).astype(np.uint32)
+
+
+class FromFile:
+    """A tokenizer.json of the `tokenizers` library."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import tokenizers
+        except ModuleNotFoundError:
+            raise RunError(
+                "SH502", "a tokenizer file needs the library tokenizers", help="pip install tokenizers"
+            ) from None
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception for whatever is wrong with the file
+            raise RunError("SH502", f"the tokenizer cannot be read: {error}", file=path) from None
+        self.vocab = int(self._tokenizer.get_vocab_size())
+
+    def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
+        for line in text:
+            yield np.asarray(self._tokenizer.encode(line, add_special_tokens=False).ids, np.uint32)
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        head = data_files.head(path, 3)
+        start = len(data_files.BOM) if head == data_files.BOM else 0
+        with data_files.reading(path), (gzip.open if head.startswith(data_files.GZIP) else open)(path, "rb") as file:
+            file.seek(start)
+            for number, line in enumerate(file, 1):
+                yield data_files.decoded(path, line, number)
+
+
+def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
+    """Writes the tokens of texts, one after another, to a file that appears only when it is whole; how many."""
+    with Claims() as claims:
+        return _write(texts, claims.file(to, TOKENS), tokenizer)
+
+
+def _write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
+    width = "u16" if tokenizer.vocab <= 1 << 16 else "u32"
+    kind, count, part = WIDTHS[width], 0, draft_of(to)
+    try:
+        with part.open("xb") as file:
+            file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, 0))
+            for tokens in tokenizer.encode(_lines(texts)):
+                file.write(tokens.astype(kind).tobytes())
+                count += len(tokens)
+            file.seek(0)
+            file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, count))
+        os.replace(part, to)
+    except OSError as error:
+        raise RunError("SH502", f"the tokens cannot be written: {error.strerror}", file=to) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def mapped(path: Path, width: str | None) -> np.ndarray:
+    """The tokens of a file, mapped read-only. `width` ("u16", "u32") is for files without a header: "u16" if None."""
+    head = data_files.head(path, _HEAD)
+    size = path.stat().st_size
+    if head[:8] != MAGIC:
+        _require_tokens(path, head)
+        return _map(path, size, WIDTHS[width or "u16"], 0)
+    if len(head) < _HEADER.size:
+        raise RunError("SH502", f"the file ends within its header, after {size} bytes", file=path)
+    _, version, each, count = _HEADER.unpack_from(head)
+    kinds = {kind.itemsize: kind for kind in WIDTHS.values()}
+    if version != VERSION or each not in kinds:
+        raise RunError("SH502", f"version {version} with {each} bytes a token is not known", file=path)
+    if size != _HEADER.size + count * each:
+        raise RunError("SH502", f"the header says {count} tokens of {each} bytes; the file has {size} bytes", file=path)
+    return _map(path, size, kinds[each], _HEADER.size)
+
+
+def _require_tokens(path: Path, head: bytes) -> None:
+    """Whether a file without a header may be tokens alone: text and packed files are taken for it by mistake."""
+    if head.startswith(data_files.GZIP):
+        raise RunError(
+            "SH502", "the file is packed with gzip, and tokens are read where they stand", file=path,
+            help=f"gunzip --keep {path.name}",
+        )  # fmt: skip
+    if head.startswith(b"\x93NUMPY") or (len(head) > 15 and all(byte in _TEXT for byte in head)):
+        what, help = "a numpy array", 'numpy.load(NAME).astype("uint16").tofile("tokens.bin") makes a file of tokens'
+        if not head.startswith(b"\x93"):
+            what, help = "text", f"make one of tokens from it: shardc tokens {path.name} -o {path.stem}.bin"
+        raise RunError("SH502", f"the file holds {what}, where tokens are due", file=path, help=help)
+
+
+def _map(path: Path, size: int, kind: np.dtype, offset: int) -> np.ndarray:
+    if (size - offset) % kind.itemsize:
+        raise RunError("SH502", f"{size - offset} bytes are no whole number of {kind.itemsize}-byte tokens", file=path)
+    if size == offset:
+        return np.empty(0, kind)
+    return np.memmap(path, kind, "r", offset)

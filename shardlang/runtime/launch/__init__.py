@@ -1,0 +1,1 @@
+"""Starts ranks, watches over them, and ends them."""

@@ -1,0 +1,116 @@
+"""`rt.main(program)`: what an emitted file does when it is run itself, under torchrun or plainly.
+
+Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc
+run` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from shardlang import ending
+from shardlang.ending import FAILED
+from shardlang.locks import Claims
+from shardlang.owned import WEIGHTS
+from shardlang.runtime.comm import mesh
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch import causes
+from shardlang.runtime.launch.launcher import launch_program, report_alone, takes_cuda
+from shardlang.runtime.launch.rank import report_of
+from shardlang.runtime.logs import Log
+from shardlang.runtime.program import Program
+from shardlang.runtime.step.resume import claim_of_program
+from shardlang.runtime.step.train import datasets, require_ranks, run
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Trains on the ranks that the program was compiled for.")
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
+    parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
+    parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
+    parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
+    parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
+    parser.add_argument(
+        "--log-dir", type=Path, help="a log per rank, where this file forks its ranks; by default a new folder each"
+    )
+    return parser.parse_args()
+
+
+def main(program: Program) -> None:
+    """Runs the program as this process was started; exits with 0, or 3 where the run failed."""
+    options = _arguments()
+    main_file = Path(sys.argv[0]).resolve()
+    program.base = options.base or main_file.parent
+    program.resume, program.host_storage = options.resume, options.host_storage
+    if "RANK" in os.environ:
+        sys.exit(_one_rank(program, main_file, options))
+    ending.watch()
+    try:
+        code = launch_program(
+            program,
+            main_file,
+            program.ranks,
+            takes_cuda(options.device, program.ranks),
+            options.log_dir,
+            options.metrics,
+            options.save_weights,
+        )
+    except RunError as error:
+        print(error, file=sys.stderr)
+        code = FAILED
+    except ending.Interrupted as signal:
+        print(f"\nthe run was ended by {signal}", file=sys.stderr)
+        code = FAILED
+    ending.over()
+    sys.exit(code)
+
+
+def _speaks(error: Exception, main_file: Path, rank: int) -> bool:
+    """Whether this rank is to say how it failed: one speaks for all where all see the same mistake, or where the others
+    only miss the one that made it.
+    """
+    report = report_of(error, main_file)
+    if report.peer:
+        return not causes.told()
+    alone = causes.first(report.message) if world.store is not None else rank == 0
+    return alone or report.kind != "error"
+
+
+def _one_rank(program: Program, main_file: Path, options: argparse.Namespace) -> int:
+    with Claims() as claims:
+        return _claimed_rank(claims, program, main_file, options)
+
+
+def _claimed_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace) -> int:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    log = Log(sys.stdout if rank == 0 else None, None)
+    save_weights: Path | None = options.save_weights
+    try:
+        require_ranks(program, size)
+        if rank == 0:
+            # For all ranks: a run ends when one of them does.
+            log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
+            save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
+            claim_of_program(claims, program, save_weights)
+        here = int(os.environ.get("LOCAL_RANK", rank))
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        device = torch.device("cuda", here) if takes_cuda(options.device, local) else torch.device("cpu")
+        mesh.connect(rank, size, device)
+        run(program, datasets(program), log, save_weights)
+        if size > 1:
+            torch.distributed.barrier()
+    except Exception as error:
+        if _speaks(error, main_file, rank):
+            print(report_alone(error, main_file, rank), file=sys.stderr, flush=True)
+        return FAILED
+    finally:
+        log.end()
+        mesh.disconnect()
+    return 0

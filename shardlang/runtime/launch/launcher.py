@@ -1,0 +1,325 @@
+"""Starts the ranks of an emitted program on this machine and watches over them: `launch(main_file, ranks) -> exit
+code`.
+
+Torch is imported and the data read once, here; then the ranks are forked, which is most of what makes a small run
+fast. A rank that dies ends the run: the others are killed, and what is printed names rank, place and log. What a rank
+does is in rank.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from shardlang import ending
+from shardlang.display import safe
+from shardlang.ending import FAILED
+from shardlang.locks import Claims
+from shardlang.run_files import RunFiles, claim, log_file
+from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch import rank as forked
+from shardlang.runtime.launch.rank import Report, Task, Work
+from shardlang.runtime.program import Program
+from shardlang.runtime.step.resume import claim_of_program
+from shardlang.runtime.step.train import datasets, require_ranks, run
+from shardlang.scratch import scratch
+
+# After a first failure: time for the ranks to report theirs, so that the cause is told and not what followed from it.
+_GRACE = 0.5
+
+
+def read_program(main_file: Path) -> Program:
+    """The `program` of an emitted file, which imports those of its stages from beside it."""
+    spec = importlib.util.spec_from_file_location("shard_main", main_file)
+    if spec is None or spec.loader is None:
+        raise RunError("SH503", "the file is no Python program", file=main_file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    folder, before, caching = str(main_file.parent), set(sys.modules), sys.dont_write_bytecode
+    # What is cached is told apart by whole seconds, and a program may be compiled twice in one.
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+        sys.dont_write_bytecode = caching
+        # The stages of another program have the same names.
+        for name in set(sys.modules) - before:
+            if os.path.dirname(getattr(sys.modules[name], "__file__", None) or "") == folder:
+                del sys.modules[name]
+    return module.program
+
+
+def takes_cuda(device: str | None, ranks: int) -> bool:
+    """CUDA if asked for, or if nothing is and there is a GPU per rank. Looked up without starting CUDA, which could
+    then not be used by forked processes.
+    """
+    if device == "cpu" or torch.version.cuda is None:
+        if device == "cuda":
+            raise RunError("SH503", "this torch is built without CUDA", help="--device cpu")
+        return False
+    count = torch.cuda.device_count()
+    if device == "cuda" and count < ranks:
+        raise RunError("SH503", f"{ranks} ranks need {ranks} GPUs, and there are {count}", help="--device cpu")
+    return count >= ranks
+
+
+def launch(
+    main_file: Path,
+    ranks: int,
+    *,
+    device: str | None = None,
+    base: Path | None = None,
+    log_dir: Path | None = None,
+    metrics: Path | None = None,
+    save_weights: Path | None = None,
+    resume: bool = False,
+    host_storage: Path | None = None,
+) -> int:
+    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
+
+    base: the folder that the program's paths are relative to, by default the file's own. log_dir: where each rank's log
+    goes, by default `logs` beside the file.
+    """
+    main_file = main_file.resolve()
+    try:
+        program = read_program(main_file)
+        program.base = base if base is not None else main_file.parent
+        program.resume, program.host_storage = resume, host_storage
+        return launch_program(
+            program,
+            main_file,
+            ranks,
+            takes_cuda(device, ranks),
+            log_dir if log_dir is not None else main_file.parent / "logs",
+            metrics,
+            save_weights,
+        )
+    except RunError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+
+
+def launch_program(
+    program: Program,
+    main_file: Path,
+    ranks: int,
+    cuda: bool,
+    log_dir: Path | None,
+    metrics: Path | None,
+    save_weights: Path | None,
+    work: Work = run,
+    data: Mapping[str, Dataset] | None = None,
+) -> int:
+    """Runs a program that has been read. RunError where it cannot start.
+
+    log_dir: None for a new one. work: what each rank does, by default all of training. data: in the place of the
+    program's own.
+    """
+    require_ranks(program, ranks)
+    with Claims() as claims:
+        files = claim(claims, ranks, log_dir, metrics, save_weights)
+        claim_of_program(claims, program, files.save_weights)
+        return _launch(program, main_file, ranks, cuda, files, work, data)
+
+
+def _launch(
+    program: Program, main_file: Path, ranks: int, cuda: bool, files: RunFiles, work: Work,
+    data: Mapping[str, Dataset] | None,
+) -> int:  # fmt: skip
+    if program.pipeline is not None and program.pipeline.splits_backward:
+        # Takes seconds, once for all ranks.
+        importlib.import_module("torch.distributed.pipelining._backward")
+    data = data if data is not None else datasets(program)
+    watch = Watch(files.log_dir)
+    with scratch("run") as folder, ending.at_once(watch.kill):
+        store = folder.path / "store"
+        task = Task(program, main_file, data, ranks, cuda, store, files.metrics, files.save_weights, work)
+        try:
+            watch.fork(task)
+            return watch.wait()
+        finally:
+            watch.kill()
+
+
+@dataclass
+class Child:
+    """A forked rank: its process, the pipe that its report comes by, and how it ended once it has."""
+
+    rank: int
+    pid: int
+    pipe: int
+    text: bytes = b""
+    report: Report | None = None
+    status: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        reported = self.report is not None and self.report.kind != "done"
+        return reported or (self.status is not None and self.status != 0)
+
+    @property
+    def done(self) -> bool:
+        return self.report is not None and self.report.kind == "done"
+
+
+@dataclass
+class Watch:
+    """The ranks of a run, from fork to end; none is left when it is over."""
+
+    log_dir: Path
+    children: list[Child] = field(default_factory=list)
+    release: int = -1
+
+    def log_file(self, rank: int) -> Path:
+        return log_file(self.log_dir, rank)
+
+    def fork(self, task: Task) -> None:
+        """Forks all ranks."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # What is there now is shared by all ranks; a collection would touch, and so copy, its pages in each.
+        gc.collect()
+        gc.freeze()
+        # A signal between a fork and what follows it would find a rank that nobody knows of.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ending.SIGNALS)
+        wait_end, self.release = os.pipe()
+        parent = os.getpid()
+        for rank in range(task.ranks):
+            read, write = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                self._close_inherited(read)
+                forked.main(task, rank, parent, self.log_file(rank), write, wait_end)
+            os.close(write)
+            self.children.append(Child(rank, pid, read))
+        os.close(wait_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending.SIGNALS)
+
+    def _close_inherited(self, read: int) -> None:
+        """A child holds no end of another's pipes, nor the one whose closing it waits for."""
+        os.close(read)
+        os.close(self.release)
+        for child in self.children:
+            os.close(child.pipe)
+
+    def wait(self) -> int:
+        """Waits for the end; prints what went wrong. The exit code."""
+        self._until(lambda: any(c.failed for c in self.children) or all(c.done for c in self.children))
+        if not any(child.failed for child in self.children):
+            os.close(self.release)
+            self.release = -1
+            self._until(lambda: all(child.status is not None for child in self.children))
+        if not any(child.failed for child in self.children):
+            return 0
+        self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
+        # Before the rest is killed, which would look like a cause.
+        cause = self._cause()
+        text = safe(self._text(cause))
+        self.kill()
+        self._tell_logs(text, cause)
+        print(text, file=sys.stderr)
+        return FAILED
+
+    def _tell_logs(self, text: str, cause: Child) -> None:
+        """Ends the logs of the ranks that did not fail by themselves with what ended them."""
+        for child in self.children:
+            if child is not cause:
+                with self.log_file(child.rank).open("a") as log:
+                    log.write(f"{text}\n")
+
+    def _until(self, over: object, deadline: float | None = None) -> None:
+        """Takes in reports and ends of ranks until `over()`, or the deadline."""
+        poll = select.poll()
+        for child in self.children:
+            if child.status is None:
+                poll.register(child.pipe, select.POLLIN)
+        while not over() and (deadline is None or time.monotonic() < deadline):  # type: ignore[operator]
+            # A closed pipe or a report wakes the poll at once; the limit only serves the deadline.
+            for descriptor, _ in poll.poll(100):
+                child = next(c for c in self.children if c.pipe == descriptor)
+                if self._take(child):
+                    poll.unregister(descriptor)
+
+    def _take(self, child: Child) -> bool:
+        """Reads from a child's pipe; True when that is closed, which is when the child has ended."""
+        chunk = os.read(child.pipe, 65536)
+        child.text += chunk
+        if child.report is None and child.text.endswith(b"\n"):
+            child.report = Report(**json.loads(child.text))
+        if not chunk:
+            self._reap(child)
+        return not chunk
+
+    def _reap(self, child: Child) -> None:
+        _, status = os.waitpid(child.pid, 0)
+        child.status = os.waitstatus_to_exitcode(status)
+
+    def _cause(self) -> Child:
+        """The rank whose failure is the reason of the others'."""
+        failed = [child for child in self.children if child.failed]
+        return min(failed, key=self._weight)
+
+    @staticmethod
+    def _weight(child: Child) -> tuple[int, int]:
+        """Errors of the user's first, then deaths without a word, then exceptions, last those that a dead peer
+        explains.
+        """
+        if child.report is None or child.report.kind == "done":
+            return 1, child.rank
+        return {"error": 0, "exception": 3 if child.report.peer else 2}[child.report.kind], child.rank
+
+    def _text(self, child: Child) -> str:
+        report, log = child.report, self.log_file(child.rank)
+        if report is not None and report.kind == "error":
+            return f"{report.message}\n  log: {log}"
+        if report is None or report.kind == "done":
+            return f"error[SH501]: rank {child.rank} {_how(child.status or 0)}\n  log: {log}"
+        lines = [f"error[SH501]: rank {child.rank} failed: {report.message}"]
+        if report.place:
+            lines.append(f"  --> {report.place}")
+        if report.line:
+            lines.append(f"  in: {report.line}")
+        return "\n".join([*lines, f"  log: {log}"])
+
+    def kill(self) -> None:
+        """Ends what is left of the ranks. A second signal may come to this while it goes on."""
+        left = [child for child in self.children if child.status is None]
+        for child in left:
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        for child in left:
+            with suppress(ChildProcessError):
+                self._reap(child)
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"ended with exit code {status}"
+    return f"was killed by {signal.Signals(-status).name}"
+
+
+def report_alone(error: BaseException, main_file: Path, rank: int) -> str:
+    """The text of a failure under torchrun, where each rank speaks for itself."""
+    report = forked.report_of(error, main_file)
+    if report.kind == "error":
+        return report.message
+    cited = f"\n  --> {report.place}" if report.place else ""
+    return safe(
+        f"error[SH501]: rank {rank} failed: {report.message}{cited}\n{''.join(traceback.format_exception(error))}"
+    )

@@ -1,0 +1,1 @@
+"""What a run keeps from step to step: parameters, optimizers, checkpoints."""

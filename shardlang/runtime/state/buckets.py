@@ -1,0 +1,173 @@
+"""Sums the parameters' gradients over the axes where they are pending: in flat buckets, while backward still runs.
+
+A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts (in
+memory that ranks share it is added up after backward: shared_memory.py).
+Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits
+for another in vain. Over the microbatches of a step gradients are accumulated, and buckets start in the last backward
+alone, but for those that ask to be started in each. Gradients of parameters under ZeRO go through zero.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import Group, Mesh, TiedGroup
+from shardlang.runtime.comm.shared_memory import share
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How gradients are reduced, alike for all of a bucket: cut over the axes `shard`, summed over `sum`.
+
+    each: in every microbatch. coordinates: where along the stages' axis the parameter is; stages: those of this rank
+    that use it. `over`: the group over axes, joined with the other coordinates where there are several.
+    """
+
+    mesh: Mesh
+    shard: tuple[str, ...]
+    sum: tuple[str, ...]
+    each: bool
+    whole: Mesh
+    axis: str
+    coordinates: tuple[int, ...]
+    stages: tuple[int, ...]
+
+    @property
+    def tied(self) -> bool:
+        return len(self.coordinates) > 1
+
+    def over(self, axes: tuple[str, ...]) -> Group:
+        group = self.mesh[axes]
+        return TiedGroup(group, self.whole, self.axis, self.coordinates) if self.tied else group
+
+
+class Bucket(Protocol):
+    """Some parameters whose gradients are reduced together. `each`: in the backward of every microbatch."""
+
+    members: Sequence[Tensor]
+    each: bool
+
+    def launch(self) -> None:
+        """Starts the reduction of what has been accumulated."""
+
+    def advance(self) -> None:
+        """Starts what can only start once the first part is done, for all buckets before any is waited for."""
+
+    def finish(self) -> None:
+        """Waits; afterwards the gradients that the optimizer reads are whole."""
+
+
+@dataclass
+class SumBucket:
+    """Gradients that one all-reduce over `group` completes; they become views of one tensor."""
+
+    group: Group
+    members: list[Tensor] = field(default_factory=list)
+    sum: primitives.Ready | None = None
+    each: bool = False
+
+    def __post_init__(self) -> None:
+        # Stages come to their tied parameters in orders of their own, where no rank may wait for another.
+        tied = isinstance(self.group, TiedGroup)
+        self.memory = None if tied else share(self.group, sum(m.numel() for m in self.members), self.members[0])
+
+    def launch(self) -> None:
+        for member in self.members:
+            if member.grad is None:
+                member.grad = torch.zeros_like(member)
+        gradients = [member.grad for member in self.members if member.grad is not None]
+        if self.memory is not None:
+            torch.cat([g.reshape(-1) for g in gradients], out=self.memory.own)
+            self._view(self.memory.own)  # so that what backward has made is freed now
+            self.sum = self.memory.begin_sum()
+            return
+        alone = len(gradients) == 1 and gradients[0].is_contiguous()
+        flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
+        self.sum = primitives.begin_reduce(flat, self.group, own=True)
+
+    def advance(self) -> None:
+        assert self.sum is not None
+        self.sum.advance()
+
+    def finish(self) -> None:
+        assert self.sum is not None
+        self._view(self.sum.wait())
+        self.sum = None
+
+    def _view(self, flat: Tensor) -> None:
+        """Makes every member's gradient its part of the flat tensor."""
+        views = flat.split([member.numel() for member in self.members])
+        for member, view in zip(self.members, views, strict=True):
+            member.grad = view.view(member.shape)
+
+
+class Reducer:
+    """Counts gradients as they arrive and starts each bucket once it is full, in order."""
+
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self.buckets = list(buckets)
+        self.each = {number for number, bucket in enumerate(self.buckets) if bucket.each}
+        # Of this backward: bucket -> gradients that it still waits for. Of this step: the buckets started.
+        self._missing: dict[int, int] = {}
+        self._started: set[int] = set()
+        for number, bucket in enumerate(self.buckets):
+            for member in bucket.members:
+                member.register_post_accumulate_grad_hook(self._hook(number))
+
+    def _hook(self, number: int) -> Any:
+        def arrived(_: Tensor) -> None:
+            if number in self._missing:
+                self._missing[number] -= 1
+                self._launch(lambda at: self._missing[at] <= 0)
+
+        return arrived
+
+    def _launch(self, ready: Any) -> None:
+        for number in list(self._missing):
+            if not ready(number):
+                return
+            del self._missing[number]
+            self._started.add(number)
+            self.buckets[number].launch()
+
+    def start(self, numbers: Iterable[int] | None = None) -> None:
+        """Before a backward: the buckets to be reduced in it, in order; by default all."""
+        chosen = range(len(self.buckets)) if numbers is None else numbers
+        self._missing = {number: len(self.buckets[number].members) for number in chosen}
+
+    def complete(self) -> None:
+        """After a backward: starts what is left of its buckets, with zeros where no gradient came."""
+        self._launch(lambda _: True)
+
+    def finish(self) -> None:
+        """At the end of a step: starts the buckets that no backward has, and waits for all."""
+        self.start(number for number in range(len(self.buckets)) if number not in self._started)
+        self.complete()
+        self._started.clear()
+        for bucket in self.buckets:
+            bucket.advance()
+        for bucket in self.buckets:
+            bucket.finish()
+
+
+def fill(items: Sequence[tuple[Any, Any, int]], limit: int) -> list[tuple[Any, list[Any]]]:
+    """(parameter, key, bytes) in the program's order -> (key, parameters) of one key, at most `limit` bytes each.
+
+    Backward reaches the last parameters first, so buckets are filled from the end.
+    """
+    filled: list[tuple[Any, list[Any]]] = []
+    open_: dict[Any, tuple[list[Any], int]] = {}
+    for item, key, size in reversed(items):
+        bucket, used = open_.get(key, ([], limit + 1))
+        if used + size > limit:
+            bucket, used = [], 0
+            filled.append((key, bucket))
+        bucket.append(item)
+        open_[key] = (bucket, used + size)
+    return filled

@@ -1,0 +1,99 @@
+"""Parameters on the host, and what their optimizers keep of them, in files that are mapped into memory: tables may then
+be larger than it. The system keeps the pages that steps read and writes the others back.
+
+Each tensor is a file of its own in the folder that the user gives. Its space is reserved at once, so that a full disk
+is an error before the first step; its name goes at once too, so that nothing stays behind however the run ends.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Block, Program
+
+# Elements of a table that are in memory at once while it is made.
+_AT_ONCE = 2**22
+
+
+class _Storage:
+    """The folder of this run, if any, and the memory that its tensors have."""
+
+    folder: Path | None = None
+    mapped: set[int] = set()  # noqa: RUF012  one a process
+
+
+def start(program: Program) -> None:
+    """Sets the folder of a run. RunError where one is given and the program places nothing on the host."""
+    _Storage.folder = program.host_storage
+    if program.host_storage is not None and not any(p.place == "host" for p in program.parameters):
+        raise RunError(
+            "SH509", "there is host storage, and no parameter is placed on the host", file=program.host_storage,
+            help="add `at TABLE: place on host` to the strategy (on one rank name it), or leave out --host-storage",
+        )  # fmt: skip
+
+
+def wanted(place: str) -> bool:
+    """Whether tensors with this place are kept in files."""
+    return place == "host" and _Storage.folder is not None
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """A tensor of zeros in a file of its own. RunError where the folder or its disk cannot hold it."""
+    assert _Storage.folder is not None
+    count = math.prod(shape)
+    if not count:
+        return torch.zeros(tuple(shape), dtype=dtype)
+    size = count * dtype.itemsize
+    try:
+        file, name = tempfile.mkstemp(prefix=f"rank-{world.rank}-", dir=_Storage.folder)
+        try:
+            os.posix_fallocate(file, 0, size)
+            found = torch.from_file(name, shared=True, size=count, dtype=dtype).view(tuple(shape))
+        finally:
+            os.close(file)
+            os.unlink(name)
+    except OSError as error:
+        raise RunError(
+            "SH509", f"{size} bytes of host storage cannot be had: {error.strerror}", file=_Storage.folder
+        ) from None
+    _Storage.mapped.add(found.untyped_storage().data_ptr())
+    return found
+
+
+def _is_mapped(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() in _Storage.mapped
+
+
+def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
+    """As many elements of one value, in a file where `beside` (`tensor` itself, if not given) is in one."""
+    if not _is_mapped(tensor if beside is None else beside):
+        return torch.full_like(tensor, value)
+    found = empty(tensor.shape, tensor.dtype)
+    return found.fill_(value) if value else found
+
+
+def clone(part: Tensor) -> Tensor:
+    """A part of a tensor apart from it, in a file where that is in one."""
+    return empty(part.shape, part.dtype).copy_(part) if _is_mapped(part) else part.clone()
+
+
+def made(block: Block, dtype: torch.dtype, part: Callable[[Block], Tensor]) -> Tensor:
+    """A block in a file. part: makes a block of some of its rows."""
+    if not block.shape:
+        return part(block)
+    found, rows = empty(block.shape, dtype), block.shape[0]
+    step = max(1, _AT_ONCE // max(1, math.prod(block.shape[1:])))
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        some = Block((block.offsets[0] + first, *block.offsets[1:]), (count, *block.shape[1:]))
+        found[first : first + count] = part(some)
+    return found

@@ -1,0 +1,228 @@
+"""Updates parameters from their gradients: sgd, adam, adamw, clipping by global norm, schedules.
+
+It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they
+import torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
+Their fused kernels are: one pass over memory. On the CPU these round the last elements of a tensor, which fill no
+vector, differently, and so would a parameter by how it is sharded: therefore they are given whole vectors only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import Group, world
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.state import mapped
+from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
+
+# Elements of a vector of any processor's, and so of which a kernel's last steps, one element each, have none.
+_UNIT = 16
+
+
+def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors themselves, but those whose size is no multiple of the unit: flat copies with zeros behind."""
+    return [t if t.numel() % _UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % _UNIT)) for t in tensors]
+
+
+class State:
+    """What an optimizer remembers of each of `tensors`, in the sizes that its kernel is given: `flat`."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
+        padded = _padded([t.detach() for t in tensors])
+        self.flat = [mapped.like(flat, 0.0, t) for flat, t in zip(padded, tensors, strict=True)]
+
+    def views(self) -> list[Tensor]:
+        """In the tensors' own shapes."""
+        return [s.view(-1)[: t.numel()].view(t.shape) for s, t in zip(self.flat, self.tensors, strict=True)]
+
+
+class Sgd:
+    """torch.optim.SGD: momentum, dampening, weight_decay, nesterov."""
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        lr: float,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+        self.settings = {
+            "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov
+        }  # fmt: skip
+        self.momenta = State(self.tensors if momentum else [])
+        self.first = True
+
+    def step(self, lr: float) -> None:
+        tensors = self._without_tables(lr)
+        if not tensors:
+            return
+        updated = _padded(tensors)
+        torch._fused_sgd_(
+            updated, _gradients(tensors), self.momenta.flat, **self.settings,
+            lr=lr, maximize=False, is_first_step=self.first,
+        )  # fmt: skip
+        _put_back(tensors, updated)
+        self.first = False
+
+    def _without_tables(self, lr: float) -> list[Tensor]:
+        """The tensors with gradients for all of their elements, after the step of the tables that have some rows (they
+        are without momentum and decay).
+        """
+        rest = []
+        for tensor in self.tensors:
+            if tensor.grad is None or not tensor.grad.is_sparse:
+                rest.append(tensor)
+            else:
+                tensor.add_(tensor.grad, alpha=-lr)
+        return rest
+
+    def kept(self) -> dict[str, list[Tensor]]:
+        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        return {"momentum": self.momenta.views()} if self.momenta.flat else {}
+
+    def resumed(self, step: int) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given."""
+        self.first = step == 0
+
+
+class Adam:
+    """torch.optim.Adam: betas, eps, weight_decay added to the gradient."""
+
+    kernel: Any = staticmethod(torch._fused_adam_)
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        *,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+        self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
+        self.means, self.squares = State(self.tensors), State(self.tensors)
+        self.steps = torch.zeros((), dtype=torch.float32, device=world.device)
+
+    def step(self, lr: float) -> None:
+        if not self.tensors:
+            return
+        self.steps += 1
+        updated = _padded(self.tensors)
+        self.kernel(
+            updated, _gradients(self.tensors), self.means.flat, self.squares.flat, [],
+            [self.steps] * len(self.tensors), **self.settings, lr=lr, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        _put_back(self.tensors, updated)
+
+    def kept(self) -> dict[str, list[Tensor]]:
+        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        return {"mean": self.means.views(), "square": self.squares.views()}
+
+    def resumed(self, step: int) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given."""
+        self.steps.fill_(step)
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW: weight_decay shrinks the parameter itself; 0.01 by default."""
+
+    kernel = staticmethod(torch._fused_adamw_)
+
+    def __init__(self, tensors: Sequence[Tensor], *, weight_decay: float = 0.01, **settings: Any) -> None:
+        super().__init__(tensors, weight_decay=weight_decay, **settings)
+
+
+KINDS: dict[str, Any] = {
+    "sgd": Sgd, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "ftrl": Ftrl, "lazy_adam": LazyAdam,
+}  # fmt: skip
+
+
+def _gradients(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients, padded; a parameter that the loss does not reach has zeros."""
+    for tensor in tensors:
+        if tensor.grad is None:
+            tensor.grad = torch.zeros_like(tensor)
+    return _padded([tensor.grad for tensor in tensors if tensor.grad is not None])
+
+
+def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
+    """Copies what padded copies hold back to the tensors."""
+    for tensor, other in zip(tensors, updated, strict=True):
+        if tensor is not other:
+            tensor.view(-1).copy_(other[: tensor.numel()])
+
+
+def _elements(gradient: Tensor) -> Tensor:
+    """The numbers of a gradient: of rows, those that are there."""
+    return gradient.values() if gradient.is_sparse else gradient
+
+
+def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]) -> Any:
+    """An optimizer of `kind` on this rank's tensors (those of no element are left out)."""
+    if kind not in KINDS:
+        raise RunError("SH507", f"optimizer `{kind}` is not there yet", help=f"there are: {', '.join(KINDS)}")
+    return KINDS[kind](tensors, **arguments)
+
+
+def clip(
+    parts: Sequence[tuple[Tensor, Group]],
+    limit: float,
+    trained: Sequence[Tensor] | None = None,
+    stages: Group | None = None,
+) -> Tensor:
+    """Scales all gradients so that their norm over the whole model is at most `limit`; returns the norm before.
+
+    parts: the tensors that count here, each with the group over which it is split (and over which alone its squares are
+    summed). trained: those whose gradients are scaled, by default the same; with pipeline stages, which `stages` sums
+    over, a rank may have one that another counts. The factor is limit / (norm + 1e-6), at most 1, as in
+    torch.nn.utils.clip_grad_norm_.
+    """
+    sums: dict[frozenset[str], tuple[Group, list[Tensor]]] = {}
+    for tensor, group in parts:
+        if tensor.grad is not None:
+            sums.setdefault(frozenset(group.axes), (group, []))[1].append(_elements(tensor.grad))
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for group, gradients in sums.values():
+        squares = torch.stack(torch._foreach_norm(gradients)).double().square().sum()
+        if group.size > 1:
+            squares = primitives.begin_reduce(squares, group).wait()
+        total += squares
+    if stages is not None and stages.size > 1:
+        total = primitives.begin_reduce(total, stages).wait()
+    norm = total.sqrt()
+    factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
+    scaled = [tensor for tensor, _ in parts] if trained is None else trained
+    own = [_elements(tensor.grad) for tensor in scaled if tensor.grad is not None]
+    if own:  # a stage may have no parameters
+        torch._foreach_mul_(own, factor)
+    return norm
+
+
+def scheduled(base: float, schedule: tuple[str, Mapping[str, Any]] | None, step: int, total: int) -> float:
+    """The learning rate of step `step` (from 1) of `total`: up to `base` at step `warmup` (1 without), then down to
+    `min` at the last. The formulas are in specs/schedules.md.
+    """
+    if schedule is None or schedule[0] == "constant":
+        return base
+    kind, arguments = schedule
+    if kind not in ("linear", "warmup_cosine"):
+        raise RunError("SH507", f"schedule `{kind}` is unknown", help="there are: constant, linear, warmup_cosine")
+    peak, least = max(1, arguments["warmup"]), arguments["min"]
+    if step <= peak:
+        return base * (step / peak)
+    progress = (step - peak) / (total - peak)
+    left = 1.0 - progress if kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return float(least + (base - least) * left)

@@ -1,0 +1,117 @@
+"""Optimizers that touch the rows of the batch only: ftrl, lazy_adam, adagrad.
+
+On a sparse gradient (rows of a table, each once) they read and write the rows that it has, and nothing of the others;
+on a dense one, all elements. They work on this rank's part and never communicate.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from shardlang.runtime.state import mapped
+
+
+class RowOptimizer(ABC):
+    """What the three share: slots beside each parameter, and the step over rows or over all."""
+
+    slots: tuple[str, ...]
+
+    def __init__(self, tensors: Sequence[Tensor], lr: float, starts: Sequence[float]) -> None:
+        self.tensors, self.lr = [t for t in tensors if t.numel()], lr
+        self.values = [[mapped.like(t, start) for start in starts] for t in self.tensors]
+        self.steps = 0
+
+    @abstractmethod
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+        """The formula, on rows or on all, in place."""
+
+    def step(self, lr: float) -> None:
+        self.steps += 1
+        for tensor, slots in zip(self.tensors, self.values, strict=True):
+            if tensor.grad is None:
+                continue
+            if not tensor.grad.is_sparse:
+                self.change(tensor, tensor.grad, slots, lr)
+                continue
+            rows, gradient = tensor.grad.indices()[0], tensor.grad.values()
+            parts = [whole.index_select(0, rows) for whole in (tensor, *slots)]  # which is faster than whole[rows]
+            self.change(parts[0], gradient, parts[1:], lr)
+            for whole, part in zip((tensor, *slots), parts, strict=True):
+                whole.index_copy_(0, rows, part)
+
+    def kept(self) -> dict[str, list[Tensor]]:
+        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        return {name: [slots[at] for slots in self.values] for at, name in enumerate(self.slots)}
+
+    def resumed(self, step: int) -> None:
+        """Goes on after `step` steps, whose state `kept` has been given."""
+        self.steps = step
+
+
+class Ftrl(RowOptimizer):
+    """FTRL-Proximal (McMahan et al., "Ad click prediction: a view from the trenches", 2013, algorithm 1) as TensorFlow
+    and MindSpore state it: n += g^2, z += g - (n'^-p - n^-p) / lr * w, and w = 0 where |z| <= l1, else
+    (sign(z) l1 - z) / (n'^-p / lr + 2 l2), with p = lr_power.
+    """
+
+    slots = ("accumulator", "linear")
+
+    def __init__(
+        self, tensors: Sequence[Tensor], *, lr: float, l1: float = 0.0, l2: float = 0.0,
+        initial_accumulator: float = 0.1, lr_power: float = -0.5,
+    ) -> None:  # fmt: skip
+        super().__init__(tensors, lr, (initial_accumulator, 0.0))
+        self.l1, self.l2, self.power = l1, l2, -lr_power
+
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+        accumulator, linear = slots
+        before = accumulator.pow(self.power)
+        accumulator.addcmul_(gradient, gradient)
+        after = accumulator.pow(self.power)
+        linear.add_(gradient).sub_((after - before).div_(lr).mul_(tensor))
+        curvature = after.div_(lr).add_(2.0 * self.l2)
+        moved = linear.sign().mul_(self.l1).sub_(linear).div_(curvature)
+        tensor.copy_(moved.masked_fill_(linear.abs() <= self.l1, 0.0))
+
+
+class LazyAdam(RowOptimizer):
+    """Adam on the rows of the batch, as torch.optim.SparseAdam: their moments alone decay; step sizes are corrected by
+    the number of all steps; eps is added to the uncorrected root, "epsilon hat" in Kingma and Ba, 2015, section 2.
+    """
+
+    slots = ("mean", "square")
+
+    def __init__(
+        self, tensors: Sequence[Tensor], *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+    ) -> None:
+        super().__init__(tensors, lr, (0.0, 0.0))
+        self.betas, self.eps = betas, eps
+
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+        mean, square = slots
+        first, second = self.betas
+        mean.lerp_(gradient, 1.0 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
+        rate = lr * math.sqrt(1.0 - second**self.steps) / (1.0 - first**self.steps)
+        tensor.addcdiv_(mean, square.sqrt().add_(self.eps), value=-rate)
+
+
+class Adagrad(RowOptimizer):
+    """Duchi, Hazan and Singer, 2011, as torch.optim.Adagrad: s += g^2, w -= lr g / (sqrt(s) + eps)."""
+
+    slots = ("sum",)
+
+    def __init__(
+        self, tensors: Sequence[Tensor], *, lr: float, eps: float = 1e-10, initial_accumulator: float = 0.0
+    ) -> None:
+        super().__init__(tensors, lr, (initial_accumulator,))
+        self.eps = eps
+
+    def change(self, tensor: Tensor, gradient: Tensor, slots: list[Tensor], lr: float) -> None:
+        (total,) = slots
+        total.addcmul_(gradient, gradient)
+        tensor.addcdiv_(gradient, total.sqrt().add_(self.eps), value=-lr)

@@ -1,0 +1,191 @@
+"""Parameters and states to and from safetensors files, whole and under their paths, whatever layout they have here.
+
+Saving holds one whole tensor at a time; loading reads on each rank only the slices it keeps. The file appears only
+once it is complete. Optimizer state and the step are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from shardlang.locks import draft_of
+from shardlang.owned import WEIGHTS_MARK
+from shardlang.runtime.comm.blocks import chunk_sizes, gathered
+from shardlang.runtime.comm.host_copies import device_of
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.messages import begin_receive, begin_send
+from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.state.weight_names import Names, Place
+
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.bool: "BOOL",
+}
+
+
+def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
+    """All blocks of a tensor joined; every rank gets it. All ranks must call it."""
+    mesh = tensor.mesh or program.mesh
+    for dim, axes in enumerate(tensor.cut):
+        group = mesh[tuple(axes)]
+        if group.size > 1:
+            given = tensor.sizes.get(dim) if tensor.sizes else None
+            sizes = tuple(given) if given else chunk_sizes(tensor.shape[dim], group.size)
+            local = gathered(local, dim, group, sizes if len(set(sizes)) > 1 else None)
+    return local
+
+
+def save(
+    program: Program, path: Path, tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor] | None]]
+) -> None:
+    """Writes every tensor whole; each comes with a function that gives this rank's block, or None where another stage
+    has it. All ranks must call it.
+    """
+    first = world.rank == 0
+    draft = draft_of(path)
+    file = _begun(draft) if first else None
+    try:
+        if file is not None:
+            file.write(_header(program, [tensor for tensor, _ in tensors]))
+        for tensor, local in tensors:
+            value = whole(program, tensor, local().detach()) if local is not None else None
+            value = _brought(program, tensor, value)
+            if file is not None and value is not None:
+                file.write(_raw(value))
+        if file is not None:
+            file.close()
+            os.replace(draft, path)
+    except OSError as error:
+        raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=path) from None
+    finally:
+        if file is not None:
+            file.close()
+            draft.unlink(missing_ok=True)
+
+
+def _begun(draft: Path) -> BinaryIO:
+    """A new file. RunError where there is one: what a killed run left is gone by now."""
+    try:
+        return draft.open("xb")
+    except OSError as error:
+        raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=draft) from None
+
+
+def _brought(program: Program, tensor: Parameter | State, value: Tensor | None) -> Tensor | None:
+    """On rank 0 the whole of a tensor, wherever its stage is."""
+    if program.pipeline is None:
+        return value
+    source = program.keeper(tensor) * program.mesh._stride(program.pipeline.axis)
+    if source == 0 or world.rank not in (0, source):
+        return value
+    if world.rank == source:
+        assert value is not None
+        work = begin_send(value.contiguous(), 0, 0)
+    else:
+        value = torch.empty(tensor.shape, dtype=dtype_of(program, tensor), device=world.device)
+        work = begin_receive(value, source, 0)
+    if work is not None:
+        work.wait()
+    return value
+
+
+def _header(program: Program, tensors: Sequence[Parameter | State]) -> bytes:
+    """The safetensors header: its length, then JSON of name -> dtype, shape, place; padded to 8 bytes."""
+    entries: dict[str, Any] = {}
+    start = 0
+    for tensor in tensors:
+        dtype = dtype_of(program, tensor)
+        size = dtype.itemsize * elements(tensor.shape)
+        entries[tensor.path] = {
+            "dtype": _NAMES[dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, start + size],
+        }
+        start += size
+    # What comes first tells later runs that the file may be replaced.
+    text = f"{WEIGHTS_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _raw(value: Tensor) -> bytes:
+    return value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class Weights:
+    """Safetensors files to start from, checked against the program: same names, same shapes.
+
+    A path with `*` in its last part is all files that it matches: large weights come in several.
+    """
+
+    def __init__(self, path: Path, tensors: Sequence[Parameter | State], names: Names | None = None) -> None:
+        self.path = path
+        self.files = _opened(path)
+        self.names = names or Names(())
+        self.places = self.names.places([tensor.path for tensor in tensors], self.files.keys())
+        self._check(tensors)
+
+    def _check(self, tensors: Sequence[Parameter | State]) -> None:
+        there, due = set(self.files.keys()), {place.name for place in self.places.values()}
+        rest = sorted(name for name in there - due if not self.names.spare(name))
+        for what, names in (("lacks", sorted(due - there)), ("has, and the program has not,", rest)):
+            if names:
+                listed = ", ".join(f"`{name}`" for name in names[:5]) + (
+                    f" and {len(names) - 5} more" if len(names) > 5 else ""
+                )
+                raise RunError("SH504", f"the file {what} {listed}", file=self.path)
+        for tensor in tensors:
+            place, shape = self.places[tensor.path], list(tensor.shape)
+            found = list(place.shape(self.files[place.name].get_slice(place.name).get_shape()))
+            if found != shape:
+                as_read = "" if place == Place(tensor.path) else f", read from {place}"
+                raise RunError(
+                    "SH504", f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}",
+                    file=self.path,
+                )  # fmt: skip
+
+    def read(self, tensor: Parameter | State, where: Block, dtype: torch.dtype) -> Tensor:
+        """A block of a tensor, where the program has it."""
+        place, device = self.places[tensor.path], device_of(tensor.place)
+        if not tensor.shape:
+            return self.files[place.name].get_tensor(place.name).to(device=device, dtype=dtype)
+        block = place.block(where.slices(), tensor.shape)
+        found = self.files[place.name].get_slice(place.name)[block].to(device=device, dtype=dtype)
+        return (found.permute(*reversed(range(found.dim()))) if place.transposed else found).contiguous()
+
+
+def _opened(path: Path) -> dict[str, Any]:
+    """By name of a tensor the file that holds it."""
+    from safetensors import SafetensorError, safe_open
+
+    paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+    found: dict[str, Any] = {}
+    for each in paths or [path]:
+        try:
+            file = safe_open(str(each), framework="pt")
+        except FileNotFoundError:
+            raise RunError(
+                "SH504", "the weights are missing", file=each, help="paths are relative to the program's file"
+            ) from None
+        except (OSError, SafetensorError) as error:
+            raise RunError("SH504", f"the file is no safetensors file: {error}", file=each) from None
+        names = list(file.keys())
+        again = next((name for name in names if name in found), None)
+        if again is not None:
+            raise RunError("SH504", f"two of the files hold `{again}`", file=each)
+        found.update(dict.fromkeys(names, file))
+    return found

@@ -1,0 +1,78 @@
+"""A step's and an evaluation's way through the microbatches of a batch, on a rank that holds the whole model.
+
+Gradients are accumulated; how and when they are reduced is in buckets.py. With pipeline stages, pipeline.py goes
+through them instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm.mesh import microbatches
+from shardlang.runtime.data.loader import Batch
+from shardlang.runtime.program import Program
+from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.totals import Parts, Pending, Totals
+
+
+class Accumulation:
+    """Goes through one microbatch after the other."""
+
+    def __init__(self, program: Program, model: Model, figures: Totals, evaluated: Totals) -> None:
+        self.program, self.model = program, model
+        self.figures, self.evaluated = figures, evaluated
+
+    def step(self, batch: Batch) -> Pending:
+        """Forward and backward of all; the figures of the batch on their way, summed while the last backward runs."""
+        program, parts = self.program, self.figures.parts()
+        assert program.forward is not None
+        given = given_ahead(program.prepare, program.prepared, batch)
+        sums = Parts.all_summed()
+        last = program.microbatches - 1
+        for number in microbatches(program.microbatches):
+            with self.model.forward_context():
+                loss, metrics, *further = program.forward(self.model.p, *batch[number].values(), **given)
+            parts.add({"loss": loss, **metrics})
+            for values in further:
+                sums.add(values)
+            if number == last:
+                concluded = conclusion(program.conclude, self.model.p, sums)
+                figures = self.figures.start({**parts.values, **concluded})
+            self.model.backward(loss, number == last)
+        return figures
+
+    def evaluate(self, batch: Batch, rows: int) -> Mapping[str, Tensor]:
+        """The sums and counts of a batch of `rows` real rows, of this rank."""
+        assert self.program.evaluate is not None
+        parts = self.evaluated.parts()
+        for number in microbatches(self.program.microbatches):
+            with self.model.gathers.during("evaluate"):
+                parts.add(self.program.evaluate(self.model.p, *batch[number].values(), rows))
+        return parts.values
+
+
+def given_ahead(
+    prepare: Callable[..., Mapping[str, Tensor]] | None,
+    prepared: Callable[..., Mapping[str, Tensor]] | None,
+    batch: Batch,
+) -> Mapping[str, Tensor]:
+    """What must be known of the whole batch before the first forward: made from sums over its microbatches."""
+    if prepare is None:
+        return {}
+    totals = Parts.all_summed()
+    with torch.no_grad():
+        for number in microbatches(len(batch)):
+            totals.add(prepare(*batch[number].values()))
+        return totals.values if prepared is None else prepared(**totals.values)
+
+
+def conclusion(conclude: Callable[..., Mapping[str, Tensor]] | None, p: Any, sums: Parts) -> Mapping[str, Tensor]:
+    """The metrics that are made from sums over the microbatches."""
+    if conclude is None:
+        return {}
+    with torch.no_grad():
+        return conclude(p, **sums.values)

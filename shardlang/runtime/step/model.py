@@ -1,0 +1,269 @@
+"""The trained state of this rank: parameters, states, their gradients' reduction and their optimizers, put together
+once.
+
+`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so that the loop need
+not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm.mesh import Group, Mesh, world
+from shardlang.runtime.program import DTYPES, Block, Optimizer, Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.state import mapped, optimizers, parameters
+from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
+from shardlang.runtime.state.sparse import RowBucket
+from shardlang.runtime.state.weights import Weights
+from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
+from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
+from shardlang.runtime.step.timings import timed
+from shardlang.runtime.tree import Node, namespace
+
+
+class Model:
+    """Parameters and states of one rank. `p` is what `forward` is given; trees[n], what that of stage n is."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        mapped.start(program)
+        self.weights = given_weights(program)
+        self.stored: dict[str, Stored] = {}
+        self.gathers = Gathers(program.bucket_bytes)
+        self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
+        self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in self.parameters}
+        self._count_once()
+        self.states: dict[str, Tensor] = {
+            tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
+        }
+        self.weights = None
+        self.buckets: list[Bucket] = []
+        self.bucket_stages: list[tuple[int, ...]] = []
+        self.reducer = Reducer(self._buckets())
+        read = {**self._read(), **self.states}
+        self.p = namespace(read, (layer.path for layer in program.layers))
+        self.trees = {stage: self._of_stage(stage, read) for stage in program.stages_here}
+        self.trained = self._trained()
+        self.optimizers = [
+            optimizers.optimizer(
+                o.kind, [self.trained[path] for path in o.parameters if path in self.trained], o.arguments
+            )
+            for o in program.optimizers
+        ]
+        self.hosted = [self._hosted(o) for o in program.optimizers]
+        self.norm_parts = [
+            (self.trained[t.path], self._mesh(t)[self._cut_axes(t)])
+            for t in self.parameters
+            if self.keeps(t) and not t.frozen
+        ]
+
+    def keeps(self, tensor: Parameter | State) -> bool:
+        """Whether this rank's stage is the one that counts and saves a tensor."""
+        pipeline = self.program.pipeline
+        return pipeline is None or self.program.keeper(tensor) == self.program.mesh[pipeline.axis].index
+
+    def leaves_of(self, stage: int) -> list[Tensor]:
+        """What a stage trains."""
+        mine = [tensor.path for tensor in self.parameters if stage in tensor.stages and not tensor.frozen]
+        return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
+
+    def _of_stage(self, stage: int, read: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
+        """The tree of what a stage alone uses."""
+        used = {t.path for t in (*self.program.parameters, *self.program.states) if stage in t.stages}
+        layers = (layer.path for layer in self.program.layers if stage in layer.stages)
+        return namespace({path: held for path, held in read.items() if path in used}, layers)
+
+    def _mesh(self, tensor: Parameter | State) -> Mesh:
+        return tensor.mesh or self.program.mesh
+
+    def _reduce(self, tensor: Parameter) -> tuple[str, ...]:
+        """The axes over ranks on which a gradient is pending; what is pending over microbatches autograd sums."""
+        return self._mesh(tensor)._ranked(tensor.reduce)
+
+    def _count_once(self) -> None:
+        """A gradient that is not pending over the microbatches is whole in each: that of the first counts."""
+        for tensor in self.parameters:
+            time = self._mesh(tensor)._time
+            if not time or time in tensor.reduce or tensor.frozen:
+                continue
+            if tensor.path in self.stored:
+                self.stored[tensor.path].once = True
+            else:
+                self.leaves[tensor.path].register_hook(_of_the_first)
+
+    def _begin(self, tensor: Parameter | State) -> Tensor:
+        """This rank's block of a value as it begins: initialised, or from given weights."""
+        weights, dtype = self.weights, dtype_of(self.program, tensor)
+
+        def part(block: Block) -> Tensor:
+            if weights is None:
+                return parameters.make(self.program, tensor, block)
+            return weights.read(tensor, block, dtype)
+
+        block = self.program.block(tensor)
+        return mapped.made(block, dtype, part) if mapped.wanted(tensor.place) else part(block)
+
+    def zero_group(self, tensor: Parameter) -> Group | None:
+        group = self._mesh(tensor)[tuple(tensor.zero_axes)]
+        return group if tensor.zero and group.size > 1 else None
+
+    def _cut_axes(self, tensor: Parameter) -> tuple[str, ...]:
+        """The axes over which this rank's trained tensor is a part only, in the mesh's order."""
+        axes = {*tensor.split_axes(), *(tensor.zero_axes if self.zero_group(tensor) else ())}
+        return tuple(axis for axis in self._mesh(tensor) if axis in axes)
+
+    def _leaf(self, tensor: Parameter) -> Tensor:
+        value = self._begin(tensor)
+        group = self.zero_group(tensor)
+        if group is None or tensor.zero < 3:
+            return value.requires_grad_(not tensor.frozen)
+        piece, use = mapped.clone(shard(value, group)), DTYPES[tensor.use] if tensor.use else None
+        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
+        return piece
+
+    def _shared(self, tensor: Parameter) -> Shared | None:
+        """A parameter under ZeRO."""
+        group = self.zero_group(tensor)
+        if group is None or tensor.path in self.stored:
+            return self.stored.get(tensor.path)
+        return Held(self.leaves[tensor.path], group)
+
+    def _buckets(self) -> list[Bucket]:
+        """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO apart."""
+        items = []
+        for tensor in (t for t in self.parameters if not t.frozen):
+            how, dtype = self._reduction(tensor), dtype_of(self.program, tensor)
+            if tensor.sparse:
+                self._add(RowBucket(how.over(how.sum), self.leaves[tensor.path]), how)
+            elif how.shard or how.over(how.sum).size > 1:
+                size = elements(self.program.block(tensor).shape) * dtype.itemsize
+                items.append((self._shared(tensor) or self.leaves[tensor.path], (how, dtype), size))
+        for (how, _), members in fill(items, self.program.bucket_bytes):
+            self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
+        return self.buckets
+
+    def _add(self, bucket: Bucket, how: Reduction) -> None:
+        """Takes in a bucket, with the stages that give to it. One that waits for another stage is not of any: only at
+        the end do both come to it.
+        """
+        waits = how.tied and (not isinstance(bucket, ShardBucket) or bucket.before is not None)
+        self.buckets.append(bucket)
+        self.bucket_stages.append(() if waits else how.stages)
+
+    def _reduction(self, tensor: Parameter) -> Reduction:
+        """What is to be done with a gradient."""
+        shard = tuple(tensor.zero_axes) if self.zero_group(tensor) else ()
+        pipeline, here = self.program.pipeline, self.program.stages_here
+        return Reduction(
+            self._mesh(tensor), shard, self._reduce(tensor), bool(shard) and tensor.zero >= 2,
+            self.program.mesh, pipeline.axis if pipeline is not None else "",
+            self.program.coordinates(tensor), tuple(stage for stage in tensor.stages if stage in here),
+        )  # fmt: skip
+
+    @property
+    def sharded(self) -> list[ShardBucket]:
+        """The buckets whose updated rows all ranks need: of ZeRO 1 and 2."""
+        found = [bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)]
+        return [bucket for bucket in found if isinstance(bucket.parameters[0], Held)]
+
+    def _trained(self) -> dict[str, Tensor]:
+        """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
+        pieces = {id(held.leaf): held.piece for bucket in self.sharded for held in bucket.parameters}
+        return {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
+
+    def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
+        """What `forward` finds under each path: a tensor, or what is called at each use."""
+        found: dict[str, Tensor | Callable[[], Tensor]] = {**self.leaves, **self.stored}
+        paths = {id(leaf): path for path, leaf in self.leaves.items()}
+        for bucket in self.sharded:
+            found.update({paths[id(held.leaf)]: _settled(bucket, held.leaf) for held in bucket.parameters})
+        for tensor in self.parameters:
+            if tensor.use and tensor.path not in self.stored:
+                found[tensor.path] = parameters.copied(found[tensor.path], DTYPES[tensor.use])
+        return found
+
+    @contextlib.contextmanager
+    def forward_context(self, kind: Hashable = "forward") -> Iterator[None]:
+        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward. kind: of one kind are passes
+        that use the same parameters.
+        """
+        with self.gathers.during(kind), freed_between() if self.stored else contextlib.nullcontext():
+            yield
+
+    def backward(self, loss: Tensor, last: bool = True) -> None:
+        """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded with 1 on every
+        rank. They are reduced once that of the last microbatch returns.
+        """
+        self.reducer.start(None if last else self.reducer.each)
+        with self.gathers.during("backward"):
+            loss.backward()
+        self.reducer.complete()
+        if last:
+            self.reducer.finish()
+
+    @torch.no_grad()
+    def update(self, step: int, total: int) -> None:
+        """One step of all optimizers, step from 1; clears the gradients."""
+        if self.program.clip is not None:
+            pipeline = self.program.pipeline
+            stages = self.program.mesh[pipeline.axis] if pipeline is not None else None
+            trained = [leaf for leaf in self.trained.values() if leaf.grad is not None]
+            optimizers.clip(self.norm_parts, self.program.clip, trained, stages)
+        for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
+            with timed(hosted) if hosted else contextlib.nullcontext():
+                optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+        for bucket in self.sharded:
+            bucket.publish()
+        for leaf in (*self.leaves.values(), *self.trained.values()):
+            leaf.grad = None
+
+    def _hosted(self, optimizer: Optimizer) -> str:
+        """What an optimizer is called in the log, if that is to have its time: one of parameters on the host."""
+        mine = [t.path for t in self.parameters if t.path in optimizer.parameters and t.place == "host"]
+        return f"{optimizer.kind} of {', '.join(mine)}" if mine and self.program.log else ""
+
+    def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor] | None]]:
+        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None
+        where that is another stage's to give.
+        """
+        named: list[Parameter | State] = [*self.program.parameters, *self.program.states]
+        return [(tensor, self._block(tensor.path) if self.keeps(tensor) else None) for tensor in named]
+
+    def _block(self, path: str) -> Callable[[], Tensor]:
+        if path in self.stored:
+            return self.stored[path].gather
+        return lambda: self._settled(path) if path in self.leaves else self.states[path]
+
+    def _settled(self, path: str) -> Tensor:
+        """A parameter once all its rows are up to date."""
+        for bucket in self.sharded:
+            bucket.settle()
+        return self.leaves[path]
+
+
+def _settled(bucket: ShardBucket, leaf: Tensor) -> Callable[[], Tensor]:
+    """A function that gives a parameter once its rows are up to date."""
+
+    def settled() -> Tensor:
+        bucket.settle()
+        return leaf
+
+    return settled
+
+
+def _of_the_first(gradient: Tensor) -> Tensor:
+    return gradient if world.microbatch == 0 else torch.zeros_like(gradient)
+
+
+def given_weights(program: Program) -> Weights | None:
+    """The file of weights that a program starts from, if it names one; RunError where it does not fit."""
+    if program.init is None:
+        return None
+    _, arguments = program.init
+    return Weights(
+        program.base / str(arguments["path"]), [*program.parameters, *program.states], arguments.get("names")
+    )

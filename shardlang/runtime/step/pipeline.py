@@ -1,0 +1,209 @@
+"""A step's and an evaluation's way through pipeline stages: the actions of the schedule, one after the other.
+
+What a stage computes is in the emitted files, how messages travel in messages.py. Gradients accumulate locally; a
+bucket's reduction starts in the last backward that gives to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.data.loader import Batch
+from shardlang.runtime.messages import Exchange, Routes
+from shardlang.runtime.program import Program
+from shardlang.runtime.stages import Action, Message
+from shardlang.runtime.step.microbatches import conclusion, given_ahead
+from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.recompute import Recomputing
+from shardlang.runtime.step.split_backward import Halves, whole
+from shardlang.runtime.step.totals import Parts, Pending, Totals
+
+# How many actions ahead receives are posted: what the next one needs travels while this one computes.
+AHEAD = 2
+
+
+@dataclass
+class Kept:
+    """What backward needs of a forward: the received leaves, what was sent, the loss; between I and W, what W needs.
+
+    again: something of it is computed again in backward. That is done once, in I, which then does what W would.
+    """
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    loss: Tensor | None
+    again: bool
+    halves: Halves | None = None
+
+
+@dataclass
+class Pass:
+    """One step in progress."""
+
+    batch: Batch
+    exchange: Exchange
+    figures: Parts
+    given: dict[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    sums: dict[int, Parts] = field(default_factory=dict)
+    kept: dict[tuple[int, int], Kept] = field(default_factory=dict)
+
+
+class Pipeline:
+    """Runs this rank's actions."""
+
+    def __init__(self, program: Program, model: Model, figures: Totals, evaluated: Totals) -> None:
+        assert program.pipeline is not None
+        self.program, self.model = program, model
+        self.figures, self.evaluated = figures, evaluated
+        self.training = Routes(program, program.pipeline.table, False)
+        self.forwards = Routes(program, program.pipeline.forwards(program.microbatches), True)
+        self.weights = {stage: model.leaves_of(stage) for stage in program.stages_here}
+        self.due = [self._due(at) for at in range(len(self.training.mine))]
+
+    def _due(self, at: int) -> list[int]:
+        """The buckets to be reduced in the action number `at`."""
+        action = self.training.mine[at]
+        if action.kind not in "BW":
+            return []
+        later = {other.stage for other in self.training.mine[at + 1 :] if other.kind in "BW"}
+        buckets = enumerate(self.model.bucket_stages)
+        return [
+            number
+            for number, stages in buckets
+            if action.stage in stages and (number in self.model.reducer.each or not later & set(stages))
+        ]
+
+    def step(self, batch: Batch) -> Pending:
+        """Forward and backward of all microbatches through this rank's stages; gradients are reduced when it returns.
+
+        The figures of the batch are on their way.
+        """
+        now = Pass(batch, Exchange(self.training), self.figures.parts())
+        for stage in self.program.stages_here:
+            own = self.program.stages[stage]
+            fields = [{name: part[name] for name in own.fields} for part in batch]
+            now.given[stage] = given_ahead(own.prepare, own.prepared, fields)
+        for at, action in enumerate(self.training.mine):
+            self._expect(self.training, now.exchange, at)
+            world.microbatch = action.microbatch
+            if action.kind == "F":
+                self._forward(now, action)
+            else:
+                self._backward(now, action, self.due[at])
+        world.microbatch = 0
+        for stage, sums in now.sums.items():
+            now.figures.values.update(conclusion(self.program.stages[stage].conclude, self.model.trees[stage], sums))
+        figures = self.figures.start(now.figures.values)
+        now.exchange.finish()
+        self.model.reducer.finish()
+        return figures
+
+    @staticmethod
+    def _expect(routes: Routes, exchange: Exchange, at: int) -> None:
+        for ahead in range(at, at + AHEAD):
+            for message in routes.needs(ahead):
+                exchange.expect(message)
+
+    def _forward(self, now: Pass, action: Action) -> None:
+        stage = self.program.stages[action.stage]
+        inputs = self._received(now.exchange, self.training, action)
+        for tensor, value in zip(inputs, stage.receives, strict=True):
+            tensor.requires_grad_(value.gradient)
+        fields = [now.batch[action.microbatch][name] for name in stage.fields]
+        Recomputing.called()
+        with self.model.forward_context(("F", action.stage)):
+            result = stage.forward(self.model.trees[action.stage], *inputs, *fields, **now.given[action.stage])
+        outputs, further = self._parted(self.training, action, result)
+        loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
+        now.figures.add({**({} if loss is None else {"loss": loss}), **(further[0] if further else {})})
+        for sums in further[1:]:
+            now.sums.setdefault(action.stage, Parts.all_summed()).add(sums)
+        now.kept[action.stage, action.microbatch] = Kept(
+            [tensor for tensor in inputs if tensor.requires_grad],
+            self._with_gradient(action.stage, outputs),
+            loss,
+            Recomputing.called(),
+        )
+        now.exchange.give(action, [tensor.detach() for tensor in outputs])
+
+    def _with_gradient(self, stage: int, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """Those of a stage's outputs that a gradient comes back for."""
+        after = self.training.stages[stage + 1].receives if outputs else []
+        return [tensor for tensor, value in zip(outputs, after, strict=True) if value.gradient]
+
+    def _received(self, exchange: Exchange, routes: Routes, action: Action) -> list[Tensor]:
+        if not routes.stages[action.stage].receives:
+            return []
+        return exchange.take(Message(action.stage, True, action.microbatch))
+
+    def _parted(self, routes: Routes, action: Action, result: Any) -> tuple[list[Tensor], list[Any]]:
+        """What a stage returned: the values that it sends, and what follows them."""
+        listed = list(result) if isinstance(result, tuple) else [result]
+        after = action.stage + 1
+        count = len(routes.stages[after].receives) if after < len(routes.stages) else 0
+        return listed[:count], listed[count:]
+
+    def _backward(self, now: Pass, action: Action, due: list[int]) -> None:
+        where = action.stage, action.microbatch
+        kept = now.kept[where]
+        self.model.reducer.start(due)
+        ends = self._ends(now.exchange, kept, action) if action.kind != "W" else []
+        with self.model.gathers.during((action.kind, action.stage)):
+            self._half(kept, ends, action)
+        if action.kind != "W":
+            now.exchange.give(action, [_gradient(tensor) for tensor in kept.inputs])
+        if action.kind != "I":
+            del now.kept[where]
+            self.model.reducer.complete()
+
+    def _half(self, kept: Kept, ends: list[tuple[Tensor, Tensor]], action: Action) -> None:
+        """All of a backward, or the half of it that an action is."""
+        weights = self.weights[action.stage]
+        if action.kind == "B" or (action.kind == "I" and kept.again):
+            whole(ends)
+        elif action.kind == "I":
+            kept.halves = Halves(ends, kept.inputs)
+            kept.halves.inputs(weights)
+        elif kept.halves is not None:
+            kept.halves.weights(weights)
+
+    def _ends(self, exchange: Exchange, kept: Kept, action: Action) -> list[tuple[Tensor, Tensor]]:
+        """What backward begins with: the values sent, with the gradients that came for them, and the loss, with 1."""
+        message = Message(action.stage, False, action.microbatch)
+        gradients = exchange.take(message) if kept.outputs else []
+        ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
+        if kept.loss is not None and kept.loss.requires_grad:
+            ends.append((kept.loss, torch.ones_like(kept.loss)))
+        return ends
+
+    def evaluate(self, batch: Batch, rows: int) -> Mapping[str, Tensor]:
+        """The sums and counts of a batch of `rows` real rows, of this rank's stages."""
+        exchange, parts = Exchange(self.forwards), self.evaluated.parts()
+        for at, action in enumerate(self.forwards.mine):
+            self._expect(self.forwards, exchange, at)
+            world.microbatch = action.microbatch
+            stage = self.program.stages[action.stage]
+            if stage.evaluate is None:
+                continue
+            inputs = self._received(exchange, self.forwards, action)
+            fields = [batch[action.microbatch][name] for name in stage.fields]
+            with self.model.gathers.during(("evaluate", action.stage)):
+                result = stage.evaluate(self.model.trees[action.stage], *inputs, *fields, rows)
+            outputs, further = self._parted(self.forwards, action, result)
+            for sums in further:
+                parts.add(sums)
+            exchange.give(action, outputs)
+        world.microbatch = 0
+        exchange.finish()
+        return parts.values
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    """The gradient of a received value, zeros where this microbatch had none."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

@@ -1,0 +1,152 @@
+"""What of a model goes into a checkpoint, and a run taken up again from one.
+
+Turns a model's parameters, states and optimizer state into pieces; their files are in checkpoints.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shardlang.locks import Claims, held_in, require_apart
+from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Parameter, Program, State
+from shardlang.runtime.state.checkpoint_folders import is_name
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, Saved
+from shardlang.runtime.step.model import Model
+
+
+def checkpoints(program: Program) -> Checkpoints | None:
+    """Where the program's checkpoints are, by its setting."""
+    if program.checkpoint is None:
+        return None
+    _, given = program.checkpoint
+    return Checkpoints(program.base / str(given["to"]), int(given["steps"]), int(given["keep"]))
+
+
+def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
+    """Claims the folder of checkpoints, once all else is claimed. RunError where the run writes something else to it
+    under a name of a checkpoint, or the weights are to be saved in a file that the run starts from.
+    """
+    if program.host_storage is not None:
+        require_apart(program.host_storage, "host storage")
+    written = checkpoints(program)
+    if written is not None:
+        claims.folder(written.folder, "checkpoints")
+        for path in held_in(written.folder):
+            if is_name(path.parts[0]):
+                raise RunError(
+                    "SH512", f"this run would write something else under the name of a checkpoint, `{path.parts[0]}`",
+                    file=written.folder / path, help="name another path for it",
+                )  # fmt: skip
+    if program.init is not None and save_weights is not None:
+        given = program.base / str(program.init[1]["path"])
+        read = given.parent.glob(given.name) if "*" in given.name else [given]
+        if save_weights in (Path(os.path.realpath(path)) for path in read):
+            raise RunError(
+                "SH512", "the run starts from the weights in this file, and would replace them", file=save_weights,
+                help="name another file for --save-weights",
+            )  # fmt: skip
+
+
+def facts(program: Program) -> dict[str, Any]:
+    """What decides which examples are still to come."""
+    return {"batch": program.data.batch, "seed": program.seed}
+
+
+def save(model: Model, to: Checkpoints, step: int) -> None:
+    """Writes a checkpoint; all ranks call it."""
+    written = {**facts(model.program), "optimizers": _optimizers(model.program)}
+    to.write(step, list(_pieces(model, whole=False)), written)
+
+
+def _optimizers(program: Program) -> dict[str, str]:
+    """By the path of a parameter the optimizer that trains it."""
+    return {path: optimizer.kind for optimizer in program.optimizers for path in optimizer.parameters}
+
+
+def _require_optimizers(model: Model, found: Saved) -> None:
+    """RunError where a parameter of this rank was trained by another optimizer, or one that kept something else."""
+    kinds = _optimizers(model.program)
+    before = found.index.get("optimizers")
+    names: dict[str, list[str]] = {}
+    for path, colon, name in (block.rpartition(":") for block in sorted(found.blocks)):
+        if colon:
+            names.setdefault(path, []).append(name)
+    for tensor, kept in _kept(model):
+        kind = before.get(tensor.path) if isinstance(before, dict) else None
+        theirs = names.get(tensor.path, [])
+        if tensor.path not in found.blocks or not model.trained[tensor.path].numel():
+            continue
+        if kind not in (None, kinds[tensor.path]) or theirs != sorted(kept):
+            raise RunError(
+                "SH508", f"`{tensor.path}` is trained by {_told(kinds[tensor.path], sorted(kept))}, and the checkpoint "
+                f"was written with {_told(kind, theirs)}", file=found.folder,
+                help="give the optimizer as it was, or start anew without --resume",
+            )  # fmt: skip
+
+
+def _told(kind: str | None, kept: Sequence[str]) -> str:
+    named = f"`{kind}`" if kind is not None else "an optimizer"
+    return f"{named} (which keeps {', '.join(kept) or 'nothing'})"
+
+
+def _kept(model: Model) -> Iterator[tuple[Parameter, Mapping[str, Sequence[Tensor]]]]:
+    """Each parameter that is trained here, and by name what its optimizer keeps."""
+    slots = {id(t): o.kept() for o in model.optimizers for t in o.tensors}
+    for tensor in model.parameters:
+        if (kept := slots.get(id(model.trained[tensor.path]))) is not None:
+            yield tensor, kept
+
+
+def resume(model: Model, found: Saved) -> int:
+    """Fills the model from a checkpoint; the step it was written after."""
+    found.require(facts(model.program))
+    _require_optimizers(model, found)
+    found.read(list(_pieces(model, whole=True)))
+    for optimizer in model.optimizers:
+        optimizer.resumed(found.step)
+    return found.step
+
+
+def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
+    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds, not only its rows."""
+    slots = {id(t): (o.kept(), i) for o in model.optimizers for i, t in enumerate(o.tensors)}
+    for tensor in model.parameters:
+        trained = model.trained[tensor.path]
+        writes = _writes(model, tensor)
+        held = model.leaves[tensor.path] if whole else trained
+        yield Piece(tensor.path, tensor.shape, _offsets(model, tensor, held), held.detach(), writes)
+        kept, at = slots.get(id(trained), ({}, 0))
+        for name, tensors in kept.items():
+            offsets = _offsets(model, tensor, trained)
+            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, tensors[at], writes)
+    for state in model.program.states:
+        if state.path in model.states:
+            block = model.program.block(state)
+            yield Piece(state.path, state.shape, block.offsets, model.states[state.path], _writes(model, state))
+
+
+def _offsets(model: Model, tensor: Parameter, held: Tensor) -> tuple[int, ...]:
+    """Where a parameter's tensor on this rank begins in the whole: its block, or its rows of the block under ZeRO."""
+    block = model.program.block(tensor)
+    group = model.zero_group(tensor)
+    if group is None or (held is model.leaves[tensor.path] and tensor.path not in model.stored):
+        return block.offsets
+    return (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
+
+
+def _writes(model: Model, tensor: Parameter | State) -> bool:
+    """Whether this rank is the first of those that hold the same block."""
+    mesh: Mesh = tensor.mesh or model.program.mesh
+    cut = {axis for axes in tensor.cut for axis in axes}
+    if isinstance(tensor, Parameter) and model.zero_group(tensor) is not None:
+        cut.update(tensor.zero_axes)
+    stages = model.program.pipeline.axis if model.program.pipeline is not None else ""
+    others = [axis for axis in mesh if axis not in cut and axis != stages]
+    return model.keeps(tensor) and all(mesh[axis].index == 0 for axis in others)

@@ -1,0 +1,177 @@
+"""Sums numbers that are pending over different axes in one small all-reduce, those of microbatches before it.
+
+A number pending over some of the axes and identical over the others is kept on the others' first member, so that one
+sum over all the axes is right for every number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import Mesh, world
+
+# Batches whose numbers are summed at once, at most.
+_AT_ONCE = 64
+
+
+class Totals:
+    """name -> axes over which its numbers are pending, and from that one reduction for all.
+
+    shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known at one coordinate
+    and afterwards at all. pause: seconds for which numbers may be held back, to sum those of several batches at once.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        pending: Mapping[str, Sequence[str]],
+        shape: tuple[int, ...] = (),
+        stages: str = "",
+        pause: float = 0.0,
+    ) -> None:
+        self.names, self.shape, self.pause = list(pending), shape, pause
+        axes = tuple(axis for axis in mesh if axis == stages or any(axis in p for p in pending.values()))
+        self.group = mesh[axes]
+        once = {name: tuple(a for a in axes if a not in p and a != stages) for name, p in pending.items()}
+        self.kept = {name: mesh[others].index == 0 for name, others in once.items()}
+        self.mesh, self.pending = mesh, pending
+        self._open, self._every, self._since = Sum(self), 1, time.perf_counter()
+
+    def parts(self) -> Parts:
+        """To put together a batch's numbers from those of its microbatches."""
+        return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes})
+
+    def start(self, values: Mapping[str, Tensor]) -> Pending:
+        """Starts the sum in float64, now or with that of a later batch; every rank must call it, with the numbers that
+        it knows.
+        """
+        self._open.add([values[n].detach() if self.kept[n] and n in values else None for n in self.names])
+        pending = Pending(self._open, len(self._open.rows) - 1)
+        if len(self._open.rows) >= self._every:
+            self.begin()
+        return pending
+
+    def begin(self) -> None:
+        """Starts what has been held back; every rank must call it."""
+        begun, self._open = self._open, Sum(self)
+        begun.begin(self._pace(len(begun.rows)))
+
+    def _pace(self, batches: int) -> list[float]:
+        """How many batches to sum at once from now on. Ranks must agree, and their clocks do not: the first says it,
+        as a further number of the sum.
+        """
+        if not self.pause:
+            return []
+        now = time.perf_counter()
+        each, self._since = (now - self._since) / batches, now
+        return [max(1.0, min(_AT_ONCE, self.pause // max(each, 1e-9))) if self.group.index == 0 else 0.0]
+
+    def paced(self, pace: Sequence[float]) -> None:
+        """Takes in what the first rank has said."""
+        self._every = int(pace[0]) if pace else 1
+
+
+class Sum:
+    """The numbers of some batches, a row each, and their sum once it has begun."""
+
+    def __init__(self, totals: Totals) -> None:
+        self.totals = totals
+        self.rows: list[Tensor] = []
+        self.total: primitives.Ready | None = None
+        self.result: list[Any] | None = None
+
+    def add(self, values: Sequence[Tensor | None]) -> None:
+        """Takes in the numbers of a batch; None: one that is not known here. They are copied, as a number may be a
+        parameter itself, which will have changed when the sum begins.
+        """
+        known = [self._number(0.0) if value is None else value for value in values]
+        self.rows.append(torch.stack(known) if known else self._number(0.0).unsqueeze(0)[:0])
+
+    def _number(self, value: float) -> Tensor:
+        return torch.full(self.totals.shape, value, dtype=torch.float64, device=world.device)
+
+    def begin(self, pace: Sequence[float]) -> None:
+        """Starts it, with `pace` behind the numbers."""
+        group = self.totals.group
+        vector = torch.cat([*self.rows, *[self._number(number).unsqueeze(0) for number in pace]]).double()
+        self.total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.Ready(vector)
+
+    def wait(self, row: int) -> list[Any]:
+        """The sums of one batch."""
+        if self.total is None:
+            self.totals.begin()
+        assert self.total is not None
+        count = len(self.totals.names)
+        if self.result is None:
+            self.result = self.total.wait().tolist() if count else []
+            self.totals.paced(self.result[count * len(self.rows) :])
+        return self.result[count * row : count * (row + 1)]
+
+
+class Parts:
+    """The numbers of one batch: added up where they are pending over its microbatches, else those of the first.
+
+    summed: the names of the first kind; None: all are.
+    """
+
+    def __init__(self, summed: Set[str] | None) -> None:
+        self.summed = summed
+        self.values: dict[str, Tensor] = {}
+
+    @classmethod
+    def all_summed(cls) -> Parts:
+        return cls(None)
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        """Takes in the numbers of the current microbatch."""
+        for name, value in values.items():
+            if not isinstance(value, Tensor):
+                self.values.setdefault(name, value)
+            elif name not in self.values:
+                self.values[name] = value.detach()
+            elif self.summed is None or name in self.summed:
+                self.values[name] = self.values[name] + value.detach()
+
+
+class Pending:
+    """A batch's sum on its way, or held back yet."""
+
+    def __init__(self, of: Sum, row: int) -> None:
+        self.sum, self.row = of, row
+
+    @property
+    def begun(self) -> bool:
+        return self.sum.total is not None
+
+    def wait(self) -> dict[str, Any]:
+        """name -> the sum, a float (a list of floats of a vector). Starts it if need be, so every rank must call it."""
+        return dict(zip(self.sum.totals.names, self.sum.wait(self.row), strict=True))
+
+
+class WholeSet:
+    """The numbers of an evaluation: sums over its batches and, of what is `joined`, the items of all of them."""
+
+    def __init__(self, totals: Totals, joined: Sequence[str]) -> None:
+        self.over_ranks = totals
+        self.sums: dict[str, Tensor] = {}
+        self.items: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in joined}
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Takes in what a batch gave."""
+        for name, value in values.items():
+            if name in self.items:
+                self.items[name].append(value)
+            else:
+                self.sums[name] = self.sums[name] + value if name in self.sums else value.double()
+
+    def totals(self) -> dict[str, Any]:
+        """name -> the sum over batches and ranks, float64, or a tuple of all items; every rank must call it."""
+        found = self.over_ranks.start(self.sums).wait()
+        joined = {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in self.items.items()}
+        return {**{name: torch.tensor(total, dtype=torch.float64) for name, total in found.items()}, **joined}

@@ -1,0 +1,229 @@
+"""The training loop of one rank: batches through forward, backward and update, then evaluation, figures and weights.
+
+The loop is the same for every layout: what is communicated is in the emitted `forward` and in the model's buckets.
+Starting the ranks is in launcher.py.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardlang.runtime import random
+from shardlang.runtime.comm.mesh import Mesh, world
+from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.data.loader import Batch, Loader, load
+from shardlang.runtime.errors import RunError
+from shardlang.runtime.logs import Log
+from shardlang.runtime.program import Program, numbers_of
+from shardlang.runtime.state.checkpoints import Damaged, Saved
+from shardlang.runtime.state.weights import save
+from shardlang.runtime.step import not_finite, timings
+from shardlang.runtime.step.microbatches import Accumulation
+from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.pipeline import Pipeline
+from shardlang.runtime.step.resume import checkpoints, resume
+from shardlang.runtime.step.resume import save as save_checkpoint
+from shardlang.runtime.step.totals import Pending, Totals, WholeSet
+
+# Seconds for which a step's figures may be held back: what a live line does not show either.
+_PAUSE = 0.1
+
+
+def datasets(program: Program) -> dict[str, Dataset]:
+    """The data of a program, read; RunError where it cannot be, or is too little for one step."""
+    read = {"data": load(program.data, program.base)}
+    if program.eval is not None:
+        read["eval"] = load(program.eval, program.base, read["data"])
+    length, batch = read["data"].length, program.data.batch
+    if length < batch:
+        raise RunError(
+            "SH505",
+            f"an epoch has no step: the source has {length} examples, and a batch is {batch}",
+            help=f"a batch of at most {length}" if length else "",
+        )
+    return read
+
+
+class Run:
+    """One rank's run of a program over its data."""
+
+    def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
+        random.start(program.seed)
+        self.program, self.log = program, log
+        _connect_groups(program)
+        self.model = Model(program)
+        fields = _fields(program)
+        self.loader = Loader(program, program.data, data["data"], fields)
+        self.test = Loader(program, program.eval, data["eval"], fields) if program.eval is not None else None
+        stages = program.pipeline.axis if program.pipeline is not None else ""
+        shown = {"loss": program.loss_pending, **program.metrics_pending}
+        self.figures = Totals(program.mesh, shown, stages=stages, pause=_PAUSE)
+        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), stages)
+        passes = Accumulation if program.pipeline is None else Pipeline
+        self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
+        self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
+        self.step = 0
+        self.checkpoints = checkpoints(program)
+        self.saved: Saved | None = None
+        self._waiting: list[tuple[int, int, float, Pending]] = []
+        # Milliseconds on the host by name, of steps whose figures are waited for; the last step that had them.
+        self._timed: dict[int, dict[str, float]] = {}
+        self._logged = 0
+        self._clock = time.perf_counter()
+
+    def train(self) -> None:
+        """All epochs, with an evaluation after each and at the end."""
+        self._resume()
+        self.log.start(self.total, self.loader.batches, self.program.data.batch, self.step)
+        self._clock = time.perf_counter()
+        with numbers_of(self.program):
+            self._epochs()
+        self.log.end()
+
+    def _epochs(self) -> None:
+        epoch, within = divmod(self.step, self.loader.batches)
+        if self.step and (not within or self.step == self.total):
+            # The checkpoint was written before this evaluation.
+            self._evaluate(epoch + bool(within))
+        while self.step < self.total:
+            epoch += 1
+            self._epoch(epoch)
+            self._report()
+            self._evaluate(epoch)
+
+    def _resume(self) -> None:
+        """Goes on from the latest checkpoint, if that is asked for and there is one."""
+        if self.checkpoints is not None:
+            self.checkpoints.tidy()
+        if self.program.resume:
+            self._go_on()
+        elif self.checkpoints is not None and (earlier := self.checkpoints.latest()) is not None:
+            self.log.note(f"{earlier} is of an earlier run, which --resume goes on from; this run begins anew")
+        if self.checkpoints is not None and self.step < self.total:
+            self.checkpoints.require_way(self.total)
+
+    def _go_on(self) -> None:
+        if self.checkpoints is None:
+            raise RunError(
+                "SH508", "there is no checkpoint to go on from: the program sets none",
+                help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`',
+            )  # fmt: skip
+        latest = self.checkpoints.latest()
+        if latest is None:
+            self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
+            return
+        try:
+            self.saved = Saved(latest)
+            self.step = self._logged = resume(self.model, self.saved)
+        except Damaged as error:
+            raise self.checkpoints.broken(latest, error) from None
+        if self.step < self.total:
+            self.log.note(f"goes on after step {self.step}, from {latest}")
+            return
+        more = f"steps={2 * self.step}" if self.program.steps else f"epochs={self.step // self.loader.batches + 1}"
+        self.log.note(
+            f"finished: {latest} is of step {self.step}, and the last step is {self.total}; "
+            f"to train further: --resume --set train.{more}"
+        )
+
+    def _epoch(self, epoch: int) -> None:
+        for batch in self.loader.epoch(epoch, self.step % self.loader.batches):
+            if self.step == self.total:
+                return
+            self.step += 1
+            random.at_step(self.step)
+            self._step(epoch, batch)
+            if self.checkpoints is not None and self.checkpoints.due(self.step, self.total):
+                self._report()  # a loss that is not finite ends the run before it is kept
+                save_checkpoint(self.model, self.checkpoints, self.step)
+
+    def _step(self, epoch: int, batch: Batch) -> None:
+        """One step. Its figures are summed while backward runs, with those of the next steps where these are short, and
+        read a step later, so that nothing waits for them.
+        """
+        held = sum(not figures.begun for *_, figures in self._waiting)
+        figures = self.passes.step(batch)
+        self.model.update(self.step, self.total)
+        now = time.perf_counter()
+        elapsed, self._clock = now - self._clock, now
+        self._report(held)
+        self._waiting.append((self.step, epoch, elapsed, figures))
+        every = self.program.log["steps"] if self.program.log else 0
+        if every and self.step % every == 0:
+            self._timed[self.step] = timings.taken(self.step - self._logged)
+            self._logged = self.step
+
+    def _report(self, held: int = 0) -> None:
+        """Hands on the figures of the steps that have not been reported yet, but of the last `held`."""
+        while len(self._waiting) > held:
+            step, epoch, elapsed, figures = self._waiting.pop(0)
+            self._show(step, epoch, elapsed, figures.wait())
+
+    def _show(self, step: int, epoch: int, elapsed: float, figures: Mapping[str, float]) -> None:
+        if not math.isfinite(figures["loss"]):
+            raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"])
+        self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
+
+    def _evaluate(self, epoch: int) -> None:
+        if self.test is None or self.program.finish is None:
+            return
+        whole = WholeSet(self.evaluated, self.program.eval_joined)
+        with torch.no_grad():
+            for batch, rows in self.test.once():
+                whole.add(self.passes.evaluate(batch, rows))
+            finished = self.program.finish(whole.totals())
+        figures = {name: float(value) for name, value in finished.items()}
+        self.log.evaluation(epoch, self.step, figures)
+        if not all(map(math.isfinite, figures.values())):
+            for note in not_finite.notes(self.test):
+                self.log.note(note)
+        self._clock = time.perf_counter()
+
+    def save(self, path: Path) -> None:
+        """Writes the weights whole; all ranks take part."""
+        with torch.no_grad():
+            save(self.program, path, self.model.blocks())
+
+
+def _fields(program: Program) -> set[str] | None:
+    """The fields that this rank's stages use; None: all."""
+    if program.pipeline is None:
+        return None
+    return {name for stage in program.stages_here for name in program.stages[stage].fields}
+
+
+def _connect_groups(program: Program) -> None:
+    """Makes the process groups that the program uses, in one order on all ranks."""
+    listed: list[tuple[Mesh, Any]] = [(program.mesh, program.groups), *program.further_meshes]
+    for mesh, groups in listed:
+        for axes in groups:
+            if mesh[tuple(axes)].size > 1:
+                _ = mesh[tuple(axes)].handle
+
+
+def require_ranks(program: Program, size: int) -> None:
+    """A program is laid out for one number of ranks."""
+    if program.ranks != size:
+        raise RunError(
+            "SH503",
+            f"the program is laid out for {program.ranks} ranks and was started on {size}",
+            help=f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}",
+        )
+
+
+def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
+    """The whole run of this rank, once connected."""
+    require_ranks(program, world.size)
+    for dataset in data.values():
+        for note in dataset.notes:
+            log.note(note)
+    training = Run(program, data, log)
+    training.train()
+    if save_weights is not None:
+        training.save(save_weights)
