@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from shardlang.runtime.data.dataset import Arrays, Dataset
 from torch import Tensor
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.data.dataset import Arrays, Dataset
 from shardlang.runtime.data.fit import Origin
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardlang.check.graph.drafts import Builder
 from shardlang.check.graph.unify import Unifier
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, ModelDecl, Tensor
+from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Term
-
-if TYPE_CHECKING:
-    from shardlang.check.values import FileScope
 
 # How deep layers stand in one another, and functions call each other. Neither can recur.
 DEPTH = 64

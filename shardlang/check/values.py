@@ -1,4 +1,5 @@
-"""What an expression can be while a program is checked: static values, tensors, layers, and the unknown.
+"""What an expression can be while a program is checked: static values, tensors, layers, the names of a file, the
+unknown.
 
 Plain values only; evaluating is left to `expressions`.
 """
@@ -8,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.types.dim import TensorType, Term, term_size
-
-if TYPE_CHECKING:
-    from shardlang.check.values import FileScope
 
 
 class Unknown:
@@ -48,6 +47,44 @@ class Tensor:
     id: int
     type: TensorType
     name: str
+
+
+@dataclass(eq=False)
+class FileScope:
+    """`names`: dims, models, functions, hardware, imports of a file. `places`: where each was declared.
+
+    `below`: the dims of the whole file, those further down too. `own`: names that the file imports from itself, which
+    is reported: that it declares them too is no further mistake.
+    """
+
+    source: Source
+    names: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    below: dict[str, Span] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+
+    def find(self, name: str) -> Any:
+        return self.names.get(name)
+
+    def visible(self) -> list[str]:
+        return list(self.names)
+
+    def declare(self, name: ast.Name, value: Any, sink: Sink) -> None:
+        before = self.places.get(name.text)
+        if before is not None and name.text not in self.own:
+            sink.report(
+                "SH201",
+                f"`{name.text}` is declared twice",
+                name.span,
+                "again here",
+                labels=[(before, "first here")],
+                help="a name is declared once; give one of them another name",
+            )
+            return
+        if before is not None:
+            self.own.discard(name.text)
+        self.names[name.text] = value
+        self.places[name.text] = name.span
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.records import dataclass
 
 if TYPE_CHECKING:
-    from shardlang.cli.verify_text import Check, Wanted
     from shardlang.interpret.verify.compare import Difference, Report
     from shardlang.interpret.verify.judge import Job, Verdict
+
+# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
+REAL_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for. real: None where the number of ranks decides."""
+
+    file: str
+    ranks: int
+    steps: int
+    dtype: str
+    real: bool | None
+    random: bool
+
+    @property
+    def on_real_ranks(self) -> bool:
+        return self.ranks <= REAL_RANKS if self.real is None else self.real
+
+
+@dataclass(frozen=True)
+class Check:
+    """One strategy: its verdict, or why there is none."""
+
+    strategy: str
+    job: Job | None = None
+    verdict: Verdict | None = None
+    skipped: str = ""
 
 _TYPES = {"f64": "float64", "f32": "float32"}
 _CULPRITS = {

@@ -26,6 +26,9 @@ class Kind(Enum):
     CONSTANT = "constant"  # a static number used as a tensor of no dims; `Value.constant` holds it
 
 
+LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))  # what no operator makes
+
+
 @dataclass(frozen=True, slots=True)
 class Init:
     """How a parameter or state starts: `normal(0.02)` is ("normal", (0.02,)). Kinds: zeros, ones, constant(v),

@@ -1,7 +1,8 @@
 """What of one operator is kept for its backward, and where its result lies: facts of torch's and the runtime's
 functions, that declarations name.
 
-All in local sizes, of one rank. That tensors of several operators are one memory is put together in plan/bytes/saved_activations.py.
+All in local sizes, of one rank. That tensors of several operators are one memory is put together in
+plan/bytes/saved_activations.py.
 """
 
 from __future__ import annotations

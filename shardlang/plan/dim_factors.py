@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shardlang.graph.graph import Graph
+from shardlang.graph.graph import Graph, Op
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term
+from shardlang.types.layout import Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,31 @@ def _same(graph: Graph) -> list[dict[Dim, None]]:
     groups: list[dict[Dim, None]] = []
     for op in graph.ops:
         of: dict[int, dict[Dim, None]] = {}
-        values = zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True)
-        for value, numbers in values:
-            for term, factors in zip(graph.values[value].type.dims, numbers, strict=True):
-                if len(term) == 1 and len(factors) == 1:
-                    of.setdefault(factors[0], {})[term[0]] = None
+        for term, factors in _dims(op, graph):
+            if len(term) == 1 and len(factors) == 1:
+                of.setdefault(factors[0], {})[term[0]] = None
         groups += [dims for dims in of.values() if len(dims) > 1 and dims not in groups]
     return groups
+
+
+def of_factors(op: Op, graph: Graph, given: Given) -> dict[int, tuple[int, ...]]:
+    """The sizes given for an operator's factors."""
+    found: dict[int, tuple[int, ...]] = {}
+    for term, factors in _dims(op, graph) if given else ():
+        if len(term) == 1 and len(factors) == 1 and term[0] in given:
+            found[factors[0]] = given[term[0]]
+    return found
+
+
+def _dims(op: Op, graph: Graph) -> Iterator[tuple[Term, DimFactors]]:
+    """The dims of an operator's tensors, each with its factors."""
+    values = zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True)
+    for value, numbers in values:
+        yield from zip(graph.values[value].type.dims, numbers, strict=True)
+
+
+def in_products(op: Op, graph: Graph, given: Given) -> frozenset[int]:
+    """Factors with given sizes that are also part of a product: there their parts would not be one piece."""
+    mine = of_factors(op, graph, given)
+    products = (factors for term, factors in _dims(op, graph) if len(factors) > 1 or len(term) > 1)
+    return frozenset(f for factors in products for f in factors if f in mine) if mine else frozenset()

@@ -1,6 +1,7 @@
 """A checked program, a strategy and a rank count -> the plan: layouts, conversions, storage and the order of steps.
 
-Rules are resolved by resolve.py, layouts chosen by propagate.py and replication.py, conversions grown by conversions.py.
+Rules are resolved by resolve.py, layouts chosen by propagate.py and replication.py, conversions grown by
+conversions.py.
 """
 
 from __future__ import annotations

@@ -12,53 +12,15 @@ from typing import Any
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame, Loader
-from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, HardwareDecl, ModelDecl
+from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import nearest
 from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim
 
 LIBRARIES = ("std.nn", "std.transformer", "std.gpt2", "std.llama", "std.clusters")
-
-
-@dataclass(eq=False)
-class FileScope:
-    """`names`: dims, models, functions, hardware, imports of a file. `places`: where each was declared.
-
-    `below`: the dims of the whole file, those further down too. `own`: names that the file imports from itself, which
-    is reported: that it declares them too is no further mistake.
-    """
-
-    source: Source
-    names: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Span] = field(default_factory=dict)
-    below: dict[str, Span] = field(default_factory=dict)
-    own: set[str] = field(default_factory=set)
-
-    def find(self, name: str) -> Any:
-        return self.names.get(name)
-
-    def visible(self) -> list[str]:
-        return list(self.names)
-
-    def declare(self, name: ast.Name, value: Any, context: Context) -> None:
-        before = self.places.get(name.text)
-        if before is not None and name.text not in self.own:
-            context.sink.report(
-                "SH201",
-                f"`{name.text}` is declared twice",
-                name.span,
-                "again here",
-                labels=[(before, "first here")],
-                help="a name is declared once; give one of them another name",
-            )
-            return
-        if before is not None:
-            self.own.discard(name.text)
-        self.names[name.text] = value
-        self.places[name.text] = name.span
 
 
 @dataclass
@@ -90,11 +52,11 @@ class Library:
             case ast.Use():
                 self._use(item, scope)
             case ast.Model():
-                scope.declare(item.name, ModelDecl(item, scope), context)
+                scope.declare(item.name, ModelDecl(item, scope), self.context.sink)
             case ast.Function():
-                scope.declare(item.name, FunctionDecl(item, scope), context)
+                scope.declare(item.name, FunctionDecl(item, scope), self.context.sink)
             case ast.Hardware():
-                scope.declare(item.name, HardwareDecl(item), context)
+                scope.declare(item.name, HardwareDecl(item), self.context.sink)
             case ast.DimDecl():
                 declare_dims(item, scope, context, self.overrides if len(self.chain) == 1 else {})
             case ast.Strategy() | ast.Train():
@@ -114,7 +76,7 @@ class Library:
                     help=f"did you mean `{close}`?" if close else f"it has {_listed(other.names)}",
                 )
                 value = UNKNOWN
-            scope.declare(name, value, self.context)
+            scope.declare(name, value, self.context.sink)
 
     def _imported(self, use: ast.Use, scope: FileScope) -> FileScope | None:
         sink = self.context.sink
@@ -159,4 +121,4 @@ def declare_dims(node: ast.DimDecl, scope: FileScope, context: Context, override
         expression = overrides.get(name, entry.value)
         value = Frame(context, scope).evaluate(expression)
         length = size(value, expression.span, context.sink, f"the size of dim `{name}`")
-        scope.declare(entry.name, DimValue((Dim(name, length, entry.name.span),)), context)
+        scope.declare(entry.name, DimValue((Dim(name, length, entry.name.span),)), context.sink)

@@ -12,7 +12,7 @@ import click
 
 from shardlang import driver
 from shardlang.cli import options, output
-from shardlang.cli.files import replace
+from shardlang.cli.files import write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
@@ -29,13 +29,6 @@ def emitted(
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
     files = driver.emit_plan(plan, sink) if plan is not None else None
     return files, output.show(sink)
-
-
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Writes emitted files to a folder where nothing is in their way."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        replace(folder / name, text)
 
 
 @click.command(

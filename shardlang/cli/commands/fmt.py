@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from shardlang import driver
 from shardlang.cli import options, output
+from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import one_line
 
@@ -65,21 +63,3 @@ def _write(file: str, text: str, changed: bool) -> None:
     elif changed:
         replace(Path(file), text)
         output.tell(f"formatted {file}")
-
-
-def replace(path: Path, text: str) -> None:
-    """Replaces a file's content at once or not at all, following a symbolic link and keeping the file's mode."""
-    path = Path(os.path.realpath(path))
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise click.UsageError(f"`{path}` cannot be written: {(error.strerror or '').lower()}") from error
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        os.chmod(temporary, path.stat().st_mode & 0o7777 if path.exists() else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise

@@ -15,47 +15,17 @@ from typing import TYPE_CHECKING
 import click
 
 from shardlang import driver
-from shardlang.cli import options, output
+from shardlang.cli import options, output, verify_text
 from shardlang.cli.files import write_files
 from shardlang.cli.progress import Live
+from shardlang.cli.verify_text import REAL_RANKS, Check, Wanted
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import folder_of
-from shardlang.records import dataclass
 from shardlang.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
-    from shardlang.interpret.verify.judge import Job, Started, Verdict
-
-# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
-REAL_RANKS = 8
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the command line asks for. real: None where the number of ranks decides."""
-
-    file: str
-    ranks: int
-    steps: int
-    dtype: str
-    real: bool | None
-    random: bool
-
-    @property
-    def on_real_ranks(self) -> bool:
-        return self.ranks <= REAL_RANKS if self.real is None else self.real
-
-
-@dataclass(frozen=True)
-class Check:
-    """One strategy: its verdict, or why there is none."""
-
-    strategy: str
-    job: Job | None = None
-    verdict: Verdict | None = None
-    skipped: str = ""
-
+    from shardlang.interpret.verify.judge import Started
 
 @click.command(
     "verify",
@@ -154,8 +124,6 @@ def _compare(prepared: list[Check], live: Live) -> list[Check]:
 
 def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool) -> int:
     """Shows the verdicts; the exit code. What was emitted is kept where something differs and its place is told."""
-    from shardlang.cli import verify_text
-
     if not checks:
         return 3
     verdicts = [check.verdict for check in checks if check.verdict is not None]

@@ -1,7 +1,8 @@
 """How often ZeRO 3 gathers each parameter in a microbatch: at each use in forward, and in backward for what reads it.
 
-As the runtime does (runtime/state/zero3.py): a pass brings parameters in the order of their uses, several in a collective
-of at most `bucket gradients` bytes, and one that is used again while its collective is open is there already.
+As the runtime does (runtime/state/zero3.py): a pass brings parameters in the order of their uses, several in a
+collective of at most `bucket gradients` bytes, and one that is used again while its collective is open is there
+already.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from shardlang.graph.graph import Graph, Kind
+from shardlang.graph.graph import LEAF, Graph, Kind
 from shardlang.ops.families.internal import SENT
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
@@ -19,8 +19,6 @@ from shardlang.plan.time_axis import InTime, Times, in_time
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
 from shardlang.types.mesh import Mesh
-
-LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Stages, a schedule and microbatches -> the pipeline of a plan, or what does not fit together.
 
-Which operator is in which stage comes from stages.py and balance.py, the graph from stage_transfers.py; what a schedule does
-from schedules.py, or from a file of actions.
+Which operator is in which stage comes from stages.py and balance.py, the graph from stage_transfers.py; what a
+schedule does from schedules.py, or from a file of actions.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.pipeline.rules import Entry, StageRule
+from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.plan.strategy.axis_sizes import either
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -239,12 +240,6 @@ class _Assigning:
                 if producer is not None:
                     found[producer].append(op.id)
         return found
-
-
-def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
-    """The stage in which the loss is complete, and the metrics are; the last where no operator makes it."""
-    producer = graph.producers.get(graph.loss) if graph.loss is not None else None
-    return stages[producer] if producer is not None else max(stages, default=0)
 
 
 def of_data_alone(graph: Graph) -> set[int]:

@@ -118,7 +118,8 @@ def _alike_in_time(source: Layout, targets: Sequence[Target], shape: tuple[int, 
     wants = [Target(along_time.without(t.layout, axis), t.gradient) for t in targets]
     ranks = tuple(m.timeless for m in meshes)
     even = uneven - {along_time.cut_dim(source, axis)}  # what is cut in time is cut in equal parts
-    found = tree(along_time.without(source, axis), wants, along_time.part(shape, source, axis, count), itemsize, ranks, even)
+    local = along_time.part(shape, source, axis, count)
+    found = tree(along_time.without(source, axis), wants, local, itemsize, ranks, even)
     if found is None:
         return None
     moves = along_time.scaled(tuple((e.move, e.to) for e in found.edges), source, axis, count)

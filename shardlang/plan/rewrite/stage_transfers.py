@@ -12,7 +12,6 @@ from dataclasses import field, replace
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.families.internal import TRANSFER, transfer_rule
 from shardlang.plan.rewrite.insert import Rewriting
-from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.records import dataclass
 
 
@@ -30,6 +29,12 @@ def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tup
     metrics = {name: work.value(v, last) for name, v in graph.metrics.items()}
     loss = None if graph.loss is None else work.value(graph.loss, last)
     return replace(work.made.result(), metrics=metrics, loss=loss), tuple(work.of_new)
+
+
+def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
+    """The stage in which the loss is complete, and the metrics are; the last where no operator makes it."""
+    producer = graph.producers.get(graph.loss) if graph.loss is not None else None
+    return stages[producer] if producer is not None else max(stages, default=0)
 
 
 @dataclass

@@ -8,17 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.strategy.axis_sizes import SizedAxis, divisors, either
+from shardlang.plan.strategy.rules import SplitRule
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim
 from shardlang.types.layout import Given
-
-if TYPE_CHECKING:
-    from shardlang.plan.strategy.splits import Claim
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,13 @@ class Axes:
         """Whether a dim can be cut in so many parts: evenly, or because their sizes are given."""
         return (dim.size or 0) % degree == 0 or len(self.given.get(dim, ())) == degree
 
-    def fitting(self, dim: Dim, axes: tuple[str, ...], claim: Claim, sink: Sink) -> tuple[str, ...]:
+    def fitting(self, dim: Dim, axes: tuple[str, ...], rule: SplitRule, sink: Sink) -> tuple[str, ...]:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
-        reported = claim.rule.sizes is not None and dim not in self.given
-        if degree is None or dim.size is None or claim.rule.uneven or reported or self.divides(dim, degree):
+        reported = rule.sizes is not None and dim not in self.given
+        if degree is None or dim.size is None or rule.uneven or reported or self.divides(dim, degree):
             return axes
-        self.report(dim.name, dim.size, axes, claim.span, sink)
+        self.report(dim.name, dim.size, axes, rule.dims[dim], sink)
         return ()
 
     def report(self, name: str, size: int, axes: tuple[str, ...], span: Span, sink: Sink) -> None:

@@ -7,12 +7,12 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Op
+from shardlang.graph.graph import Graph
 from shardlang.plan.demand import Demand
-from shardlang.plan.dim_factors import loose
+from shardlang.plan.dim_factors import in_products, loose
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.strategy.rules import SplitRule
@@ -112,32 +112,6 @@ def _check_others(
             if dim in found and axes.degree(rule.axes) == len(found[dim][0]):
                 _report_two(dim, found[dim][1], rule, sink)
                 break
-
-
-# --- operators ---------------------------------------------------------------
-
-
-def of_factors(op: Op, graph: Graph, given: Given) -> dict[int, tuple[int, ...]]:
-    """The sizes given for an operator's factors."""
-    found: dict[int, tuple[int, ...]] = {}
-    for term, factors in _dims(op, graph) if given else ():
-        if len(term) == 1 and len(factors) == 1 and term[0] in given:
-            found[factors[0]] = given[term[0]]
-    return found
-
-
-def _dims(op: Op, graph: Graph) -> Iterable[tuple[tuple[Dim, ...], tuple[int, ...]]]:
-    """The dims of an operator's tensors, each with its factors."""
-    values = zip((*op.operands, *op.results), (*op.rule.operands, *op.rule.results), strict=True)
-    for value, numbers in values:
-        yield from zip(graph.values[value].type.dims, numbers, strict=True)
-
-
-def in_products(op: Op, graph: Graph, given: Given) -> frozenset[int]:
-    """Factors with given sizes that are also part of a product: there their parts would not be one piece."""
-    mine = of_factors(op, graph, given)
-    products = (factors for term, factors in _dims(op, graph) if len(factors) > 1 or len(term) > 1)
-    return frozenset(f for factors in products for f in factors if f in mine) if mine else frozenset()
 
 
 def check_products(

@@ -218,7 +218,7 @@ class Claims:
             if claim is None:
                 used_up = used_up and dim.size == 1
                 continue
-            mine = self.axes.fitting(dim, mine, claim, self.sink)
+            mine = self.axes.fitting(dim, mine, claim.rule, self.sink)
             if mine and not used_up and not self._minor(wish, dim, mine, claim):
                 mine = ()
             degree = self.axes.degree(mine)

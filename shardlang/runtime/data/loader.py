@@ -1,16 +1,15 @@
 """Turns a data source into this rank's part of each batch; the order of examples depends on the seed alone, not on
 the ranks.
 
-A source's module reads it into a `Dataset` (arrays.py, drawn.py): examples by number. Here they are
-ordered, cut into batches, and each rank takes the slices that its fields' cuts name, one a microbatch. Loading
-happens once, before the ranks are forked.
+A source's module reads it into a `Dataset` (arrays.py, drawn.py): examples by number. Here they are ordered, cut into
+batches, and each rank takes the slices that its fields' cuts name, one a microbatch. Loading happens once, before the
+ranks are forked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,24 +17,9 @@ from torch import Tensor
 
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import microbatches
-from shardlang.runtime.data.fit import Origin, fitted
+from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
-
-
-class Dataset(Protocol):
-    """Examples by number, 0 to length - 1. `notes` tell the user what was read, and what of it is not in the examples
-    as it stands in the file.
-    """
-
-    length: int
-    notes: Sequence[str] = ()
-
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
-        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block`
-        says.
-        """
-
+from shardlang.runtime.program import Block, Program, Source, dtype_of
 
 # From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it shares.
 Reader = Callable[[Source, Path, Dataset | None], Dataset]
@@ -144,30 +128,3 @@ class Loader:
             values = np.ascontiguousarray(self.dataset.take(field, mine, block))
             part[field.name] = torch.from_numpy(values).to(device=device_of(field.place), dtype=dtype)
         return part
-
-
-class Arrays:
-    """A dataset of equally long numpy arrays, one per field name: [examples, ...]. `origin` is named in errors."""
-
-    def __init__(self, source: Source, arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
-        self.arrays = {field.name: fitted(field, arrays, origin) for field in source.fields}
-        lengths = {name: len(array) for name, array in self.arrays.items()}
-        if len(set(lengths.values())) > 1:
-            listed = ", ".join(f"`{name}` has {length}" for name, length in lengths.items())
-            raise origin.wrong(f"the fields are not equally long: {listed}", help="save as many examples of each")
-        self.length, self.origin = next(iter(lengths.values()), 0), origin
-        self.notes: list[str] = []
-
-    def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
-        array = self.arrays[field.name]
-        if block.shape[1:] == array.shape[1:]:
-            # Whole examples are copied at once; by slices numpy goes through the elements.
-            return array.take(examples, 0)
-        return array[(examples, *block.slices()[1:])]
-
-
-def require(arguments: dict[str, Any], name: str, kind: str) -> Any:
-    """An argument that a source cannot do without."""
-    if name not in arguments:
-        raise RunError("SH502", f"data source `{kind}` needs `{name}`")
-    return arguments[name]
