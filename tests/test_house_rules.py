@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,41 @@ def _imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_no_folder_has_more_than_16_modules() -> None:
+    counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert {_name(folder): n for folder, n in counts.items() if n > 16} == {}
+
+
+def test_no_module_and_no_folder_is_in_a_circle_of_imports() -> None:
+    """Of folders: where neither stands inside the other."""
+    imports = {(importer, imported) for importer, imported in _imports() if importer != imported}
+    assert _circle(imports) == []
+    assert _circle({(a.parent, b.parent) for a, b in imports if not _nested(a.parent, b.parent)}) == []
+
+
+def _nested(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _imports() -> Iterator[tuple[Path, Path]]:
+    """(module, a module that it imports), also inside functions and for types alone."""
+    of_name = {_name(path).removesuffix(".py").removesuffix("/__init__"): path for path in MODULES}
+    of_name = {"shardlang." + name.replace("/", "."): path for name, path in of_name.items()}
+    for path, tree in _trees():
+        for node in ast.walk(tree):
+            for name in _imported(node):
+                inner = [f"{name}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+                found = [full for full in inner if full in of_name] or [name]
+                yield from ((path, of_name[full]) for full in found if full in of_name)
+
+
+def _circle(edges: set[tuple[Path, Path]]) -> list[str]:
+    """What is left once everything is taken away that imports, or is imported by, nothing that is left."""
+    while edges != (rest := {(a, b) for a, b in edges if a in {y for _, y in edges} and b in {x for x, _ in edges}}):
+        edges = rest
+    return sorted(f"{_name(a)} imports {_name(b)}" for a, b in edges)
 
 
 def test_texts_of_emitted_python_are_written_by_one_page() -> None:
