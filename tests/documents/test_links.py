@@ -22,6 +22,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [name for name in named if not (SPECS / name).exists()] == []
 
 
+def test_files_and_folders_that_contributors_are_sent_to_are_there() -> None:
+    text = PAGES[1].read_text("utf-8").replace("SHnnn-what-it-is.md", "")
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]*)+)`", text)
+    assert len([path for path in named if path.endswith(".py")]) >= 10
+    within = [ROOT, ROOT / "shardlang", *(ROOT / "shardlang").iterdir()]
+    assert [path for path in named if not any((folder / path).exists() for folder in within)] == []
+
+
 def test_the_readme_leads_to_what_a_new_user_needs() -> None:
     linked = re.findall(r"\]\(specs/(\w+\.md)\)", PAGES[0].read_text("utf-8"))
     assert {"reference.md", "recipes.md", "pytorch.md", "schedules.md"} <= set(linked)
