@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from shardlang.emit.text.sites import Sites
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
+from shardlang.plan.needs import makers
 from shardlang.plan.plan import Plan, PlannedOp
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,15 @@ class Fusion:
     bias: int
 
 
+@remembered
 def fusions(plan: Plan) -> dict[int, Fusion]:
     """The index of each addition that becomes one call with its product. Text is checked when it is written."""
     readers = Counter(use.value for op in plan.ops for use in op.operands)
     shown = {plan.graph.loss, *plan.graph.metrics.values()}
-    makers = {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
     converted = {conversion.value for conversion in plan.conversions}
     found: dict[int, Fusion] = {}
     for at, planned in enumerate(plan.ops):
-        fusion = _fusion(plan, at, planned, makers)
+        fusion = _fusion(plan, at, planned, makers(plan))
         if fusion is None:
             continue
         product = plan.graph.ops[plan.ops[fusion.product].op].results[0]

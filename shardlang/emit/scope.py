@@ -7,7 +7,7 @@ the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
@@ -108,23 +108,30 @@ class _Division:
             loss if last else None, dict(metrics) if last else {}, names, found,
         )  # fmt: skip
 
+    @cached_property
+    def made(self) -> frozenset[Form]:
+        """What a stage makes, as another is handed it."""
+        return frozenset((value, -1) for value in self.makers)
+
+    @cached_property
+    def by_stage(self) -> Mapping[int | None, list[Step]]:
+        """Stage -> the operators and conversions that it makes; None: conversions of what no operator makes."""
+        found: dict[int | None, list[Step]] = {}
+        for step in self.plan.steps:
+            if step.kind == "op":
+                stage: int | None = self.pipeline.op_stage[self.plan.ops[step.index].op]
+            else:
+                stage = self.makers.get(self.plan.conversions[step.index].value)
+            found.setdefault(stage, []).append(step)
+        return found
+
     def transfers(self, stage: int) -> list[PlannedOp]:
         """What a stage receives, in order."""
-        planned = [self.plan.ops[step.index] for step in self.plan.steps if is_transfer(self.plan, step)]
-        return [p for p in planned if self.pipeline.op_stage[p.op] == stage]
+        return [self.plan.ops[step.index] for step in self.by_stage.get(stage, ()) if is_transfer(self.plan, step)]
 
     def _steps(self, stage: int, ends: list[Form]) -> frozenset[Step]:
         """The operators of a stage and the conversions that it makes."""
-        plan = self.plan
-        mine: set[Step] = set()
-        wanted = list(ends)
-        for step in plan.steps:
-            if step.kind == "op":
-                if self.pipeline.op_stage[plan.ops[step.index].op] == stage and not is_transfer(plan, step):
-                    mine.add(step)
-                    wanted.extend(inputs(plan, step))
-            elif self.makers.get(plan.conversions[step.index].value) == stage:
-                mine.add(step)
-        needed = steps_for(plan, wanted, {(value, -1) for value in self.makers})
-        leaves = {s for s in needed if s.kind == "conversion" and plan.conversions[s.index].value not in self.makers}
-        return frozenset(mine | leaves)
+        mine = {step for step in self.by_stage.get(stage, ()) if not is_transfer(self.plan, step)}
+        read = [at for step in mine if step.kind == "op" for at in inputs(self.plan, step)]
+        needed = steps_for(self.plan, [*ends, *read], self.made)
+        return frozenset(mine | needed.intersection(self.by_stage.get(None, ())))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, Step
+from shardlang.records import remembered
 from shardlang.types.layout import Layout
 
 Form = tuple[int, int]  # value id, conversion id (-1: as produced)
@@ -12,12 +13,11 @@ Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
 def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset()) -> frozenset[Step]:
     """The steps that make `forms`; those in `given` are taken as there already."""
-    makers = {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
-    found: set[Step] = set()
+    made_by, found = makers(plan), set[Step]()
     open_forms = list(forms)
     while open_forms:
         value, conversion = open_forms.pop()
-        step = _step(value, conversion, makers)
+        step = _step(value, conversion, made_by)
         if step is None or step in found or (value, conversion) in given:
             continue
         found.add(step)
@@ -25,10 +25,16 @@ def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset())
     return frozenset(found)
 
 
-def _step(value: int, conversion: int, makers: dict[int, int]) -> Step | None:
+def _step(value: int, conversion: int, made_by: Mapping[int, int]) -> Step | None:
     if conversion >= 0:
         return Step("conversion", conversion)
-    return Step("op", makers[value]) if value in makers else None
+    return Step("op", made_by[value]) if value in made_by else None
+
+
+@remembered
+def makers(plan: Plan) -> Mapping[int, int]:
+    """Value -> index into `Plan.ops` of what computes it."""
+    return {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
 
 
 def inputs(plan: Plan, step: Step) -> Iterator[Form]:
@@ -85,7 +91,11 @@ def form(use: OperandUse) -> Form:
 
 def final_form(plan: Plan, value: int) -> Form:
     """The form of a loss or metric that the program returns: the end of its conversions that no operator reads."""
-    read = {use.conversion for op in plan.ops for use in op.operands if use.value == value}
-    mine = [c for c in plan.conversions if c.value == value]
-    ends = [c.id for c in mine if c.id not in read and all(c.id != other.parent for other in mine)]
-    return value, ends[-1] if ends else -1
+    return value, _ends(plan).get(value, -1)
+
+
+@remembered
+def _ends(plan: Plan) -> Mapping[int, int]:
+    """Value -> the last of its conversions that neither an operator nor a conversion reads, if there is one."""
+    read = {use.conversion for op in plan.ops for use in op.operands} | {c.parent for c in plan.conversions}
+    return {c.value: c.id for c in plan.conversions if c.id not in read}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 
@@ -17,7 +18,7 @@ from shardlang.plan.needs import Form, made_form
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.python_text import literal
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 from shardlang.types.layout import Layout
 
 # What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.
@@ -101,23 +102,22 @@ def form_names(plan: Plan, values: Set[int] | None = None, apart: Set[int] = fro
     names: dict[Form, str] = {}
     taken = Taken(set(_mesh_names(plan)))
     short = short_names(plan.graph, values)
-    trees, read, alike = _trees(plan.conversions), _read_forms(plan), _alike(plan, apart)
-    for value in _by_claim(plan.graph):
-        if value.id not in short:
-            continue
+    trees, read, alike = _trees(plan), _read_forms(plan), _alike(plan) - apart
+    for value in (value for value in _by_claim(plan.graph) if value.id in short):
         tree = trees.get(value.id, [])
         main = _main_form(plan, value, tree, read.get(value.id, set()))
         names.update(_value_forms(plan, value, short[value.id], tree, main, taken, alike))
     return names
 
 
-def _alike(plan: Plan, apart: Set[int]) -> set[int]:
+@remembered
+def _alike(plan: Plan) -> set[int]:
     """The conversions whose form is called as what they convert: no line makes a view, nor a sum over the microbatches.
     """
-    summed = (c for c in plan.conversions if c.move.kind is MoveKind.VIEW or summed_in_time(plan, c))
-    return {c.id for c in summed} - apart
+    return {c.id for c in plan.conversions if c.move.kind is MoveKind.VIEW or summed_in_time(plan, c)}
 
 
+@remembered
 def _read_forms(plan: Plan) -> dict[int, set[int]]:
     """Value id -> the conversions that operators read it through."""
     read: dict[int, set[int]] = {}
@@ -132,6 +132,7 @@ def _mesh_names(plan: Plan) -> Iterable[str]:
     return (mesh.name for mesh in plan.meshes)
 
 
+@remembered
 def _by_claim(graph: Graph) -> list[Value]:
     """Data first, then results of the shortest paths: the user's own names go to what he wrote outermost."""
     rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
@@ -143,28 +144,28 @@ def short_names(graph: Graph, values: Set[int] | None = None) -> dict[int, str]:
 
     `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
     """
-    paths = {id: path for id, path in readable_paths(graph).items() if values is None or id in values}
-    tails: dict[str, set[int]] = {}
-    for value in graph.values:
-        named = value.id in paths and value.kind in (Kind.DATA, Kind.RESULT)
-        for tail in _tails(paths[value.id]) if named else ():
-            tails.setdefault(tail, set()).add(value.id)
-    return {id: _shortest(_tails(path), tails) for id, path in paths.items()}
+    known = _tails(graph)
+    mine = known if values is None else {value: known[value] for value in values if value in known}
+    lines = [value for value in mine if graph.values[value].kind in (Kind.DATA, Kind.RESULT)]
+    shared = Counter(tail for value in lines for tail in {*mine[value]})
+    return {value: next((tail for tail in tails if shared[tail] == 1), tails[-1]) for value, tails in mine.items()}
 
 
-def _shortest(mine: Sequence[str], tails: Mapping[str, set[int]]) -> str:
-    return next((tail for tail in mine if len(tails.get(tail, ())) == 1), mine[-1])
+@remembered
+def _tails(graph: Graph) -> Mapping[int, list[str]]:
+    """Per value the tails of its path: `a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`)
+    reads `h_1`.
+    """
+    parts = {value: path.split(".") for value, path in readable_paths(graph).items()}
+    return {
+        value: [identifier("_".join(mine[at:])) for at in reversed(range(len(mine)))] for value, mine in parts.items()
+    }
 
 
-def _tails(path: str) -> list[str]:
-    """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
-    parts = path.split(".")
-    return [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
-
-
-def _trees(conversions: Iterable[Conversion]) -> dict[int, list[Conversion]]:
+@remembered
+def _trees(plan: Plan) -> dict[int, list[Conversion]]:
     trees: dict[int, list[Conversion]] = {}
-    for conversion in conversions:
+    for conversion in plan.conversions:
         trees.setdefault(conversion.value, []).append(conversion)
     return trees
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from shardlang.graph.graph import Graph, Kind
+from shardlang.records import remembered
 
 # `down.return:1#2`: what the second step of a statement computes in the third call of a layer.
 _NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?")
@@ -19,6 +20,7 @@ _STAGE = re.compile(r"@\d+$")
 _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
+@remembered
 def readable_paths(graph: Graph) -> dict[int, str]:
     """Value id -> its path, without the words of the compiler."""
     given = _given_names(graph)

@@ -8,13 +8,13 @@ what it is given: totals, and what another stage sends. What is the same in ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 
-from shardlang.graph.graph import Graph, Kind
+from shardlang.graph.graph import Kind
 from shardlang.plan.needs import Form, final_form, inputs, layout_of, made_form, makes, steps_for
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def phases(
     if ends is None:
         ends = [] if graph.loss is None else [final_form(plan, graph.loss)]
     shown = {value: final_form(plan, value) for value in (graph.metrics.values() if metrics is None else metrics)}
-    once, early = _once(plan), _of_data_alone(graph)
+    once, early = _once(plan), _of_data_alone(plan)
     totals = {at for at in once if at[1] >= 0 and summed_in_time(plan, plan.conversions[at[1]])}
     known = {at for at in once if at[0] in early}
 
@@ -74,6 +74,7 @@ def phases(
     return Phases(ahead, first, before, given, body, sums, handed, after, last)
 
 
+@remembered
 def _once(plan: Plan) -> set[Form]:
     """The forms that are the same in every microbatch and made of a sum over all of them."""
     found: set[Form] = set()
@@ -91,9 +92,10 @@ def _whole_in_time(plan: Plan, at: Form) -> bool:
     return time is not None and layout.state(time.name) in "IR"
 
 
-def _of_data_alone(graph: Graph) -> set[int]:
-    found = {v.id for v in graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}
-    for op in graph.ops:
+@remembered
+def _of_data_alone(plan: Plan) -> set[int]:
+    found = {v.id for v in plan.graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}
+    for op in plan.graph.ops:
         if found.issuperset(op.operands):
             found.update(op.results)
     return found
@@ -102,9 +104,14 @@ def _of_data_alone(graph: Graph) -> set[int]:
 def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Step, ...], list[Form]]:
     """The steps that lead from what is given to `ends`, and which of the given they read, both in the plan's order."""
     found = steps_for(plan, ends, given)
-    steps = tuple(step for step in plan.steps if step in found)
+    steps = tuple(sorted(found, key=_places(plan).__getitem__))
     read = [*(at for step in steps for at in inputs(plan, step)), *ends]
     return steps, list(dict.fromkeys(at for at in read if at in given))
+
+
+@remembered
+def _places(plan: Plan) -> Mapping[Step, int]:
+    return {step: place for place, step in enumerate(plan.steps)}
 
 
 def _parts(plan: Plan, sums: Iterable[int]) -> list[Form]:
