@@ -58,7 +58,8 @@ def scopes(plan: Plan) -> list[Scope]:
         return [
             Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), names, found)
         ]
-    return [_Division(plan, plan.pipeline).scope(stage) for stage in range(len(plan.pipeline.coordinates))]
+    division = _Division(plan, plan.pipeline)
+    return [division.scope(stage) for stage in range(len(plan.pipeline.coordinates))]
 
 
 def stage_names(plan: Plan) -> dict[Form, str]:

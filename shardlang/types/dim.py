@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 from shardlang.source import Span
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -82,7 +82,7 @@ def _line(dim: Dim) -> str:
     return f"line {dim.span.line}" if dim.span is not None else "a number"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorType:
     """Element type and terms. Equality is identity of dims."""
 
@@ -90,6 +90,7 @@ class TensorType:
     dims: tuple[Term, ...]
 
     @property
+    @remembered
     def shape(self) -> tuple[int, ...]:
         """Sizes of the whole tensor; an unknown size raises ValueError."""
         sizes = [term_size(t) for t in self.dims]
@@ -98,6 +99,7 @@ class TensorType:
         return tuple(s for s in sizes if s is not None)
 
     @property
+    @remembered
     def elements(self) -> int:
         return math.prod(self.shape)
 

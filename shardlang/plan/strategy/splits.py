@@ -49,7 +49,9 @@ class Wish:
 
 @dataclass
 class Claims:
-    """Asks every operator; remembers answers by rule, types and covering rules."""
+    """Asks every operator; remembers answers by rule, types and covering rules. Dims that no rule names tell nothing
+    but their sizes: each layer may have dims of its own.
+    """
 
     graph: Graph
     splits: list[SplitRule]
@@ -58,7 +60,7 @@ class Claims:
     by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
     used: set[tuple[SplitRule, Dim]] = field(default_factory=set)
     _known: dict[tuple[object, ...], tuple[Demand | None, Span | None]] = field(default_factory=dict)
-    _plain: dict[TensorType, bool] = field(default_factory=dict)
+    _seen: dict[TensorType, tuple[bool, tuple[object, ...]]] = field(default_factory=dict)
     _scoped: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -71,23 +73,27 @@ class Claims:
         """What `split` rules demand of an operator, and the rule to show for it."""
         values = self.graph.values
         types = tuple([values[v].type for v in (*op.operands, *op.results)])
-        if all([self._untouched(t) for t in types]):
+        seen = [self._as_seen(t) for t in types]
+        if not any([named for named, _ in seen]):
             return None, None
         covered = tuple(
             v for v in (*op.results, *op.operands)
             if v in self._scoped and (v in op.results or values[v].kind in LEAF)
         )  # fmt: skip
         scoped = [r.rank(covered) for r in self.splits if r.scope is not None] if covered else []
-        key = (op.rule, types, *scoped)
+        key = (op.rule, *seen, *scoped)
         if key not in self._known:
             self._known[key] = self._decide(op, types, covered)
         return self._known[key]
 
-    def _untouched(self, type: TensorType) -> bool:
-        known = self._plain.get(type)
-        if known is None:
-            known = self._plain[type] = not any(d in self.by_dim for term in type.dims for d in term)
-        return known
+    def _as_seen(self, type: TensorType) -> tuple[bool, tuple[object, ...]]:
+        """Whether rules name a dim of a type, and what they see of it."""
+        found = self._seen.get(type)
+        if found is None:
+            named = any(d in self.by_dim for term in type.dims for d in term)
+            dims = tuple(tuple(d if d in self.by_dim else d.size for d in term) for term in type.dims)
+            found = self._seen[type] = named, dims
+        return found
 
     def _decide(
         self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]
