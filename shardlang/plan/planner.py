@@ -18,9 +18,9 @@ from shardlang.graph.graph import Kind
 from shardlang.plan.bytes.fits import check_memory
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.candidates import inside_bytes
-from shardlang.plan.layouts.conversions import Placed, Placing
+from shardlang.plan.layouts.conversions import Conversions, place_conversions
 from shardlang.plan.layouts.local_search import improve
-from shardlang.plan.layouts.op_classes import Problem, build
+from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate
 from shardlang.plan.layouts.replication import label
 from shardlang.plan.layouts.storage import Stored, sharded
@@ -65,15 +65,15 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     written = program
     if resolved.graph is not None:
         program = replace(program, graph=resolved.graph)
-    problem = build(program.graph, resolved)
-    chosen, table = propagate(problem)
-    chosen = label(problem, improve(problem, chosen, table), table)
-    placed = Placing(problem, chosen, table).run()
+    planning = build(program.graph, resolved)
+    chosen, table = propagate(planning)
+    chosen = label(planning, improve(planning, chosen, table), table)
+    placed = place_conversions(planning, chosen, table)
     if resolved.strict:
-        report_redistributions(problem, placed, sink)
+        report_redistributions(planning, placed, sink)
     if sink.failed:
         return None
-    made = assemble(program, problem, chosen, placed)
+    made = assemble(program, planning, chosen, placed)
     check_rows(written, made, sink)
     check_memory(made, sink)
     return None if sink.failed else made
@@ -103,20 +103,20 @@ def _batch(program: Program) -> str:
     return program.graph.batch.name if program.graph.batch else "batch"
 
 
-def assemble(program: Program, problem: Problem, chosen: list[Assignment], placed: Placed) -> Plan:
+def assemble(program: Program, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:
     """Everything chosen, as one frozen plan."""
-    strategy = problem.strategy
+    strategy = planning.strategy
     return Plan(
         program=program,
-        graph=problem.graph,
+        graph=planning.graph,
         strategy=strategy.name,
         ranks=strategy.ranks or 1,
-        meshes=problem.meshes,
+        meshes=planning.meshes,
         produced=placed.produced,
-        ops=_planned_ops(problem, chosen, placed),
+        ops=_planned_ops(planning, chosen, placed),
         conversions=tuple(placed.conversions),
-        params=with_tables(program, problem.graph, _params(problem, placed.stored), placed.conversions),
-        steps=_steps(problem, placed),
+        params=with_tables(program, planning.graph, _params(planning, placed.stored), placed.conversions),
+        steps=_steps(planning, placed),
         bucket_bytes=strategy.bucket_bytes,
         strict=strategy.strict,
         pipeline=strategy.pipeline,
@@ -127,15 +127,15 @@ def assemble(program: Program, problem: Problem, chosen: list[Assignment], place
     )
 
 
-def _planned_ops(problem: Problem, chosen: list[Assignment], placed: Placed) -> tuple[PlannedOp, ...]:
-    demands, uses, produced = problem.strategy.demands, placed.uses, placed.produced
+def _planned_ops(planning: Planning, chosen: list[Assignment], placed: Conversions) -> tuple[PlannedOp, ...]:
+    demands, uses, produced = planning.strategy.demands, placed.uses, placed.produced
     inside: dict[tuple[object, Assignment], tuple[tuple[int, tuple[str, ...], int, int], ...]] = {}
     planned = []
-    for op in problem.graph.ops:
-        assignment, kind = chosen[op.id], problem.classes[op.id]
+    for op in planning.graph.ops:
+        assignment, kind = chosen[op.id], planning.classes[op.id]
         key = (kind, assignment)
         if key not in inside:
-            inside[key] = tuple(inside_bytes(kind, assignment, problem.meshes[assignment.mesh]))
+            inside[key] = tuple(inside_bytes(kind, assignment, planning.meshes[assignment.mesh]))
         demand = demands.get(op.id)
         planned.append(
             PlannedOp(
@@ -151,23 +151,23 @@ def _planned_ops(problem: Problem, chosen: list[Assignment], placed: Placed) -> 
     return tuple(planned)
 
 
-def _params(problem: Problem, stored: dict[int, Stored]) -> dict[int, ParamPlan]:
+def _params(planning: Planning, stored: dict[int, Stored]) -> dict[int, ParamPlan]:
     """Parameters and states; ZeRO cuts over those of its axes along which the stored form is whole."""
     found = {}
     for value, form in stored.items():
-        kind = problem.tensors[value].kind
+        kind = planning.tensors[value].kind
         if kind not in (Kind.PARAM, Kind.STATE):
             continue
-        rule = problem.strategy.zero.get(value) if kind is Kind.PARAM else None
-        if rule is not None and rule.level < 3 and problem.graph.frozen(value):
+        rule = planning.strategy.zero.get(value) if kind is Kind.PARAM else None
+        if rule is not None and rule.level < 3 and planning.graph.frozen(value):
             rule = None  # what is frozen has neither a gradient nor optimizer state to cut
-        axes = sharded(rule.axes, form.layout, problem.meshes) if rule and problem.tensors[value].shape else ()
+        axes = sharded(rule.axes, form.layout, planning.meshes) if rule and planning.tensors[value].shape else ()
         level = rule.level if rule and axes else 0
         found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes)
     return found
 
 
-def _steps(problem: Problem, placed: Placed) -> tuple[Step, ...]:
+def _steps(planning: Planning, placed: Conversions) -> tuple[Step, ...]:
     """Operators in order, the loss's before the metrics'; each conversion right before the first step that reads it."""
     done: set[int] = set()
     steps: list[Step] = []
@@ -182,7 +182,7 @@ def _steps(problem: Problem, placed: Placed) -> tuple[Step, ...]:
         steps.extend(Step("conversion", i) for i in reversed(waiting))
 
     for section in ("loss", "metric"):
-        for op in problem.graph.ops:
+        for op in planning.graph.ops:
             if op.section != section:
                 continue
             for i in range(len(op.operands)):
@@ -193,13 +193,13 @@ def _steps(problem: Problem, placed: Placed) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def report_redistributions(problem: Problem, placed: Placed, sink: Sink) -> None:
+def report_redistributions(planning: Planning, placed: Conversions, sink: Sink) -> None:
     """`strict`: a conversion that sends data is an error unless a rule of the strategy fixes the form it makes."""
-    graph, seen = problem.graph, set()
+    graph, seen = planning.graph, set()
     for (op, _), use in placed.uses.items():
         value = graph.values[use.value]
-        move = _inserted(problem, placed, use)
-        if move is None or op in problem.strategy.demands or value.id in seen:
+        move = _inserted(planning, placed, use)
+        if move is None or op in planning.strategy.demands or value.id in seen:
             continue
         seen.add(value.id)
         sink.report(
@@ -213,10 +213,10 @@ def report_redistributions(problem: Problem, placed: Placed, sink: Sink) -> None
         )
 
 
-def _inserted(problem: Problem, placed: Placed, use: OperandUse) -> Move | None:
+def _inserted(planning: Planning, placed: Conversions, use: OperandUse) -> Move | None:
     """The last move on the way to a use that sends data and that no rule for the value itself (`-> (..)`) asks for."""
-    producer = problem.graph.producers.get(use.value)
-    demand = problem.strategy.demands.get(producer) if producer is not None else None
+    producer = planning.graph.producers.get(use.value)
+    demand = planning.strategy.demands.get(producer) if producer is not None else None
     at = use.conversion
     while at >= 0 and not (demand is not None and placed.conversions[at].to == demand.result):
         if placed.conversions[at].move.forward_bytes:

@@ -28,7 +28,7 @@ from shardlang.plan.strategy.pins import Pins
 from shardlang.plan.strategy.positional import Positional, PositionalRules
 from shardlang.plan.strategy.rules import Rules
 from shardlang.plan.strategy.shared_parameters import check_parameters
-from shardlang.plan.strategy.splits import Claims
+from shardlang.plan.strategy.splits import SplitRules
 from shardlang.plan.time_axis import NAME, Times
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -248,10 +248,10 @@ class Resolving:
     def _splits(self, rules: Rules, axes: Axes) -> None:
         if not rules.splits:
             return
-        claims = Claims(self.program.graph, rules.splits, axes, self.sink)
+        splits = SplitRules(self.program.graph, rules.splits, axes, self.sink)
         for op in self.program.graph.ops:
             if op.id not in self.demands:
-                demand, span = claims.demand(op)
+                demand, span = splits.demand(op)
                 if demand is not None and span is not None:
                     self.demands[op.id] = demand
                     self.places[op.id] = span

@@ -158,7 +158,7 @@ FAULTS = (
     Fault("nothing freezes", "what may go untrained", "ops/families/shapes.py",
           "differentiable=False, freezes=True", "differentiable=False", ("check/test_frozen.py",)),
     Fault("ZeRO leaves frozen parameters out", "the bytes of a frozen base", "plan/planner.py",
-          "rule.level < 3 and problem.graph.frozen(value)", "problem.graph.frozen(value)",
+          "rule.level < 3 and planning.graph.frozen(value)", "planning.graph.frozen(value)",
           ("end_to_end/test_frozen.py",)),
     Fault("states that move are frozen", "running statistics under ZeRO 3", "check/train/freeze.py",
           "frozenset(i for i in states if i not in written)", "frozenset(states)", ("end_to_end/test_frozen.py",)),

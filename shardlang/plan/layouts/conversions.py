@@ -12,7 +12,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
-from shardlang.plan.layouts.op_classes import Problem, Tensor
+from shardlang.plan.layouts.op_classes import Planning, Tensor
 from shardlang.plan.layouts.storage import Stored, align, bare, choose
 from shardlang.plan.plan import Conversion, OperandUse
 from shardlang.plan.redistribute import along_time
@@ -30,7 +30,7 @@ class Forms:
 
 
 @dataclass
-class Placed:
+class Conversions:
     """What is read where: produced layouts, all conversions, and per (operator, operand position) its use."""
 
     produced: dict[int, Layout] = field(default_factory=dict)
@@ -39,31 +39,36 @@ class Placed:
     uses: dict[tuple[int, int], OperandUse] = field(default_factory=dict)
 
 
+def place_conversions(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> Conversions:
+    """What converts each value from its produced layout to the forms that its users read."""
+    return _Walk(planning, chosen, table).run()
+
+
 @dataclass
-class Placing:
+class _Walk:
     """One walk over all values. Trees are remembered by tensor, produced layout and targets, each of which is one
-    object (`LayoutTable`, `Problem.tensor`) and so known by its id.
+    object (`LayoutTable`, `Planning.tensor`) and so known by its id.
     """
 
-    problem: Problem
+    planning: Planning
     chosen: list[Assignment]
     table: LayoutTable
-    placed: Placed = field(default_factory=Placed)
+    placed: Conversions = field(default_factory=Conversions)
     known: dict[tuple[object, ...], Forms] = field(default_factory=dict)
     storage: dict[tuple[object, ...], Stored] = field(default_factory=dict)
 
-    def run(self) -> Placed:
-        for value in self.problem.graph.values:
+    def run(self) -> Conversions:
+        for value in self.planning.graph.values:
             self._place(value.id)
         return self.placed
 
     def _place(self, value: int) -> None:
-        problem = self.problem
-        users = problem.users[value]
+        planning = self.planning
+        users = planning.users[value]
         targets = tuple([self._target(op, at) for op, at in users])
-        tensor = problem.tensors[value]
+        tensor = planning.tensors[value]
         source, through = self._source(value, tensor, targets)
-        if value == problem.graph.loss:
+        if value == planning.graph.loss:
             targets = (*targets, *self._summed(through or source))
         self.placed.produced[value] = source
         forms = self._forms(source, through, targets, tensor)
@@ -76,34 +81,34 @@ class Placing:
 
     def _summed(self, loss: Layout) -> list[Target]:
         """The loss as the runtime takes it: with microbatches, pending over time even where it is in none of them."""
-        time = self.problem.meshes[loss.mesh].time
+        time = self.planning.meshes[loss.mesh].time
         if time is None or loss.state(time.name) == "P":
             return []
         bare = along_time.without(loss, time.name)
         return [Target(self.table.intern(Layout(bare.dims, (*bare.pending, time.name), bare.replicated, bare.mesh)))]
 
     def _target(self, op: int, at: int) -> Target:
-        kind = self.problem.classes[op]
+        kind = self.planning.classes[op]
         layouts = self.table.layouts(kind.rule, self.chosen[op])
         return Target(layouts.operands[at], kind.operands[at].gradient)
 
     def _source(self, value: int, tensor: Tensor, targets: tuple[Target, ...]) -> tuple[Layout, Layout | None]:
         """The produced layout, and the layout that a rule has it converted to at once."""
-        graph = self.problem.graph
+        graph = self.planning.graph
         producer = graph.producers.get(value)
         if producer is not None:
-            kind = self.problem.classes[producer]
+            kind = self.planning.classes[producer]
             results = self.table.layouts(kind.rule, self.chosen[producer]).results
             at = graph.ops[producer].results.index(value)
             wanted = kind.demand.result if kind.demand and at == 0 else None
             return results[at], wanted
         trained = tensor.kind is Kind.PARAM and tensor.gradient
-        pinned = self.problem.strategy.stored.get(value)
+        pinned = self.planning.strategy.stored.get(value)
         ids = [(id(t.layout), t.gradient) for t in targets]
         key = (id(tensor), trained, id(pinned), *ids)
         stored = self.storage.get(key)
         if stored is None:
-            stored = self.storage[key] = choose(tensor, targets, self.problem.meshes, trained, pinned)
+            stored = self.storage[key] = choose(tensor, targets, self.planning.meshes, trained, pinned)
         self.placed.stored[value] = stored
         return stored.root, None
 
@@ -133,7 +138,7 @@ class Placing:
     ) -> tuple[tuple[Edge, ...], tuple[int, ...]]:
         if all(t.layout == source for t in targets):
             return (), (-1,) * len(targets)
-        found = tree(source, targets, tensor.shape, tensor.itemsize, self.problem.meshes, tensor.uneven)
+        found = tree(source, targets, tensor.shape, tensor.itemsize, self.planning.meshes, tensor.uneven)
         if found is None:
             raise InternalError(f"no conversions lead from {source} to {targets}")
         return found.edges, found.ends

@@ -12,7 +12,7 @@ from dataclasses import field
 from shardlang.graph.graph import LEAF
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
 from shardlang.plan.layouts.candidates import alternatives, own_cost
-from shardlang.plan.layouts.op_classes import OpClass, Problem, Tensor
+from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
 from shardlang.plan.layouts.propagate import REPEATED, Distances
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -21,9 +21,9 @@ SWEEPS = 2
 Users = tuple[tuple[int, Layout, tuple[str, ...], Tensor], ...]
 
 
-def improve(problem: Problem, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
+def improve(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
     """The assignments after sweeps from last operator to first; never dearer, counting each conversion by itself."""
-    work = _Improving(problem, list(chosen), table)
+    work = _Improving(planning, list(chosen), table)
     for _ in range(SWEEPS):
         if not work.sweep():
             break
@@ -32,7 +32,7 @@ def improve(problem: Problem, chosen: list[Assignment], table: LayoutTable) -> l
 
 @dataclass
 class _Improving:
-    problem: Problem
+    planning: Planning
     chosen: list[Assignment]
     table: LayoutTable
     known: dict[tuple[object, ...], Assignment] = field(default_factory=dict)
@@ -40,20 +40,20 @@ class _Improving:
     idle: dict[tuple[OpClass, Assignment], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.distances = Distances(self.problem)
+        self.distances = Distances(self.planning)
 
     def sweep(self) -> bool:
         """Whether anything changed."""
         changed = False
         unsettled = self._unsettled()
-        for op in reversed(self.problem.graph.ops):
+        for op in reversed(self.planning.graph.ops):
             if op.id not in unsettled:
                 continue
-            kind, now = self.problem.classes[op.id], self.chosen[op.id]
+            kind, now = self.planning.classes[op.id], self.chosen[op.id]
             inputs = tuple([self._produced(v) for v in op.operands])
             users = tuple([
-                (r, self._need(user, at), self._idle(user), self.problem.classes[user].operands[at])
-                for r, v in enumerate(op.results) for user, at in self.problem.users[v]
+                (r, self._need(user, at), self._idle(user), self.planning.classes[user].operands[at])
+                for r, v in enumerate(op.results) for user, at in self.planning.users[v]
             ])  # fmt: skip
             ids = [(r, id(need), id(others), id(tensor)) for r, need, others, tensor in users]
             key = (kind, now, *map(id, inputs), *ids)
@@ -66,26 +66,26 @@ class _Improving:
 
     def _produced(self, value: int) -> Layout | None:
         """The layout in which users see a value; None for leaves."""
-        producer = self.problem.graph.producers.get(value)
+        producer = self.planning.graph.producers.get(value)
         if producer is None:
             return None
-        kind = self.problem.classes[producer]
-        at = self.problem.graph.ops[producer].results.index(value)
+        kind = self.planning.classes[producer]
+        at = self.planning.graph.ops[producer].results.index(value)
         if at == 0 and kind.demand is not None and kind.demand.result is not None:
             return kind.demand.result
         return self.table.layouts(kind.rule, self.chosen[producer]).results[at]
 
     def _need(self, op: int, at: int) -> Layout:
-        return self.table.layouts(self.problem.classes[op].rule, self.chosen[op]).operands[at]
+        return self.table.layouts(self.planning.classes[op].rule, self.chosen[op]).operands[at]
 
     def _unsettled(self) -> set[int]:
         """The operators around which something is converted: only these have anything to gain."""
         found: set[int] = set()
         made: dict[int, Layout] = {}
         plain = self.distances.plain
-        producers = self.problem.graph.producers
-        for op in self.problem.graph.ops:
-            kind = self.problem.classes[op.id]
+        producers = self.planning.graph.producers
+        for op in self.planning.graph.ops:
+            kind = self.planning.classes[op.id]
             layouts = self.table.layouts(kind.rule, self.chosen[op.id])
             for value, need in zip(op.operands, layouts.operands, strict=True):
                 layout = made.get(value)
@@ -101,22 +101,22 @@ class _Improving:
         key = (kind, now)
         if key not in self.ways:
             found = [now]
-            for axis in self.problem.meshes[now.mesh].timeless.axes:
+            for axis in self.planning.meshes[now.mesh].timeless.axes:
                 cleared = _without(kind, now, axis.name)
                 if cleared is not None:
-                    found += alternatives(kind, cleared, axis.name, self.problem.meshes[now.mesh])
+                    found += alternatives(kind, cleared, axis.name, self.planning.meshes[now.mesh])
             self.ways[key] = tuple(dict.fromkeys(found))
         return self.ways[key]
 
     def _idle(self, op: int) -> tuple[str, ...]:
-        return self._idle_axes(self.problem.classes[op], self.chosen[op])
+        return self._idle_axes(self.planning.classes[op], self.chosen[op])
 
     def _idle_axes(self, kind: OpClass, now: Assignment) -> tuple[str, ...]:
         """The axes that an assignment leaves unused though another could use them."""
         key = (kind, now)
         if key not in self.idle:
             used = {*now.split_axes(), *(a for a, _ in now.through)}
-            mesh = self.problem.meshes[now.mesh]
+            mesh = self.planning.meshes[now.mesh]
             free = [a.name for a in mesh.timeless.axes if a.name not in used]
             self.idle[key] = tuple(a for a in free if len(alternatives(kind, now, a, mesh)) > 1)
         return self.idle[key]

@@ -25,7 +25,7 @@ from shardlang.types.mesh import Mesh
 class Tensor:
     """What conversions of a value depend on. `gradient`: a gradient comes back along this use of it.
 
-    Equal ones are one object (made by `Problem.tensor`).
+    Equal ones are one object (made by `Planning.tensor`).
     """
 
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class OpClass:
 
 
 @dataclass
-class Problem:
+class Planning:
     """users[v]: (op, operand position). classes[op]. fixed meshes. All indexed by graph ids."""
 
     graph: Graph
@@ -79,15 +79,15 @@ class Problem:
         return known
 
 
-def build(graph: Graph, strategy: ResolvedStrategy) -> Problem:
+def build(graph: Graph, strategy: ResolvedStrategy) -> Planning:
     """The tables of `graph` under `strategy`, whose meshes must be known."""
     if strategy.times is not None:
         strategy = _with_time(strategy, strategy.times, graph)
-    problem = Problem(graph, strategy.meshes, strategy)
-    problem.users = [[] for _ in graph.values]
-    problem.tensors = [problem.tensor(v.type, v.kind, v.gradient) for v in graph.values]
-    _classify(problem, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
-    return problem
+    planning = Planning(graph, strategy.meshes, strategy)
+    planning.users = [[] for _ in graph.values]
+    planning.tensors = [planning.tensor(v.type, v.kind, v.gradient) for v in graph.values]
+    _classify(planning, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
+    return planning
 
 
 def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> ResolvedStrategy:
@@ -105,31 +105,31 @@ def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> Resolv
     return replace(strategy, demands=demands, stored=stored)
 
 
-def _classify(problem: Problem, mesh_of: Mapping[int, int]) -> None:
+def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
     known: dict[tuple[object, ...], OpClass] = {}
-    trained = problem.tensors
-    plain = [problem.tensor(v.type, v.kind, False) for v in problem.graph.values]
-    demands, times = problem.strategy.demands, problem.strategy.times
+    trained = planning.tensors
+    plain = [planning.tensor(v.type, v.kind, False) for v in planning.graph.values]
+    demands, times = planning.strategy.demands, planning.strategy.times
     same: dict[Demand, Demand] = {}
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
-    alone = {v.id for v in problem.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
-    for op in problem.graph.ops:
+    alone = {v.id for v in planning.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
+    for op in planning.graph.ops:
         for at, value in enumerate(op.operands):
-            problem.users[value].append((op.id, at))
+            planning.users[value].append((op.id, at))
         table = trained if op.section == "loss" else plain
         operands = tuple([table[v] for v in op.operands])
         results = tuple([table[v] for v in op.results])
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
         demand = one[id(demand)] if demand is not None else None
         time = times.ops[op.id] if times is not None else None
-        ragged = in_products(op, problem.graph, problem.strategy.sizes)
+        ragged = in_products(op, planning.graph, planning.strategy.sizes)
         sent, own = op.operator in SENT, alone.issuperset(op.operands)
         alone.update(op.results if own else ())
         key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, sent, ragged, own)
         found = known.get(key)
         if found is None:
             found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent, ragged, own)
-        problem.classes.append(found)
+        planning.classes.append(found)
 
 
 def _mesh_of_ops(graph: Graph, demands: Mapping[int, Demand]) -> dict[int, int]:

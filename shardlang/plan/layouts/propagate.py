@@ -14,7 +14,7 @@ from dataclasses import field
 from shardlang.graph.graph import LEAF
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, candidates, initial
-from shardlang.plan.layouts.op_classes import OpClass, Problem, Tensor
+from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
 from shardlang.plan.redistribute.cheapest import Router, router
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -32,8 +32,8 @@ GATHERED = BYTE >> 1
 class Distances:
     """Conversion costs as choices see them. Without gradient I and R are one state."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.router: Router = router(problem.meshes)
+    def __init__(self, planning: Planning) -> None:
+        self.router: Router = router(planning.meshes)
         self._plain: dict[Layout, Layout] = {}
 
     def plain(self, layout: Layout) -> Layout:
@@ -74,7 +74,7 @@ class Situation:
 class Sweep:
     """One pass along one axis; memoised by situation, so that repeated layers cost a look-up an operator."""
 
-    problem: Problem
+    planning: Planning
     table: LayoutTable
     distances: Distances
     mesh: int
@@ -89,7 +89,7 @@ class Sweep:
         """The assignments with this axis decided; `layouts` gets the layout each value is seen in."""
         ahead = self._backward(given)
         chosen = list(given)
-        for op, situation in zip(self.problem.graph.ops, ahead, strict=True):
+        for op, situation in zip(self.planning.graph.ops, ahead, strict=True):
             options = situation.options
             inputs = tuple([layouts[v] for v in op.operands])
             key = (situation, *map(id, inputs))
@@ -103,10 +103,10 @@ class Sweep:
 
     def _backward(self, given: list[Assignment]) -> list[Situation]:
         """Per operator its situation, from the last to the first."""
-        problem, users = self.problem, self.problem.users
-        found: list[Situation] = [None] * len(problem.graph.ops)  # type: ignore[list-item]
-        for op in reversed(problem.graph.ops):
-            options = self._options(problem.classes[op.id], given[op.id])
+        planning, users = self.planning, self.planning.users
+        found: list[Situation] = [None] * len(planning.graph.ops)  # type: ignore[list-item]
+        for op in reversed(planning.graph.ops):
+            options = self._options(planning.classes[op.id], given[op.id])
             later = [(found[user], at, r) for r, value in enumerate(op.results) for user, at in users[value]]
             found[op.id] = self._situation(options, later)
         return found
@@ -115,7 +115,7 @@ class Sweep:
         key = (kind, given)
         known = self.options.get(key)
         if known is None:
-            mesh = self.problem.meshes[self.mesh]
+            mesh = self.planning.meshes[self.mesh]
             ways = alternatives(kind, given, self.axis, mesh) if given.mesh == self.mesh else (given,)
             idle = ways.index(given) if len(ways) > 1 else -1
             known = self.options[key] = candidates(kind, ways, self.table, idle)
@@ -208,14 +208,14 @@ def _limit_idle(total: list[int], options: Candidates) -> None:
     total[options.idle] = max(total[options.idle], others - 8 * largest * BYTE)
 
 
-def propagate(problem: Problem) -> tuple[list[Assignment], LayoutTable]:
+def propagate(planning: Planning) -> tuple[list[Assignment], LayoutTable]:
     """An assignment for every operator of the graph, by operator id."""
-    table, distances = LayoutTable(problem.meshes), Distances(problem)
-    start = {kind: initial(kind) for kind in dict.fromkeys(problem.classes)}
-    chosen = [start[kind] for kind in problem.classes]
-    for mesh, layout in enumerate(problem.meshes):
+    table, distances = LayoutTable(planning.meshes), Distances(planning)
+    start = {kind: initial(kind) for kind in dict.fromkeys(planning.classes)}
+    chosen = [start[kind] for kind in planning.classes]
+    for mesh, layout in enumerate(planning.meshes):
         for axis in layout.timeless.axes:
             if axis.size > 1:
-                seen: list[Layout | None] = [None] * len(problem.graph.values)
-                chosen = Sweep(problem, table, distances, mesh, axis.name).run(chosen, seen)
+                seen: list[Layout | None] = [None] * len(planning.graph.values)
+                chosen = Sweep(planning, table, distances, mesh, axis.name).run(chosen, seen)
     return chosen, table

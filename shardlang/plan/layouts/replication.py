@@ -12,17 +12,17 @@ from shardlang.graph.graph import LEAF, Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, local_size
 from shardlang.plan.layouts.candidates import all_reduce_bytes
 from shardlang.plan.layouts.min_cut import Choice, decide
-from shardlang.plan.layouts.op_classes import Problem, Tensor
+from shardlang.plan.layouts.op_classes import Planning, Tensor
 from shardlang.plan.redistribute.steiner_tree import Target, tree
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 
-def label(problem: Problem, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
+def label(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
     """The assignments with `replicated` decided; axes outermost first."""
-    for mesh, layout in enumerate(problem.meshes):
+    for mesh, layout in enumerate(planning.meshes):
         for axis in layout.timeless.axes:
-            chosen = _Axis(problem, chosen, table, mesh, axis.name).run()
+            chosen = _Axis(planning, chosen, table, mesh, axis.name).run()
     return chosen
 
 
@@ -30,7 +30,7 @@ def label(problem: Problem, chosen: list[Assignment], table: LayoutTable) -> lis
 class _Axis:
     """One axis: which operators have a choice, and what each label costs."""
 
-    problem: Problem
+    planning: Planning
     chosen: list[Assignment]
     table: LayoutTable
     mesh: int
@@ -38,12 +38,12 @@ class _Axis:
     costs: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def run(self) -> list[Assignment]:
-        free = [self._free(op.id) for op in self.problem.graph.ops]
+        free = [self._free(op.id) for op in self.planning.graph.ops]
         worth = self._worth(free)
         if not worth:
             return self.chosen
         number = {op: i for i, op in enumerate(sorted(worth))}
-        choices = [c for v in range(len(self.problem.tensors)) if (c := self._choice(v, number)) is not None]
+        choices = [c for v in range(len(self.planning.tensors)) if (c := self._choice(v, number)) is not None]
         _, replicated = decide(len(number), choices)
         chosen = list(self.chosen)
         for op, i in number.items():
@@ -54,8 +54,8 @@ class _Axis:
 
     def _free(self, op: int) -> bool:
         """Whether the operator is unsplit along the axis, and neither a pin nor the loss decides for it."""
-        kind, assignment = self.problem.classes[op], self.chosen[op]
-        graph = self.problem.graph
+        kind, assignment = self.planning.classes[op], self.chosen[op]
+        graph = self.planning.graph
         if assignment.mesh != self.mesh or graph.ops[op].section != "loss" or graph.loss in graph.ops[op].results:
             return False
         if kind.demand is not None and (kind.demand.chosen == "pin" or kind.demand.result is not None):
@@ -67,7 +67,7 @@ class _Axis:
 
     def _worth(self, free: list[bool]) -> set[int]:
         """The operators with a choice from which a fixed use of R can be reached: only for these may R be cheaper."""
-        graph, users = self.problem.graph, self.problem.users
+        graph, users = self.planning.graph, self.planning.users
         found: set[int] = set()
         for op in reversed(graph.ops):
             if not free[op.id]:
@@ -81,17 +81,17 @@ class _Axis:
         return not free[op] and self.axis in self._operand(op, at).replicated and self._tensor(op, at).gradient
 
     def _operand(self, op: int, at: int) -> Layout:
-        return self.table.layouts(self.problem.classes[op].rule, self.chosen[op]).operands[at]
+        return self.table.layouts(self.planning.classes[op].rule, self.chosen[op]).operands[at]
 
     def _tensor(self, op: int, at: int) -> Tensor:
-        return self.problem.classes[op].operands[at]
+        return self.planning.classes[op].operands[at]
 
     def _choice(self, value: int, number: dict[int, int]) -> Choice | None:
-        problem = self.problem
-        tensor = problem.tensors[value]
-        users = [(op, at) for op, at in problem.users[value] if self._tensor(op, at).gradient]
+        planning = self.planning
+        tensor = planning.tensors[value]
+        users = [(op, at) for op, at in planning.users[value] if self._tensor(op, at).gradient]
         consumers = tuple(number[op] for op, _ in users if op in number)
-        producer = problem.graph.producers.get(value)
+        producer = planning.graph.producers.get(value)
         decided = producer is None or producer not in number
         if not tensor.gradient or (decided and not consumers):
             return None
@@ -100,7 +100,7 @@ class _Axis:
         if tensor.kind in LEAF:
             more = 2 * self._reduction(tensor, fixed, free)
             # Of equal bytes the sum once a step, in a bucket with others, before one of its own.
-            alone = all(problem.classes[op].alone for op, _ in users if op in number)
+            alone = all(planning.classes[op].alone for op, _ in users if op in number)
             return Choice(-1, consumers, 0, more - 1 if more and alone else more)
         assert producer is not None
         source = self._result(producer, value)
@@ -111,15 +111,15 @@ class _Axis:
         return Choice(-1 if decided else number[producer], consumers, low, max(low, high))
 
     def _result(self, producer: int, value: int) -> Layout:
-        kind = self.problem.classes[producer]
-        at = self.problem.graph.ops[producer].results.index(value)
+        kind = self.planning.classes[producer]
+        at = self.planning.graph.ops[producer].results.index(value)
         if at == 0 and kind.demand is not None and kind.demand.result is not None:
             return kind.demand.result
         return self.table.layouts(kind.rule, self.chosen[producer]).results[at]
 
     def _marked(self, layout: Layout) -> Layout:
         """The layout as R along this axis."""
-        order = [a.name for a in self.problem.meshes[self.mesh].axes]
+        order = [a.name for a in self.planning.meshes[self.mesh].axes]
         marks = tuple(sorted({*layout.replicated, self.axis}, key=order.index))
         return replace(layout, replicated=marks)
 
@@ -130,7 +130,7 @@ class _Axis:
         settled = any(self.axis in x.replicated or self.axis in x.split_axes() for x in fixed)
         if tensor.kind is not Kind.PARAM or settled or not free:
             return 0
-        mesh = self.problem.meshes[self.mesh]
+        mesh = self.planning.meshes[self.mesh]
         local = local_size(tensor.shape, free[0], mesh) * tensor.itemsize
         return all_reduce_bytes(mesh.axis_size(self.axis), local)
 
@@ -141,6 +141,6 @@ class _Axis:
         key = (source, distinct, tensor)
         if key not in self.costs:
             wanted = [Target(t) for t in distinct]
-            found = tree(source, wanted, tensor.shape, tensor.itemsize, self.problem.meshes, tensor.uneven)
+            found = tree(source, wanted, tensor.shape, tensor.itemsize, self.planning.meshes, tensor.uneven)
             self.costs[key] = 1 << 100 if found is None else found.cost
         return self.costs[key]

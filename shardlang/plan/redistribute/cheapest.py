@@ -139,7 +139,7 @@ def engine(space: Space) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SearchSpace:
     """Layouts of one value on one mesh, without what need not change: axes they all agree on, dims none of them cuts.
 
     axes: the mesh axes that take part, in runs that stay together; dims: the tensor dims that do; prefixes: per tensor
@@ -196,8 +196,8 @@ class Problem:
         return Move(step.kind, axes, dim, from_dim, self.bytes(step.forward), backward), self.layout(step.to)
 
 
-def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
-            uneven: frozenset[int]) -> Problem:
+def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
+                 uneven: frozenset[int]) -> SearchSpace:
     """What a search among `layouts`, all on `mesh`, is about; axes of size 1 take no part: they lie as in the last."""
     like = layouts[-1]
     layouts = tuple(relabel(x, identical(len(shape), x.mesh), mesh) for x in layouts)
@@ -216,7 +216,7 @@ def problem(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, 
     room = limits(left, math.prod(sizes), uneven)
     dims = _dims_in_play(layouts, room, active)
     ragged = frozenset(i for i, d in enumerate(dims) if d in uneven)
-    return Problem(
+    return SearchSpace(
         mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), ragged), runs, dims, tuple(prefixes),
         tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
         like, math.prod(shape) * itemsize, math.prod(shares),
@@ -300,7 +300,7 @@ class Router:
         mesh = self.meshes[source.mesh]
         start = relabel(source, target, mesh)
         moves: list[tuple[Move, Layout]] = [] if start == source else [(VIEW, start)]
-        about = problem((start, target), shape, itemsize, mesh, uneven)
+        about = search_space((start, target), shape, itemsize, mesh, uneven)
         steps, cost = chain(about, about.state(start), about.state(target), gradient)
         if cost is None:
             return None
@@ -354,7 +354,7 @@ class Router:
         return None if best is None else best[1]
 
 
-def chain(about: Problem, source: State, target: State, gradient: bool) -> tuple[Sequence[Step], int | None]:
+def chain(about: SearchSpace, source: State, target: State, gradient: bool) -> tuple[Sequence[Step], int | None]:
     """The moves between two states and the parts that they send; None: there is no way."""
     many = len(about.axes)
     if many <= SEARCHED_AXES:

@@ -12,7 +12,7 @@ from itertools import permutations
 
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute import along_time
-from shardlang.plan.redistribute.cheapest import EXACT_AXES, Router, Search, engine, problem, router
+from shardlang.plan.redistribute.cheapest import EXACT_AXES, Router, Search, engine, router, search_space
 from shardlang.plan.redistribute.moves import State
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -158,7 +158,7 @@ def _exact(value: Value, source: Layout, targets: list[Target], bound: list[Edge
     units = any(a.size == 1 for a in mesh.axes)
     if units or any(x.mesh != source.mesh for x in layouts):
         return None
-    about = problem(tuple(layouts), value.shape, value.itemsize, mesh, value.uneven)
+    about = search_space(tuple(layouts), value.shape, value.itemsize, mesh, value.uneven)
     if len(about.axes) > EXACT_AXES:
         return None
     search = engine(about.space).search(about.state(source), gradient)

@@ -26,7 +26,7 @@ from shardlang.types.dim import Dim, TensorType, term_text
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Claim:
+class WinningRule:
     """The rule that decides a dim's axes at one operator."""
 
     rule: SplitRule
@@ -39,16 +39,16 @@ class Claim:
 
 
 @dataclass(eq=False, slots=True)
-class Wish:
-    """A run of factors and the claims on its dims, as they stand; `axes[i]` of claim i lose what others keep."""
+class FactorSplit:
+    """A run of factors and the rules that win on its dims; `axes[i]` of rule i lose what others keep."""
 
     run: Run
-    claims: list[Claim | None]
+    winners: list[WinningRule | None]
     axes: list[tuple[str, ...]]
 
 
 @dataclass
-class Claims:
+class SplitRules:
     """Asks every operator; remembers answers by rule, types and covering rules. Dims that no rule names tell nothing
     but their sizes: each layer may have dims of its own.
     """
@@ -98,37 +98,37 @@ class Claims:
     def _decide(
         self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]
     ) -> tuple[Demand | None, Span | None]:
-        wishes: dict[tuple[int, ...], Wish] = {}
+        splits: dict[tuple[int, ...], FactorSplit] = {}
         for _, run in dim_runs(op.rule, types):
-            if run.factors not in wishes and any(d in self.by_dim for d in run.dims):
-                claims = [self._claim(d, covered) for d in run.dims]
+            if run.factors not in splits and any(d in self.by_dim for d in run.dims):
+                winners = [self._winner(d, covered) for d in run.dims]
                 # What may not be split at all competes with nothing.
                 free = any(op.rule.factors[f].split is not Split.WHOLE for f in run.factors)
-                if any(claims) and free:
-                    wishes[run.factors] = Wish(run, claims, [c.rule.axes if c else () for c in claims])
-        if not wishes:
+                if any(winners) and free:
+                    splits[run.factors] = FactorSplit(run, winners, [c.rule.axes if c else () for c in winners])
+        if not splits:
             return None, None
-        wishes = self._joined(op, wishes)
-        self._settle(op, types, list(wishes.values()))
+        splits = self._joined(op, splits)
+        self._settle(op, types, list(splits.values()))
         factors: list[tuple[str, ...] | None] = [None] * len(op.rule.factors)
         given: list[tuple[str, ...]] = [()] * len(op.rule.factors)
-        for wish in wishes.values():
-            self._apply(op, wish, factors, given)
-        self._check_minor(op, list(wishes.values()), given)
-        span = next(c.rule.span for w in wishes.values() for c in w.claims if c)
+        for split in splits.values():
+            self._apply(op, split, factors, given)
+        self._check_minor(op, list(splits.values()), given)
+        span = next(c.rule.span for w in splits.values() for c in w.winners if c)
         if all(f is None for f in factors):
             return None, None
         return Demand(tuple(factors)), span
 
-    def _claim(self, dim: Dim, covered: tuple[int, ...]) -> Claim | None:
+    def _winner(self, dim: Dim, covered: tuple[int, ...]) -> WinningRule | None:
         """The most specific rule on a dim; two that differ are an error."""
-        best: Claim | None = None
+        best: WinningRule | None = None
         for rule in self.by_dim.get(dim, ()):
             rank = rule.rank(covered)
             if rank is None:
                 continue
             if best is None or rank > best.rank:
-                best = Claim(rule, dim, rank)
+                best = WinningRule(rule, dim, rank)
             elif rank == best.rank and (rule.axes, rule.yields) != (best.rule.axes, best.rule.yields):
                 self.sink.report(
                     "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "one rule",
@@ -139,23 +139,23 @@ class Claims:
             self.used.add((best.rule, dim))
         return best
 
-    def _joined(self, op: Op, wishes: dict[tuple[int, ...], Wish]) -> dict[tuple[int, ...], Wish]:
-        """Dims that an operator takes for one (heads that share heads of keys) are split by one wish: the more
+    def _joined(self, op: Op, splits: dict[tuple[int, ...], FactorSplit]) -> dict[tuple[int, ...], FactorSplit]:
+        """Dims that an operator takes for one (heads that share heads of keys) are split once: by the more
         specific, or the one with more factors; equally specific ones must agree on the factors that both have.
         """
-        kept = dict(wishes)
-        for few, many in combinations(sorted(wishes, key=len), 2):
+        kept = dict(splits)
+        for few, many in combinations(sorted(splits, key=len), 2):
             if not set(few) & set(many) or few not in kept or many not in kept:
                 continue
-            ranks = [max(c.rank for c in wishes[f].claims if c) for f in (few, many)]
+            ranks = [max(c.rank for c in splits[f].winners if c) for f in (few, many)]
             few_decides = ranks[0] > ranks[1]
             if ranks[0] == ranks[1]:
-                few_decides = not self._agree(op, wishes[few], wishes[many])
+                few_decides = not self._agree(op, splits[few], splits[many])
             del kept[many if few_decides else few]
         return kept
 
-    def _agree(self, op: Op, few: Wish, many: Wish) -> bool:
-        """Whether two wishes put the same axes on the factors that both have; reports SH309 where no dim is to blame
+    def _agree(self, op: Op, few: FactorSplit, many: FactorSplit) -> bool:
+        """Whether two splits put the same axes on the factors that both have; reports SH309 where no dim is to blame
         that does not divide."""
         one, two = (
             spread(op.rule, w.run.factors, tuple(a for axes in w.axes for a in axes), self.axes.sizes)
@@ -163,7 +163,7 @@ class Claims:
         )
         if all(one[f] == two[f] for f in one if f in two):
             return True
-        left, right = (next(c for c in w.claims if c) for w in (few, many))
+        left, right = (next(c for c in w.winners if c) for w in (few, many))
         degree = self.axes.degree(left.rule.axes)
         if degree is None or (left.dim.size or 0) % degree == 0:
             self.sink.report(
@@ -174,29 +174,31 @@ class Claims:
             )  # fmt: skip
         return False
 
-    def _settle(self, op: Op, types: tuple[TensorType, ...], wishes: list[Wish]) -> None:
-        """Each axis goes to one claim: to those that do not give way, then to the most specific."""
-        claimed: dict[str, list[tuple[Wish, int, Claim]]] = {}
-        for wish in wishes:
-            for i, claim in enumerate(wish.claims):
-                for axis in wish.axes[i]:
-                    if claim is not None:
-                        claimed.setdefault(axis, []).append((wish, i, claim))
-        for axis, claims in claimed.items():
-            if len(claims) < 2:
+    def _settle(self, op: Op, types: tuple[TensorType, ...], splits: list[FactorSplit]) -> None:
+        """Each axis goes to one rule: to those that do not give way, then to the most specific."""
+        wanted: dict[str, list[tuple[FactorSplit, int, WinningRule]]] = {}
+        for split in splits:
+            for i, winner in enumerate(split.winners):
+                for axis in split.axes[i]:
+                    if winner is not None:
+                        wanted.setdefault(axis, []).append((split, i, winner))
+        for axis, winners in wanted.items():
+            if len(winners) < 2:
                 continue
-            firm = [c for c in claims if axis not in c[2].rule.yields] or claims
+            firm = [c for c in winners if axis not in c[2].rule.yields] or winners
             top = max(c[2].rank for c in firm)
-            winners = [c for c in firm if c[2].rank == top]
-            shared = _exchanged(op.rule, [wish for wish, _, _ in winners])
-            if len(winners) > 1 and not shared:
-                self._report_twice(op, types, axis, winners[0][2], winners[1][2])
-            kept = [claim for _, _, claim in winners[: 2 if shared else 1]]
-            for wish, i, claim in claims:
-                if claim not in kept:
-                    wish.axes[i] = tuple(a for a in wish.axes[i] if a != axis)
+            strongest = [c for c in firm if c[2].rank == top]
+            shared = _exchanged(op.rule, [split for split, _, _ in strongest])
+            if len(strongest) > 1 and not shared:
+                self._report_twice(op, types, axis, strongest[0][2], strongest[1][2])
+            kept = [winner for _, _, winner in strongest[: 2 if shared else 1]]
+            for split, i, winner in winners:
+                if winner not in kept:
+                    split.axes[i] = tuple(a for a in split.axes[i] if a != axis)
 
-    def _report_twice(self, op: Op, types: tuple[TensorType, ...], axis: str, one: Claim, two: Claim) -> None:
+    def _report_twice(
+        self, op: Op, types: tuple[TensorType, ...], axis: str, one: WinningRule, two: WinningRule
+    ) -> None:
         ids = (*op.operands, *op.results)
         where = next(
             ((v, t) for v, t in zip(ids, types, strict=True) if _holds(t, one.dim, two.dim)), (op.results[0], types[-1])
@@ -216,86 +218,88 @@ class Claims:
             help=f"let one give way (`{axis}?`), or give it another axis",
         )  # fmt: skip
 
-    def _apply(self, op: Op, wish: Wish, factors: list[tuple[str, ...] | None], given: list[tuple[str, ...]]) -> None:
+    def _apply(
+        self, op: Op, split: FactorSplit, factors: list[tuple[str, ...] | None], given: list[tuple[str, ...]]
+    ) -> None:
         """Checks that the axes fit and writes them to the factors; `given` gets them as the rules name them."""
         axes: list[str] = []
         used_up = True
-        for dim, claim, mine in zip(wish.run.dims, wish.claims, wish.axes, strict=True):
-            if claim is None:
+        for dim, winner, mine in zip(split.run.dims, split.winners, split.axes, strict=True):
+            if winner is None:
                 used_up = used_up and dim.size == 1
                 continue
-            mine = self.axes.fitting(dim, mine, claim.rule, self.sink)
-            if mine and not used_up and not self._minor(wish, dim, mine, claim):
+            mine = self.axes.fitting(dim, mine, winner.rule, self.sink)
+            if mine and not used_up and not self._minor(split, dim, mine, winner):
                 mine = ()
             degree = self.axes.degree(mine)
             used_up = used_up and (degree is None or degree == dim.size)
             axes += mine
-        found = spread(op.rule, wish.run.factors, tuple(axes), self.axes.sizes)
-        if len(wish.run.dims) == 1 and not self._in_order(op.rule, wish, found):
+        found = spread(op.rule, split.run.factors, tuple(axes), self.axes.sizes)
+        if len(split.run.dims) == 1 and not self._in_order(op.rule, split, found):
             found = dict.fromkeys(found, ())
         for f, mine in found.items():
-            whole = op.rule.factors[f].split is Split.WHOLE or self._ragged(op.rule, f, mine, wish)
+            whole = op.rule.factors[f].split is Split.WHOLE or self._uneven_in_product(op.rule, f, mine, split)
             given[f] = () if whole else mine
             factors[f] = self.axes.refined(given[f])
 
-    def _in_order(self, rule: FactorRule, wish: Wish, found: Mapping[int, tuple[str, ...]]) -> bool:
+    def _in_order(self, rule: FactorRule, split: FactorSplit, found: Mapping[int, tuple[str, ...]]) -> bool:
         """Whether the axes of one dim of several factors use up each before they cut the next; reports SH304."""
-        claim = next(c for c in wish.claims if c)
-        if claim.rule.uneven or claim.rule.sizes is not None or not any(found.values()):
+        winner = next(c for c in split.winners if c)
+        if winner.rule.uneven or winner.rule.sizes is not None or not any(found.values()):
             return True
-        for f, after in pairwise(wish.run.factors):
+        for f, after in pairwise(split.run.factors):
             degree, factor = self.axes.degree(found[f]), rule.factors[f]
             if degree is not None and degree != factor.size and found[after]:
-                axes = tuple(a for g in wish.run.factors for a in found[g])
-                self.axes.report(factor.name, factor.size, axes, claim.span, self.sink)
+                axes = tuple(a for g in split.run.factors for a in found[g])
+                self.axes.report(factor.name, factor.size, axes, winner.span, self.sink)
                 return False
         return True
 
-    def _ragged(self, rule: FactorRule, factor: int, axes: tuple[str, ...], wish: Wish) -> bool:
+    def _uneven_in_product(self, rule: FactorRule, factor: int, axes: tuple[str, ...], split: FactorSplit) -> bool:
         """Whether blocks would differ within a product of dims, of several factors or taken as one: they are not
         torch.chunk's of the product.
         """
         degree = self.axes.degree(axes)
-        by_hand = any(len(self.axes.given.get(dim, ())) == degree for dim in wish.run.dims)
+        by_hand = any(len(self.axes.given.get(dim, ())) == degree for dim in split.run.dims)
         if degree is None or (rule.factors[factor].size % degree == 0 and not by_hand):
             return False
-        product = len(wish.run.dims) > 1
+        product = len(split.run.dims) > 1
         return product or any(factor in t and len(t) > 1 for dims in (*rule.operands, *rule.results) for t in dims)
 
-    def _check_minor(self, op: Op, wishes: list[Wish], given: list[tuple[str, ...]]) -> None:
+    def _check_minor(self, op: Op, splits: list[FactorSplit], given: list[tuple[str, ...]]) -> None:
         """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""
         found = lonely_minor(op.rule, [self.axes.degree(axes) for axes in given])
         if found is None:
             return
         names = " * ".join(op.rule.factors[f].name for f in found[1])
         minor = op.rule.factors[found[0]].name
-        claim = next(c for w in wishes if found[0] in w.run.factors for c in w.claims if c)
+        winner = next(c for w in splits if found[0] in w.run.factors for c in w.winners if c)
         before = [op.rule.factors[f] for f in found[1][: found[1].index(found[0])]]
         major, size = " * ".join(f.name for f in before), math.prod(f.size for f in before)
         self.sink.report(
-            "SH305", f"`{minor}` is the minor factor of `{names}` and cannot be cut alone", claim.span,
+            "SH305", f"`{minor}` is the minor factor of `{names}` and cannot be cut alone", winner.span,
             f"over `{', '.join(given[found[0]])}`", help=_major_first(major, size),
         )  # fmt: skip
 
-    def _minor(self, wish: Wish, dim: Dim, axes: tuple[str, ...], claim: Claim) -> bool:
+    def _minor(self, split: FactorSplit, dim: Dim, axes: tuple[str, ...], winner: WinningRule) -> bool:
         degree = self.axes.degree(axes)
         if degree is None or degree == 1:
             return True
-        before = wish.run.dims[: wish.run.dims.index(dim)]
+        before = split.run.dims[: split.run.dims.index(dim)]
         major, size = term_text(before), math.prod(d.size or 1 for d in before)
         self.sink.report(
-            "SH305", f"`{dim.name}` is the minor factor of `{term_text(wish.run.dims)}` and cannot be cut alone",
-            claim.span, f"over `{', '.join(axes)}`",
+            "SH305", f"`{dim.name}` is the minor factor of `{term_text(split.run.dims)}` and cannot be cut alone",
+            winner.span, f"over `{', '.join(axes)}`",
             help=_major_first(major, size),
         )  # fmt: skip
         return False
 
 
-def _exchanged(rule: FactorRule, wishes: list[Wish]) -> bool:
+def _exchanged(rule: FactorRule, splits: list[FactorSplit]) -> bool:
     """Whether an axis may split both: rows of a table by all of their axes, and the numbers that ask for them."""
-    if len(wishes) != 2:
+    if len(splits) != 2:
         return False
-    for table, ids in (wishes, wishes[::-1]):
+    for table, ids in (splits, splits[::-1]):
         (rows, *further) = table.run.factors
         if further or not rule.factors[rows].exchanged:
             continue
