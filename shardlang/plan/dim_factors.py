@@ -15,19 +15,19 @@ from shardlang.types.layout import Given
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DimRun:
     """Neighbouring dims of one tensor dim and the factors they are made of: equal products, both major first."""
 
     dims: Term
     factors: DimFactors
 
 
-def runs(rule: FactorRule, term: Term, factors: DimFactors) -> Iterator[Run]:
+def runs(rule: FactorRule, term: Term, factors: DimFactors) -> Iterator[DimRun]:
     """The shortest pieces of a tensor dim on which dims and factors agree; none where they never do."""
     if len(term) == len(factors):
         sizes_agree = all(d.size == rule.factors[f].size for d, f in zip(term, factors, strict=True))
         if sizes_agree:
-            yield from (Run((d,), (f,)) for d, f in zip(term, factors, strict=True))
+            yield from (DimRun((d,), (f,)) for d, f in zip(term, factors, strict=True))
             return
     dims: list[Dim] = []
     mine: list[int] = []
@@ -40,25 +40,25 @@ def runs(rule: FactorRule, term: Term, factors: DimFactors) -> Iterator[Run]:
             mine.append(f)
             right *= rule.factors[f].size
         if left == right and mine:
-            yield Run(tuple(dims), tuple(mine))
+            yield DimRun(tuple(dims), tuple(mine))
             dims, mine, left, right = [], [], 1, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorDim:
     """Where an operator meets a dim: operand (or, from len(operands) on, result) and tensor dim."""
 
     tensor: int
     dim: int
 
 
-def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[tuple[Place, Run]]:
+def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[tuple[TensorDim, DimRun]]:
     """All runs of an operator's operands, then results."""
     for t, (dims, type) in enumerate(zip((*rule.operands, *rule.results), types, strict=True)):
         for d, (factors, term) in enumerate(zip(dims, type.dims, strict=True)):
             if factors:
                 for run in runs(rule, term, factors):
-                    yield Place(t, d), run
+                    yield TensorDim(t, d), run
 
 
 def spread(
@@ -80,7 +80,7 @@ def spread(
     return {f: tuple(a) for f, a in found.items()}
 
 
-def lonely_minor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, DimFactors] | None:
+def stranded_factor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, DimFactors] | None:
     """A factor cut within a tensor dim where the factors before it are not used up, and that dim's factors; None where
     none is. `degrees`: pieces of each factor, None where not known yet (then nothing is said)."""
     for dims in (*rule.operands, *rule.results):
@@ -96,7 +96,7 @@ def lonely_minor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, 
     return None
 
 
-def loose(dims: Iterable[Dim], graph: Graph) -> tuple[Dim, ...]:
+def uneven_dims(dims: Iterable[Dim], graph: Graph) -> tuple[Dim, ...]:
     """The dims that rules may cut unevenly, with all that operators take for the same: `relabel` makes one of another,
     and what is cut so after it is cut so before. In the order of rules and operators, which mistakes are told in.
     """

@@ -13,7 +13,7 @@ from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
-from shardlang.plan.dim_factors import loose
+from shardlang.plan.dim_factors import uneven_dims
 from shardlang.plan.pipeline.assemble import Staging, stage
 from shardlang.plan.redistribute.mesh_factorings import Grouping, group
 from shardlang.plan.rewrite.insert import with_counts
@@ -90,7 +90,7 @@ class Resolving:
             self.places,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
-            frozenset({*loose([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.given}),
+            frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.given}),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
             times,

@@ -26,7 +26,7 @@ class Candidates:
     """Assignments of one operator class along one axis, in order of preference among equals.
 
     operands[i], results[i]: the layouts under each assignment (one tuple for the operand or result). own: costs.
-    idle: the one that leaves the axis unused though another could use it, or -1.
+    unused_axis: the one that leaves the axis unused though another could use it, or -1.
     """
 
     kind: OpClass
@@ -34,7 +34,7 @@ class Candidates:
     operands: tuple[tuple[Layout, ...], ...]
     results: tuple[tuple[Layout, ...], ...]
     own: tuple[int, ...]
-    idle: int
+    unused_axis: int
 
 
 def initial(kind: OpClass) -> Assignment:
@@ -97,7 +97,8 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
     for f, factor in sorted(enumerate(kind.rule.factors), key=lambda x: bool(given.factors[x[0]])):
         fixed = kind.demand is not None and kind.demand.factors[f] is not None
         mine = given.factors[f]
-        if fixed or f in kind.ragged or factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size):
+        whole = factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size)
+        if fixed or whole or f in kind.uneven_in_product:
             continue
         first = int(kind.time is not None and kind.time.factor == f)  # the axis of time stays major
         for at in range(len(mine), first - 1, -1):
@@ -105,7 +106,7 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
             yield assign(factors, given.through, given.replicated, given.mesh)
 
 
-def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: LayoutTable, idle: int) -> Candidates:
+def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: LayoutTable, unused_axis: int) -> Candidates:
     """Assignments with their layouts and own costs."""
     layouts = [table.layouts(kind.rule, a) for a in assignments]
     result = kind.demand.result if kind.demand else None
@@ -116,7 +117,7 @@ def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: Layout
         tuple(tuple(x.operands[i] for x in layouts) for i in range(len(kind.operands))),
         tuple(tuple(x[i] for x in results) for i in range(len(kind.results))),
         tuple(own_cost(kind, a, table) for a in assignments),
-        idle,
+        unused_axis,
     )
 
 
@@ -132,7 +133,7 @@ def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
         if tensor.kind is Kind.PARAM and tensor.gradient and reduced:
             local = local_size(tensor.shape, layout, mesh) * tensor.itemsize
             cost += all_reduce_bytes(mesh.degree(reduced), local) * BYTE
-    if kind.sent:
+    if kind.crosses_stage:
         times = mesh.time.size if mesh.time else 1
         local = local_size(kind.operands[0].shape, operands[0], mesh) * kind.operands[0].itemsize
         return cost + local * times * (1 + kind.operands[0].gradient) * BYTE

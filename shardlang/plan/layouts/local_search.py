@@ -37,7 +37,7 @@ class _Improving:
     table: LayoutTable
     known: dict[tuple[object, ...], Assignment] = field(default_factory=dict)
     ways: dict[tuple[OpClass, Assignment], tuple[Assignment, ...]] = field(default_factory=dict)
-    idle: dict[tuple[OpClass, Assignment], tuple[str, ...]] = field(default_factory=dict)
+    unused: dict[tuple[OpClass, Assignment], tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.distances = Distances(self.planning)
@@ -52,7 +52,7 @@ class _Improving:
             kind, now = self.planning.classes[op.id], self.chosen[op.id]
             inputs = tuple([self._produced(v) for v in op.operands])
             users = tuple([
-                (r, self._need(user, at), self._idle(user), self.planning.classes[user].operands[at])
+                (r, self._need(user, at), self._unused(user), self.planning.classes[user].operands[at])
                 for r, v in enumerate(op.results) for user, at in self.planning.users[v]
             ])  # fmt: skip
             ids = [(r, id(need), id(others), id(tensor)) for r, need, others, tensor in users]
@@ -108,18 +108,18 @@ class _Improving:
             self.ways[key] = tuple(dict.fromkeys(found))
         return self.ways[key]
 
-    def _idle(self, op: int) -> tuple[str, ...]:
-        return self._idle_axes(self.planning.classes[op], self.chosen[op])
+    def _unused(self, op: int) -> tuple[str, ...]:
+        return self._unused_axes(self.planning.classes[op], self.chosen[op])
 
-    def _idle_axes(self, kind: OpClass, now: Assignment) -> tuple[str, ...]:
+    def _unused_axes(self, kind: OpClass, now: Assignment) -> tuple[str, ...]:
         """The axes that an assignment leaves unused though another could use them."""
         key = (kind, now)
-        if key not in self.idle:
+        if key not in self.unused:
             used = {*now.split_axes(), *(a for a, _ in now.through)}
             mesh = self.planning.meshes[now.mesh]
             free = [a.name for a in mesh.timeless.axes if a.name not in used]
-            self.idle[key] = tuple(a for a in free if len(alternatives(kind, now, a, mesh)) > 1)
-        return self.idle[key]
+            self.unused[key] = tuple(a for a in free if len(alternatives(kind, now, a, mesh)) > 1)
+        return self.unused[key]
 
     def _best(self, kind: OpClass, now: Assignment, inputs: tuple[Layout | None, ...], users: Users) -> Assignment:
         ways = self._ways(kind, now)
@@ -129,11 +129,11 @@ class _Improving:
 
     def _cost(self, kind: OpClass, way: Assignment, inputs: tuple[Layout | None, ...], users: Users) -> int:
         layouts = self.table.layouts(kind.rule, way)
-        idle = self._idle_axes(kind, way)
+        unused = self._unused_axes(kind, way)
         cost = own_cost(kind, way, self.table)
         for layout, need, tensor in zip(inputs, layouts.operands, kind.operands, strict=True):
             if layout is not None and tensor.kind not in LEAF:
-                cost += self.distances.between(layout, need, tensor) + _repeats(layout, idle)
+                cost += self.distances.between(layout, need, tensor) + _repeats(layout, unused)
         results = layouts.results
         if kind.demand is not None and kind.demand.result is not None:
             results = (kind.demand.result, *results[1:])
@@ -145,8 +145,8 @@ class _Improving:
         return cost
 
 
-def _repeats(layout: Layout, idle: tuple[str, ...]) -> int:
-    return REPEATED * sum(layout.state(a) in "SP" for a in idle)
+def _repeats(layout: Layout, unused: tuple[str, ...]) -> int:
+    return REPEATED * sum(layout.state(a) in "SP" for a in unused)
 
 
 def _without(kind: OpClass, now: Assignment, axis: str) -> Assignment | None:

@@ -37,10 +37,12 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpClass:
-    """Operators that plan alike: same rule, tensors and demand. sent: to the next stage, which costs what is sent.
+    """Operators that plan alike: same rule, tensors and demand.
 
-    ragged: factors that only rules may cut, as sizes given by hand are not those of the products they are part of.
-    alone: made of parameters and numbers alone, the same for every part of a batch.
+    crosses_stage: hands a value to the next stage, which costs what is sent.
+    uneven_in_product: factors that only rules may cut, as sizes given by hand are not those of the products they are
+    part of.
+    batch_free: made of parameters and numbers alone, the same for every part of a batch.
     """
 
     rule: FactorRule
@@ -49,9 +51,9 @@ class OpClass:
     demand: Demand | None
     mesh: int
     time: InTime | None = None
-    sent: bool = False
-    ragged: frozenset[int] = frozenset()
-    alone: bool = False
+    crosses_stage: bool = False
+    uneven_in_product: frozenset[int] = frozenset()
+    batch_free: bool = False
 
 
 @dataclass
@@ -112,7 +114,7 @@ def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
     demands, times = planning.strategy.demands, planning.strategy.times
     same: dict[Demand, Demand] = {}
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
-    alone = {v.id for v in planning.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
+    batch_free = {v.id for v in planning.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
     for op in planning.graph.ops:
         for at, value in enumerate(op.operands):
             planning.users[value].append((op.id, at))
@@ -122,13 +124,13 @@ def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
         demand = one[id(demand)] if demand is not None else None
         time = times.ops[op.id] if times is not None else None
-        ragged = in_products(op, planning.graph, planning.strategy.sizes)
-        sent, own = op.operator in SENT, alone.issuperset(op.operands)
-        alone.update(op.results if own else ())
-        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, sent, ragged, own)
+        uneven = in_products(op, planning.graph, planning.strategy.sizes)
+        crosses, own = op.operator in SENT, batch_free.issuperset(op.operands)
+        batch_free.update(op.results if own else ())
+        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, crosses, uneven, own)
         found = known.get(key)
         if found is None:
-            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, sent, ragged, own)
+            found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, crosses, uneven, own)
         planning.classes.append(found)
 
 

@@ -57,7 +57,7 @@ class Distances:
     def handed(self, maker: OpClass, source: Layout, target: Layout, tensor: Tensor) -> int:
         """The cost of one conversion of what `maker` makes."""
         cost = self.between(source, target, tensor)
-        gathered = maker.alone and cost >= BYTE and not set(source.split_axes()) <= set(target.split_axes())
+        gathered = maker.batch_free and cost >= BYTE and not set(source.split_axes()) <= set(target.split_axes())
         return cost + GATHERED if gathered else cost
 
 
@@ -117,8 +117,8 @@ class Sweep:
         if known is None:
             mesh = self.planning.meshes[self.mesh]
             ways = alternatives(kind, given, self.axis, mesh) if given.mesh == self.mesh else (given,)
-            idle = ways.index(given) if len(ways) > 1 else -1
-            known = self.options[key] = candidates(kind, ways, self.table, idle)
+            unused_axis = ways.index(given) if len(ways) > 1 else -1
+            known = self.options[key] = candidates(kind, ways, self.table, unused_axis)
         return known
 
     def _situation(self, options: Candidates, later: list[tuple[Situation, int, int]]) -> Situation:
@@ -148,7 +148,7 @@ class Sweep:
         for layout in producer.results[result]:
             if layout not in made:
                 costs = self._arrive(layout, user.options, at)
-                if producer.kind.alone:
+                if producer.kind.batch_free:
                     costs = self._handed(producer.kind, layout, user.options, at, costs)
                 made[layout] = min([cost + later // share for cost, later in zip(costs, user.ahead, strict=True)])
         known = self.messages[key] = tuple([made[x] for x in producer.results[result]])
@@ -175,8 +175,8 @@ class Sweep:
     def _arrivals(self, layout: Layout, options: Candidates, at: int) -> list[int]:
         tensor, between = options.kind.operands[at], self.distances.between
         costs = [between(layout, need, tensor) for need in options.operands[at]]
-        if options.idle >= 0 and tensor.kind not in LEAF and layout.state(self.axis) in "SP":
-            costs[options.idle] += REPEATED
+        if options.unused_axis >= 0 and tensor.kind not in LEAF and layout.state(self.axis) in "SP":
+            costs[options.unused_axis] += REPEATED
         return costs
 
     def _choose(self, situation: Situation, inputs: tuple[Layout | None, ...]) -> int:
@@ -200,12 +200,12 @@ def _limit_idle(total: list[int], options: Candidates) -> None:
 
     Without that the costs of equal layers would differ without end, and none of them could be shared.
     """
-    if options.idle < 0:
+    if options.unused_axis < 0:
         return
     kind = options.kind
     largest = max([math.prod(t.shape) * t.itemsize for t in (*kind.operands, *kind.results)])
-    others = min([cost for i, cost in enumerate(total) if i != options.idle])
-    total[options.idle] = max(total[options.idle], others - 8 * largest * BYTE)
+    others = min([cost for i, cost in enumerate(total) if i != options.unused_axis])
+    total[options.unused_axis] = max(total[options.unused_axis], others - 8 * largest * BYTE)
 
 
 def propagate(planning: Planning) -> tuple[list[Assignment], LayoutTable]:

@@ -100,7 +100,7 @@ class _Axis:
         if tensor.kind in LEAF:
             more = 2 * self._reduction(tensor, fixed, free)
             # Of equal bytes the sum once a step, in a bucket with others, before one of its own.
-            alone = all(planning.classes[op].alone for op, _ in users if op in number)
+            alone = all(planning.classes[op].batch_free for op, _ in users if op in number)
             return Choice(-1, consumers, 0, more - 1 if more and alone else more)
         assert producer is not None
         source = self._result(producer, value)

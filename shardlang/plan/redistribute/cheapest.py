@@ -18,7 +18,7 @@ from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.axis_groups import together
 from shardlang.plan.redistribute.greedy import direct
 from shardlang.plan.redistribute.mesh_factorings import bridges
-from shardlang.plan.redistribute.moves import Space, State, Step, limits, members, parts_to_bytes, steps
+from shardlang.plan.redistribute.moves import Hop, Point, Space, limits, members, parts_to_bytes, steps
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
@@ -45,13 +45,13 @@ class Engine:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.numbers: dict[State, int] = {}
-        self.states: list[State] = []
+        self.numbers: dict[Point, int] = {}
+        self.states: list[Point] = []
         self._edges: list[tuple[Edges, Edges] | None] = []
         self._searches: dict[tuple[int, bool], Search] = {}
-        self.trees: dict[tuple[int, bool, tuple[State, ...]], list[tuple[int, int]]] = {}
+        self.trees: dict[tuple[int, bool, tuple[Point, ...]], list[tuple[int, int]]] = {}
 
-    def number(self, state: State) -> int:
+    def number(self, state: Point) -> int:
         known = self.numbers.get(state)
         if known is None:
             known = self.numbers[state] = len(self.states)
@@ -70,13 +70,13 @@ class Engine:
             )
         return found[gradient]
 
-    def search(self, source: State, gradient: bool) -> Search:
+    def search(self, source: Point, gradient: bool) -> Search:
         key = self.number(source), gradient
         if key not in self._searches:
             self._searches[key] = Search(self, *key)
         return self._searches[key]
 
-    def step(self, before: int, after: int, gradient: bool) -> Step:
+    def step(self, before: int, after: int, gradient: bool) -> Hop:
         """The cheapest, then first, move between two neighbours."""
         to = self.states[after]
         found = [s for s in steps(self.states[before], self.space) if s.to == to]
@@ -94,7 +94,7 @@ class Search:
         self._heap = [(0, 0, source)]
         self._pushed = 0
 
-    def weight(self, target: State) -> int | None:
+    def weight(self, target: Point) -> int | None:
         """The least weight of a chain to `target`; None where no chain leads there, or none within the limit."""
         node = self.engine.number(target)
         most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
@@ -124,7 +124,7 @@ class Search:
                 self._pushed += 1
                 heapq.heappush(heap, (total, self._pushed, other))
 
-    def chain(self, target: State) -> list[int]:
+    def chain(self, target: Point) -> list[int]:
         """The nodes of the chain that `weight` found, seed first."""
         node = self.engine.numbers[target]
         chain = [node]
@@ -160,15 +160,15 @@ class SearchSpace:
     whole_bytes: int
     share: int
 
-    def state(self, layout: Layout) -> State:
+    def state(self, layout: Layout) -> Point:
         number = {run[0]: i for i, run in enumerate(self.axes)}
-        return State(
+        return Point(
             tuple(tuple(number[a] for a in layout.dims[d] if a in number) for d in self.dims),
             sum(1 << number[a] for a in layout.pending if a in number),
             sum(1 << number[a] for a in layout.replicated if a in number),
         )
 
-    def layout(self, state: State) -> Layout:
+    def layout(self, state: Point) -> Layout:
         dims = list(self.prefixes)
         for dim, axes in zip(self.dims, state.dims, strict=True):
             dims[dim] = dims[dim] + self._names(axes)
@@ -188,7 +188,7 @@ class SearchSpace:
     def bytes(self, parts: int) -> int:
         return parts_to_bytes(parts, self.space.whole * self.share, self.whole_bytes)
 
-    def move(self, step: Step, gradient: bool) -> tuple[Move, Layout]:
+    def move(self, step: Hop, gradient: bool) -> tuple[Move, Layout]:
         place = (*self.dims, -1)  # so that dim -1 stays -1
         axes = self._names(step.axes)
         backward = self.bytes(step.backward) if gradient else 0
@@ -354,7 +354,7 @@ class Router:
         return None if best is None else best[1]
 
 
-def chain(about: SearchSpace, source: State, target: State, gradient: bool) -> tuple[Sequence[Step], int | None]:
+def chain(about: SearchSpace, source: Point, target: Point, gradient: bool) -> tuple[Sequence[Hop], int | None]:
     """The moves between two states and the parts that they send; None: there is no way."""
     many = len(about.axes)
     if many <= SEARCHED_AXES:

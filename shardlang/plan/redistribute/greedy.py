@@ -8,7 +8,7 @@ import math
 from dataclasses import field
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.moves import Space, State, Step
+from shardlang.plan.redistribute.moves import Hop, Point, Space
 from shardlang.records import dataclass
 
 Axes = tuple[int, ...]
@@ -22,7 +22,7 @@ _WHOLE = {
 _SUMS = {"IR": (0, 1), "PI": (1, 0), "PR": (1, 1)}
 
 
-def direct(source: State, target: State, space: Space) -> list[Step]:
+def direct(source: Point, target: Point, space: Space) -> list[Hop]:
     """Moves from `source` to `target`, both legal in `space`."""
     walk = _Walk(space, source, target)
     walk.run()
@@ -32,9 +32,9 @@ def direct(source: State, target: State, space: Space) -> list[Step]:
 @dataclass
 class _Walk:
     space: Space
-    state: State
-    target: State
-    steps: list[Step] = field(default_factory=list)
+    state: Point
+    target: Point
+    steps: list[Hop] = field(default_factory=list)
 
     def run(self) -> None:
         while (excess := self._excess()) is not None:
@@ -64,23 +64,23 @@ class _Walk:
         return self.space.whole // math.prod([self.space.degree(axes) for axes in self.state.dims])
 
     @staticmethod
-    def _in(state: State, axis: int) -> str:
+    def _in(state: Point, axis: int) -> str:
         if any(axis in axes for axes in state.dims):
             return "S"
         return "P" if state.pending >> axis & 1 else "R" if state.replicated >> axis & 1 else "I"
 
     # --- moves ---
 
-    def _move(self, kind: MoveKind, axes: Axes, dim: int, from_dim: int, sent: tuple[int, int], to: State) -> None:
-        self.steps.append(Step(kind, axes, dim, from_dim, *sent, to))
+    def _move(self, kind: MoveKind, axes: Axes, dim: int, from_dim: int, sent: tuple[int, int], to: Point) -> None:
+        self.steps.append(Hop(kind, axes, dim, from_dim, *sent, to))
         self.state = to
 
-    def _with(self, changes: dict[int, Axes], axes: Axes, state: str) -> State:
+    def _with(self, changes: dict[int, Axes], axes: Axes, state: str) -> Point:
         """The state with other axes on some dims, and `axes` among those of P, R or I."""
         dims = tuple(changes.get(d, now) for d, now in enumerate(self.state.dims))
         bits = sum(1 << a for a in axes)
         pending = self.state.pending & ~bits | (bits if state == "P" else 0)
-        return State(dims, pending, self.state.replicated & ~bits | (bits if state == "R" else 0))
+        return Point(dims, pending, self.state.replicated & ~bits | (bits if state == "R" else 0))
 
     def _exchange(self) -> bool:
         """An all-to-all that brings axes where they belong: the most minor of one dim, the next of another."""

@@ -19,7 +19,7 @@ from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 
-class State(NamedTuple):
+class Point(NamedTuple):
     """A layout over numbered axes: `dims[i]` the axes that cut dim i, major first; the others are bit sets."""
 
     dims: tuple[tuple[int, ...], ...]
@@ -27,7 +27,7 @@ class State(NamedTuple):
     replicated: int
 
 
-class Step(NamedTuple):
+class Hop(NamedTuple):
     """A move over numbered axes. Costs count parts: the whole value is `Space.whole` parts, so all are integers."""
 
     kind: MoveKind
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     from_dim: int
     forward: int
     backward: int
-    to: State
+    to: Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Space:
         return math.prod([self.sizes[a] for a in axes])
 
 
-def steps(state: State, space: Space) -> list[Step]:
+def steps(state: Point, space: Space) -> list[Hop]:
     """All moves from `state`, in a fixed order."""
     local = space.whole // math.prod([space.degree(axes) for axes in state.dims])
     split = sum(1 << a for axes in state.dims for a in axes)
@@ -84,7 +84,7 @@ def members(mask: int) -> tuple[int, ...]:
     return tuple(a for a in range(mask.bit_length()) if mask >> a & 1)
 
 
-class Run(NamedTuple):
+class AxisRun(NamedTuple):
     """Axes that one move runs over, the same as a bit set, and how many ranks that is."""
 
     axes: tuple[int, ...]
@@ -93,35 +93,35 @@ class Run(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool) -> tuple[Run, ...]:
+def _runs(sizes: tuple[int, ...], members: tuple[int, ...], ordered: bool) -> tuple[AxisRun, ...]:
     """Every choice of one or more of the axes; `ordered`, in every order."""
     choose = permutations if ordered else combinations
     found = [axes for n in range(1, len(members) + 1) for axes in choose(members, n)]
-    return tuple(Run(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
+    return tuple(AxisRun(axes, sum(1 << a for a in axes), math.prod([sizes[a] for a in axes])) for axes in found)
 
 
-def _whole_steps(state: State, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
-                 pending: tuple[int, ...]) -> Iterator[Step]:
+def _whole_steps(state: Point, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
+                 pending: tuple[int, ...]) -> Iterator[Hop]:
     """The moves that leave every dim as it is: among I, R and P."""
     dims, p, r = state
     for axes, bits, n in _runs(space.sizes, identical, False):
-        yield Step(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, local), State(dims, p, r | bits))
-        yield Step(MoveKind.I_TO_P, axes, -1, -1, 0, 0, State(dims, p | bits, r))
+        yield Hop(MoveKind.I_TO_R, axes, -1, -1, 0, _all_reduce(n, local), Point(dims, p, r | bits))
+        yield Hop(MoveKind.I_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r))
     for axes, bits, _ in _runs(space.sizes, replicated, False):
-        yield Step(MoveKind.R_TO_I, axes, -1, -1, 0, 0, State(dims, p, r & ~bits))
-        yield Step(MoveKind.R_TO_P, axes, -1, -1, 0, 0, State(dims, p | bits, r & ~bits))
+        yield Hop(MoveKind.R_TO_I, axes, -1, -1, 0, 0, Point(dims, p, r & ~bits))
+        yield Hop(MoveKind.R_TO_P, axes, -1, -1, 0, 0, Point(dims, p | bits, r & ~bits))
     for axes, bits, n in _runs(space.sizes, pending, False):
         reduce = _all_reduce(n, local)
-        yield Step(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, State(dims, p & ~bits, r))
-        yield Step(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, State(dims, p & ~bits, r | bits))
+        yield Hop(MoveKind.P_TO_I, axes, -1, -1, reduce, 0, Point(dims, p & ~bits, r))
+        yield Hop(MoveKind.P_TO_R, axes, -1, -1, reduce, reduce, Point(dims, p & ~bits, r | bits))
 
 
 def _all_reduce(n: int, local: int) -> int:
     return 2 * (n - 1) * local // n
 
 
-def _cut_steps(state: State, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
-               pending: tuple[int, ...]) -> Iterator[Step]:
+def _cut_steps(state: Point, space: Space, local: int, identical: tuple[int, ...], replicated: tuple[int, ...],
+               pending: tuple[int, ...]) -> Iterator[Hop]:
     """The moves that append axes to a dim: slices and reduce-scatters."""
     dims, p, r = state
     rows = ((MoveKind.I_TO_S, identical, 0, 1), (MoveKind.R_TO_S, replicated, 0, 0), (MoveKind.P_TO_S, pending, 1, 1))
@@ -133,8 +133,8 @@ def _cut_steps(state: State, space: Space, local: int, identical: tuple[int, ...
             for axes, bits, n in _runs(space.sizes, members, True):
                 if room % n == 0:
                     moved = (n - 1) * local // n
-                    to = State(_with_dim(dims, dim, present + axes), p & ~bits, r & ~bits)
-                    yield Step(kind, axes, dim, -1, forward * moved, backward * moved, to)
+                    to = Point(_with_dim(dims, dim, present + axes), p & ~bits, r & ~bits)
+                    yield Hop(kind, axes, dim, -1, forward * moved, backward * moved, to)
 
 
 def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
@@ -149,7 +149,7 @@ def _with_dim(dims: tuple[tuple[int, ...], ...], dim: int, axes: tuple[int, ...]
     return (*dims[:dim], axes, *dims[dim + 1:])
 
 
-def _uncut_steps(state: State, space: Space, local: int) -> Iterator[Step]:
+def _uncut_steps(state: Point, space: Space, local: int) -> Iterator[Hop]:
     """The moves that take the minor-most axes off a dim: gathers, zero-pads, all-to-alls."""
     for dim, present in enumerate(state.dims):
         lengths = range(min(1, len(present))) if dim in space.uneven else reversed(range(len(present)))
@@ -157,22 +157,22 @@ def _uncut_steps(state: State, space: Space, local: int) -> Iterator[Step]:
             yield from _uncut(state, space, local, dim, present[:keep], present[keep:])
 
 
-def _uncut(state: State, space: Space, local: int, dim: int, kept: tuple[int, ...],
-           axes: tuple[int, ...]) -> Iterator[Step]:
+def _uncut(state: Point, space: Space, local: int, dim: int, kept: tuple[int, ...],
+           axes: tuple[int, ...]) -> Iterator[Hop]:
     n, bits = space.degree(axes), sum(1 << a for a in axes)
     dims, gathered = _with_dim(state.dims, dim, kept), (n - 1) * local
     p, r = state.pending, state.replicated
-    yield Step(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, State(dims, p, r))
-    yield Step(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, State(dims, p, r | bits))
-    yield Step(MoveKind.S_TO_P, axes, dim, -1, 0, 0, State(dims, p | bits, r))
+    yield Hop(MoveKind.S_TO_I, axes, dim, -1, gathered, 0, Point(dims, p, r))
+    yield Hop(MoveKind.S_TO_R, axes, dim, -1, gathered, gathered, Point(dims, p, r | bits))
+    yield Hop(MoveKind.S_TO_P, axes, dim, -1, 0, 0, Point(dims, p | bits, r))
     sent = gathered // n
     for other, present in enumerate(dims):
         if other != dim and _room(space, other, present) % n == 0:
-            to = State(_with_dim(dims, other, present + axes), p, r)
-            yield Step(MoveKind.S_TO_S, axes, other, dim, sent, sent, to)
+            to = Point(_with_dim(dims, other, present + axes), p, r)
+            yield Hop(MoveKind.S_TO_S, axes, other, dim, sent, sent, to)
 
 
-def _permute_steps(state: State, space: Space, local: int, identical: tuple[int, ...]) -> Iterator[Step]:
+def _permute_steps(state: Point, space: Space, local: int, identical: tuple[int, ...]) -> Iterator[Hop]:
     """The reassignments of axes that keep the product of each dim, and of each of I, R and P."""
     if any(state.dims[d] for d in space.uneven):
         return
@@ -181,11 +181,11 @@ def _permute_steps(state: State, space: Space, local: int, identical: tuple[int,
     for to in _assignments(space.sizes, products):
         if to != state:
             axes = moved_axes(state, to, space.sizes)
-            yield Step(MoveKind.PERMUTE, axes, -1, -1, local, local, to)
+            yield Hop(MoveKind.PERMUTE, axes, -1, -1, local, local, to)
 
 
 @lru_cache(maxsize=4096)
-def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[State, ...]:
+def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Point, ...]:
     """All states whose dims, P, R and I (the last three products) have these products."""
     found: list[tuple[tuple[int, ...], ...]] = []
     slots: list[list[int]] = [[] for _ in products]
@@ -202,18 +202,18 @@ def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Sta
 
     place(0, products)
     return tuple(
-        State(dims, sum(1 << a for a in f[-3]), sum(1 << a for a in f[-2]))
+        Point(dims, sum(1 << a for a in f[-3]), sum(1 << a for a in f[-2]))
         for f in found for dims in product(*(permutations(axes) for axes in f[:-3]))
     )
 
 
-def moved_axes(before: State, after: State, sizes: tuple[int, ...]) -> tuple[int, ...]:
+def moved_axes(before: Point, after: Point, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes whose part in a permutation changes: those that leave their slot or their stride within a dim."""
     was, now = _places(before, sizes), _places(after, sizes)
     return tuple(a for a in range(len(sizes)) if was[a] != now[a])
 
 
-def _places(state: State, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
     """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (0 outside of dims)."""
     places = [(-3, 0)] * len(sizes)
     for axis in members(state.pending):
@@ -231,16 +231,16 @@ def _places(state: State, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
 # --- the same on layouts and names ---
 
 
-def to_state(layout: Layout, mesh: Mesh) -> State:
+def to_state(layout: Layout, mesh: Mesh) -> Point:
     number = {axis.name: i for i, axis in enumerate(mesh.axes)}
-    return State(
+    return Point(
         tuple(tuple(number[a] for a in axes) for axes in layout.dims),
         sum(1 << number[a] for a in layout.pending),
         sum(1 << number[a] for a in layout.replicated),
     )
 
 
-def to_layout(state: State, names: tuple[str, ...], mesh: int) -> Layout:
+def to_layout(state: Point, names: tuple[str, ...], mesh: int) -> Layout:
     return Layout(
         tuple(tuple(names[a] for a in axes) for axes in state.dims),
         tuple(names[a] for a in members(state.pending)),

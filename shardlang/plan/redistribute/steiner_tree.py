@@ -13,7 +13,7 @@ from itertools import permutations
 from shardlang.plan.plan import Move
 from shardlang.plan.redistribute import along_time
 from shardlang.plan.redistribute.cheapest import EXACT_AXES, Router, Search, engine, router, search_space
-from shardlang.plan.redistribute.moves import State
+from shardlang.plan.redistribute.moves import Point
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -172,7 +172,7 @@ def _exact(value: Value, source: Layout, targets: list[Target], bound: list[Edge
     return edges if _rank(edges) < _rank(bound) else None
 
 
-def _steiner(search: Search, targets: tuple[State, ...]) -> list[tuple[int, int]]:
+def _steiner(search: Search, targets: tuple[Point, ...]) -> list[tuple[int, int]]:
     """The edges of the cheapest tree from the search's source, parents first. Remembered by the engine's searches."""
     key = (search.source, search.gradient, targets)
     known = search.engine.trees.get(key)
@@ -188,7 +188,7 @@ class Programme:
     can be reached, by way of the source, within the weight of separate chains.
     """
 
-    def __init__(self, search: Search, targets: tuple[State, ...]) -> None:
+    def __init__(self, search: Search, targets: tuple[Point, ...]) -> None:
         self.source = search.source
         self.nodes = [search.engine.number(t) for t in targets]
         weights = [search.weight(t) for t in targets]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.demand import Demand
-from shardlang.plan.dim_factors import in_products, loose
+from shardlang.plan.dim_factors import in_products, uneven_dims
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.strategy.rules import SplitRule
@@ -31,7 +31,7 @@ def given_sizes(
         sizes = _read(rule, axes, statics, sink) if rule.sizes is not None else None
         if sizes is None:
             continue
-        for dim in loose(rule.dims, graph):
+        for dim in uneven_dims(rule.dims, graph):
             before = found.setdefault(dim, (sizes, rule))
             if before[0] != sizes:
                 _report_two(dim, before[1], rule, sink)

@@ -8,7 +8,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op, Value
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
-from shardlang.plan.dim_factors import lonely_minor, runs, spread
+from shardlang.plan.dim_factors import runs, spread, stranded_factor
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.rules import Rules
 from shardlang.records import dataclass
@@ -100,7 +100,7 @@ class Pins:
 
     def _whole_majors(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> bool:
         """Whether no input would be cut along a minor factor alone."""
-        found = lonely_minor(op.rule, [self.axes.degree(axes) for axes in factors])
+        found = stranded_factor(op.rule, [self.axes.degree(axes) for axes in factors])
         if found is not None:
             names = [op.rule.factors[f].name for f in found[1]]
             minor = op.rule.factors[found[0]].name

@@ -13,7 +13,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.ops.rule import DimFactors, FactorRule, Split
-from shardlang.plan.dim_factors import lonely_minor
+from shardlang.plan.dim_factors import stranded_factor
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.strategy.rules import Rules
@@ -226,7 +226,7 @@ class PositionalRules:
             )
             return False
         degrees = [self._degree(reading, f) for f in range(len(reading.rule.factors))]
-        found = lonely_minor(reading.rule, degrees)
+        found = stranded_factor(reading.rule, degrees)
         if found is not None:
             names = [reading.rule.factors[f].name for f in found[1]]
             minor = reading.rule.factors[found[0]].name

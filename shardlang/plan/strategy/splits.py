@@ -16,7 +16,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import LEAF, Graph, Op
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
-from shardlang.plan.dim_factors import Run, dim_runs, lonely_minor, spread
+from shardlang.plan.dim_factors import DimRun, dim_runs, spread, stranded_factor
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.strategy.rules import SplitRule
@@ -42,7 +42,7 @@ class WinningRule:
 class FactorSplit:
     """A run of factors and the rules that win on its dims; `axes[i]` of rule i lose what others keep."""
 
-    run: Run
+    run: DimRun
     winners: list[WinningRule | None]
     axes: list[tuple[str, ...]]
 
@@ -268,7 +268,7 @@ class SplitRules:
 
     def _check_minor(self, op: Op, splits: list[FactorSplit], given: list[tuple[str, ...]]) -> None:
         """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""
-        found = lonely_minor(op.rule, [self.axes.degree(axes) for axes in given])
+        found = stranded_factor(op.rule, [self.axes.degree(axes) for axes in given])
         if found is None:
             return
         names = " * ".join(op.rule.factors[f].name for f in found[1])
