@@ -143,7 +143,7 @@ class Resolving:
             return None
         found = times(graph, name, rule.count, rule.span, self.sink)
         if not self.sink.failed:
-            check_divides(graph, found, self.demands, _without_units(grouping), rule, self.sink)
+            check_divides(graph, found, self.demands, self.stored, _without_units(grouping), rule, self.sink)
         return found
 
     def _mesh(self) -> list[SizedAxis]:

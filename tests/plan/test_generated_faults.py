@@ -58,6 +58,26 @@ def test_what_a_positional_rule_hands_on_divides_into_microbatches_too() -> None
     assert report.ok, str(report.difference)
 
 
+@pytest.mark.parametrize(("mesh", "field", "fits", "unfit"), [
+    ("a = 2", "x: [batch@a, seq, width]", 3, 4), ("a = 2, b = 3", "label: [batch@(a, b), seq]", 2, 3),
+])  # fmt: skip
+def test_data_that_are_pinned_divide_into_microbatches_too(mesh: str, field: str, fits: int, unfit: int) -> None:
+    """The counts divide the 12 examples, and one of each two not what a rank loads. No rule splits what is computed."""
+    rule, ranks = f"mesh {mesh}\n  at train.{field}", 6 if "b" in mesh else 2
+    assert reported(in_parts(rule, unfit), ranks) == ["SH411"]
+    report = verify_plan(planned(in_parts(rule, fits), ranks))
+    assert report.ok, str(report.difference)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_is_stored_need_not_divide_into_microbatches(count: int) -> None:
+    """A parameter with the dim of the batch is there in every microbatch, so 4 of them may divide 12 and not the 6."""
+    text = in_parts("mesh a = 2\n  at p: [batch@a, width]", count)
+    text = text.replace("p: [width]", "p: [batch, width]").replace("x * p", "x * rearrange(p -> [batch, 1, width])")
+    report = verify_plan(planned(text, 2))
+    assert report.ok, str(report.difference)
+
+
 @pytest.mark.parametrize("rule", ["((2, 1, 1), (2, 1))", "((1, 3, 1), (1, 3))", "((2, 3, 1), (2, 3))"])
 def test_a_rule_of_a_loss_does_not_speak_of_the_count_that_microbatches_add(rule: str) -> None:
     report = verify_plan(planned(in_parts(f"at train.loss: shard {rule}", 3), 6))

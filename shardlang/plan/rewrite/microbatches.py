@@ -7,7 +7,7 @@ end, everything else is repeated (R: its gradients add up). Layouts over ranks a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -21,6 +21,7 @@ from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.time_axis import PENDING, WHOLE, InTime, MicrobatchRule, Times
 from shardlang.records import dataclass
 from shardlang.source import Span
+from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 
@@ -31,46 +32,50 @@ def times(graph: Graph, axis: str, count: int, span: Span, sink: Sink) -> Times:
 
 
 def check_divides(
-    graph: Graph, found: Times, demands: Mapping[int, Demand], meshes: tuple[Mesh, ...], rule: MicrobatchRule,
-    sink: Sink,
+    graph: Graph, found: Times, demands: Mapping[int, Demand], stored: Mapping[int, Layout], meshes: tuple[Mesh, ...],
+    rule: MicrobatchRule, sink: Sink,
 ) -> None:  # fmt: skip
     """SH411 where what a rank has of a batch does not divide into the microbatches."""
-    batch = graph.batch
-    assert batch is not None
+    for size, span, mesh, axes in _cuts(graph, found, demands, stored):
+        degree = meshes[mesh].degree(axes) if meshes else 1
+        if size % (degree * rule.count):
+            _report_count(size, degree, axes, rule, span, sink)
+            return
+
+
+def _cuts(
+    graph: Graph, found: Times, demands: Mapping[int, Demand], stored: Mapping[int, Layout]
+) -> Iterator[tuple[int, Span, int, tuple[str, ...]]]:
+    """Sizes of the batch, where they are, the mesh and the axes over which a rule cuts them: as it is loaded, as it is
+    computed, and as it is handed on at once.
+    """
+    for value, layout in stored.items():
+        described, dim = graph.values[value], found.states[value]
+        if dim >= 0:
+            yield described.type.shape[dim], described.span, layout.mesh, layout.dims[dim]
     for op in graph.ops:
-        f, demand = found.ops[op.id].factor, demands.get(op.id)
+        f, dim, demand = found.ops[op.id].factor, found.states[op.results[0]], demands.get(op.id)
         if f < 0:
             continue
         size = op.rule.factors[f].size
-        for mesh, axes in _batch_axes(op, f, found, demand) if demand and meshes else [(0, ())]:
-            degree = meshes[mesh].degree(axes) if axes else 1
-            if size % (degree * rule.count):
-                _report_count(size, degree, axes, rule, op, sink)
-                return
+        yield size, op.span, *((demand.mesh, demand.factors[f] or ()) if demand is not None else (0, ()))
+        if demand is not None and demand.result is not None and dim >= 0:
+            yield size, op.span, demand.result.mesh, demand.result.dims[dim]
 
 
-def _batch_axes(op: Op, factor: int, found: Times, demand: Demand) -> list[tuple[int, tuple[str, ...]]]:
-    """The mesh and the axes over which a demand cuts the batch: as it is computed, and as it is handed on at once."""
-    axes = [(demand.mesh, demand.factors[factor] or ())]
-    dim = found.states[op.results[0]]
-    if demand.result is not None and dim >= 0:
-        axes.append((demand.result.mesh, demand.result.dims[dim]))
-    return axes
-
-
-def _report_count(size: int, degree: int, axes: tuple[str, ...], rule: MicrobatchRule, op: Op, sink: Sink) -> None:
-    over = f" over {', '.join(axes)}" if axes else ""
+def _report_count(size: int, degree: int, axes: tuple[str, ...], rule: MicrobatchRule, span: Span, sink: Sink) -> None:
+    over = f" over {', '.join(axes)}" if degree > 1 else ""
+    labels = [(span, f"{size} examples{over}")] if over else []
     if size % degree:
         sink.report(
             "SH411", f"the batch of {size} is cut unevenly over {degree} ranks, and microbatches are all alike",
-            rule.span, "", labels=[(op.span, f"{size} examples{over}")],
-            help=f"make the batch a multiple of {degree * rule.count}",
+            rule.span, "", labels=labels, help=f"make the batch a multiple of {degree * rule.count}",
         )  # fmt: skip
         return
     mine = size // degree
-    what = f"the {mine} examples that a rank has of a batch of {size}{over}" if axes else f"a batch of {size}"
+    what = f"the {mine} examples that a rank has of a batch of {size}{over}" if over else f"a batch of {size}"
     sink.report(
-        "SH411", f"{rule.count} microbatches do not divide {what}", rule.span, "",
+        "SH411", f"{rule.count} microbatches do not divide {what}", rule.span, "", labels=labels,
         help=f"`microbatches` could be {either(divisors(mine))}, or the batch a multiple of {degree * rule.count}",
     )  # fmt: skip
 
