@@ -65,20 +65,22 @@ class Value:
 @dataclass(frozen=True, slots=True)
 class LayerCall:
     """One call of a layer: its path (`encoder.blocks[3]`, "" for the model of `train`), the name of its model, the call
-    that it is made in (index into `Graph.calls`; -1: `train`), and the tensors given to it: value id -> formal.
+    that it is made in (index into `Graph.calls`; -1: `train`), the tensors given to it (value id -> formal), and the
+    statement that calls it.
     """
 
     path: str
     model: str
     within: int
     arguments: Mapping[int, str]
+    statement: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operator. `path` is the address of what it computes (its random key), `call` the number of the call of the
-    layer it stands in, `within` that call (index into `Graph.calls`; -1: none). `section`: "loss" (the loss needs it)
-    or "metric" (only metrics do; computed without gradient).
+    layer it stands in, `within` that call (index into `Graph.calls`; -1: none), `statement` the whole statement.
+    `section`: "loss" (the loss needs it) or "metric" (only metrics do; computed without gradient).
     """
 
     id: int
@@ -92,6 +94,7 @@ class Op:
     call: int
     section: str = "loss"
     within: int = -1
+    statement: Span | None = None
 
 
 @dataclass(frozen=True)

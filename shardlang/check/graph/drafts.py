@@ -44,12 +44,14 @@ class OpDraft:
     call: int = 0
     implied: bool = False  # a cast that mixed precision needs: no part of what was written
     within: int = -1
+    statement: Span | None = None
 
 
 @dataclass
 class Builder:
     """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in a full memory.
-    `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none.
+    `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none. `statement`: that
+    which is now evaluated.
     """
 
     values: list[ValueDraft] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Builder:
     operators_limit: int = 20_000
     calls: list[LayerCall] = field(default_factory=list)
     within: int = -1
+    statement: Span | None = None
 
     def add(self, draft: ValueDraft) -> int:
         self.values.append(draft)
@@ -97,11 +100,11 @@ class Builder:
     @contextmanager
     def calling(self, path: str, model: str, arguments: Mapping[int, str]) -> Iterator[None]:
         """What is added within is of this call of a layer."""
-        before = self.within
-        self.calls.append(LayerCall(path, model, before, arguments))
+        before, statement = self.within, self.statement
+        self.calls.append(LayerCall(path, model, before, arguments, statement))
         self.within = len(self.calls) - 1
         yield
-        self.within = before
+        self.within, self.statement = before, statement
 
     def operate(
         self,
@@ -118,7 +121,7 @@ class Builder:
         at = len(self.ops)
         for type in types:
             self.values.append(ValueDraft(Kind.RESULT, "", "", type, span, producer=at))
-        self.ops.append(OpDraft(operator, operands, results, attrs, rule, span, within=self.within))
+        self.ops.append(OpDraft(operator, operands, results, attrs, rule, span, within=self.within, statement=self.statement))
         return at
 
     def close(self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int) -> None:

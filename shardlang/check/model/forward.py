@@ -161,7 +161,7 @@ def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> An
     build, candidates = frame.context.build, frame.context.candidates
     for statement in body:
         if not frame.inline:
-            frame.ops = []
+            frame.ops, build.statement = [], frame.context.sink.placed(statement.span)
         value = frame.evaluate(statement.value)
         made = value.id if isinstance(value, Tensor) else -1
         if isinstance(statement, ast.Return):

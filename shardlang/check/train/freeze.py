@@ -107,7 +107,7 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     return tuple(
         Op(
             i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path,
-            o.call, "loss" if loss is None or i in needed else "metric", o.within,
+            o.call, "loss" if loss is None or i in needed else "metric", o.within, o.statement,
         )
         for i, o in enumerate(context.build.ops)
     )  # fmt: skip

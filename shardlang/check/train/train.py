@@ -248,7 +248,7 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
 def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
     """The value of a statement, its operators named after it."""
     frame, name = reading.frame, setting.name.text
-    frame.ops = []
+    frame.ops, frame.context.build.statement = [], setting.span
     value = frame.evaluate(setting.value)
     made = value.id if isinstance(value, Tensor) else -1
     frame.context.build.close(frame.ops, made if frame.ops else -1, frame.prefix, address, name, 0)

@@ -4,12 +4,12 @@ nothing itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from shardlang.graph.graph import Kind, Op
+from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
+from shardlang.plan.block_report import blocks, written
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
 from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
@@ -22,14 +22,15 @@ from shardlang.plan.bytes.traffic import (
     sends,
     sent_bytes,
 )
-from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
 
+# Of specs/plan.schema.json.
+VERSION = 2
 # Groups are listed for plans of up to this many ranks.
 MOST_LISTED = 64
-_COMMENT = re.compile(r'\s*#[^"]*$')
 
 Report = dict[str, Any]
 
@@ -37,14 +38,17 @@ Report = dict[str, Any]
 def report(plan: Plan) -> Report:
     """Everything about a plan that is shown, as lists, dicts, strings and numbers."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
+    operators = _Operators(plan)
     return {
+        "version": VERSION,
         "program": plan.program.source.name,
         "strategy": plan.strategy,
         "ranks": plan.ranks,
         "microbatches": plan.microbatches,
         "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in meshes],
         "pipeline": _pipeline(plan),
-        "operators": list(_Operators(plan).all()),
+        "operators": list(operators.all()),
+        "blocks": blocks(plan, operators.lines),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(plan, p) for p in plan.params.values()],
         "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
@@ -170,26 +174,30 @@ class _Operators:
         self.stages = conversion_stages(self.plan)
         self.bytes = conversion_bytes(self.plan)
         self.again = {op for group in self.plan.recompute for op in group}
+        self.lines: dict[Step, dict[str, int]] = {}
 
     def all(self) -> Iterator[Report]:
+        """The entries; `lines` says then which entry, and which of its collectives, a step of the plan is."""
         waiting: list[int] = []
         latest: tuple[PlannedOp, list[Report]] | None = None
+        at = -1
         for step in self.plan.steps:
             if step.kind == "conversion":
                 if not sends(self.plan, self.plan.conversions[step.index]):
                     continue
                 if latest is not None and not waiting and self._follows(step.index, latest[0]):
-                    latest[1].append(self._conversion(step.index, "after"))
+                    latest[1].append(self._conversion(step.index, "after", at, len(latest[1])))
                 else:
                     waiting.append(step.index)
                 continue
             if latest is not None:
                 yield self._operator(*latest)
-            op = self.plan.ops[step.index]
-            latest = op, [*(self._conversion(c, "before") for c in waiting), *self._inside(op)]
-            waiting = []
+            op, at = self.plan.ops[step.index], at + 1
+            self.lines[step] = {"operator": at}
+            before = [self._conversion(c, "before", at, i) for i, c in enumerate(waiting)]
+            latest, waiting = (op, [*before, *self._inside(op)]), []
         if latest is not None:
-            latest[1].extend(self._conversion(c, "after") for c in waiting)
+            latest[1].extend(self._conversion(c, "after", at, len(latest[1]) + i) for i, c in enumerate(waiting))
             yield self._operator(*latest)
 
     def _follows(self, conversion: int, op: PlannedOp) -> bool:
@@ -201,7 +209,7 @@ class _Operators:
         return {
             "source": f"{op.span.source.name}:{op.span.line}",
             "name": result["name"],
-            "text": statement_text(op),
+            "text": written(op.statement or op.span),
             "operator": op.operator,
             "section": op.section,
             "chosen": planned.chosen,
@@ -218,8 +226,10 @@ class _Operators:
             "collectives": collectives,
         }
 
-    def _conversion(self, index: int, phase: str) -> Report:
+    def _conversion(self, index: int, phase: str, operator: int, at: int) -> Report:
+        """The entry of a conversion, which is collective `at` of an operator."""
         plan, conversion = self.plan, self.plan.conversions[index]
+        self.lines[Step("conversion", index)] = {"operator": operator, "collective": at}
         before = _source(plan, conversion)
         value = plan.graph.values[conversion.value]
         axes = plan.meshes[before.mesh].ranked(conversion.move.axes)
@@ -291,8 +301,3 @@ def _groups(plan: Plan, axes: tuple[str, ...], mesh: int, stages: set[int]) -> R
     return {"groups": listed, "group_size": size, "group_count": count}
 
 
-def statement_text(op: Op) -> str:
-    """The statement of an operator on one line: its source line, or its whole span where that is longer than a line."""
-    if "\n" in op.span.text:
-        return " ".join(op.span.text.split())
-    return _COMMENT.sub("", op.span.source.line(op.span.line)).strip()

@@ -1,0 +1,45 @@
+"""The calls of layers of a plan -> `blocks` of its report: what runs, in order, neighbours that are the same once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardlang.plan.blocks.blocks import call_tree
+from shardlang.plan.blocks.call import Call, runs
+from shardlang.plan.plan import Plan, Step
+from shardlang.source import Span
+
+_COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
+
+
+def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]]) -> list[dict[str, Any]]:
+    """What `train` runs. lines: where the report has each operator and each conversion that it lists."""
+    return list(_items(plan, call_tree(plan, plan.steps), lines))
+
+
+def _items(plan: Plan, call: Call, lines: Mapping[Step, dict[str, int]]) -> Iterator[dict[str, Any]]:
+    for item in runs(call.items):
+        if isinstance(item, tuple):
+            yield _block(plan, item, lines)
+        elif item in lines:
+            yield lines[item]
+
+
+def _block(plan: Plan, run: tuple[Call, ...], lines: Mapping[Step, dict[str, int]]) -> dict[str, Any]:
+    first = run[0]
+    made = plan.graph.calls[first.call]
+    return {
+        "layers": [call.path for call in run],
+        "model": first.model,
+        "block": first.block,
+        "recomputed": first.region >= 0,
+        "text": written(made.statement) if made.statement is not None else "",
+        "items": list(_items(plan, first, lines)),
+    }
+
+
+def written(span: Span) -> str:
+    """A statement as it is written, on one line and without comments."""
+    return " ".join(_COMMENT.sub("", span.text).split())
