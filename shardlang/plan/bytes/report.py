@@ -14,14 +14,19 @@ from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
 from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.bytes.traffic import (
+    COLLECTIVES,
     conversion_bytes,
     conversion_stages,
     copied_bytes,
     copy_bytes,
+    handed_bytes,
+    inside_collective,
     reduction_bytes,
+    reduction_collective,
     sends,
     sent_bytes,
 )
+from shardlang.plan.overview import largest_kept, largest_sent, sent_by_kind
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
@@ -51,6 +56,8 @@ def report(plan: Plan) -> Report:
         "blocks": blocks(plan, operators.lines),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(plan, p) for p in plan.params.values()],
+        "sent": sent_by_kind(plan),
+        "largest": {"sent": largest_sent(plan), "kept": largest_kept(plan)},
         "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
     }
 
@@ -74,6 +81,7 @@ def _memories(plan: Plan) -> Report:
     return {
         "device_bytes": kept.device,
         "host_bytes": kept.host,
+        "device": described.name if described is not None else None,
         "device_memory_bytes": described.memory if described is not None else None,
         "to_device_bytes": to_device,
         "to_host_bytes": to_host,
@@ -151,8 +159,7 @@ def _reductions(plan: Plan) -> list[Report]:
     for param in plan.params.values():
         axes = plan.meshes[param.stored.mesh].ranked(param.reduce_axes)
         if axes and plan.graph.values[param.value].gradient:
-            kind = "reduce_scatter" if param.zero else "all_gather_rows" if param.sparse else "all_reduce"
-            found.setdefault((param.stored.mesh, axes, kind), []).append(param)
+            found.setdefault((param.stored.mesh, axes, reduction_collective(param)), []).append(param)
     return [
         {
             "parameters": [plan.graph.values[p.value].path for p in params],
@@ -195,7 +202,7 @@ class _Operators:
             op, at = self.plan.ops[step.index], at + 1
             self.lines[step] = {"operator": at}
             before = [self._conversion(c, "before", at, i) for i, c in enumerate(waiting)]
-            latest, waiting = (op, [*before, *self._inside(op)]), []
+            latest, waiting = (op, [*before, *self._inside(op), *self._handed(op)]), []
         if latest is not None:
             latest[1].extend(self._conversion(c, "after", at, len(latest[1]) + i) for i, c in enumerate(waiting))
             yield self._operator(*latest)
@@ -237,6 +244,7 @@ class _Operators:
         return {
             "phase": phase,
             "kind": conversion.move.kind.value,
+            **_both(*COLLECTIVES.get(conversion.move.kind, ("", ""))),
             "value": value.path,
             "axes": list(axes),
             **_groups(plan, axes, before.mesh, self.stages[index]),
@@ -255,7 +263,8 @@ class _Operators:
             tensor, shape = self._sent(planned, number) if exchanged else self._statistic(planned, factor)
             yield {
                 "phase": "inside",
-                "kind": "all_to_all" if exchanged else "all_reduce",
+                "kind": (kind := inside_collective(op, factor)),
+                **_both(kind, kind),
                 "value": tensor["name"],
                 "axes": list(axes),
                 **_groups(plan, axes, planned.mesh, {plan.pipeline.op_stage[op.id]} if plan.pipeline else {0}),
@@ -265,6 +274,32 @@ class _Operators:
                 "forward_bytes": forward,
                 "backward_bytes": backward,
             }
+
+    def _handed(self, planned: PlannedOp) -> Iterator[Report]:
+        """What goes from stage to stage, in pairs of ranks."""
+        plan, pipeline = self.plan, self.plan.pipeline
+        forward, backward = handed_bytes(plan, planned)
+        if pipeline is None or not forward:
+            return
+        tensor = _tensor(plan, plan.graph.ops[planned.op].results[0], planned.results[0])
+        to = pipeline.op_stage[planned.op]
+        rows = whole_mesh(plan, planned.mesh).groups((pipeline.axis,)) if plan.ranks <= MOST_LISTED else None
+        ends = pipeline.coordinates[to - 1], pipeline.coordinates[to]
+        yield {
+            "phase": "inside",
+            "kind": "send",
+            **_both("send", "send" if backward else ""),
+            "value": tensor["name"],
+            "axes": [pipeline.axis],
+            "groups": [[row[end] for end in ends] for row in rows] if rows is not None else None,
+            "group_size": 2,
+            "group_count": plan.ranks // pipeline.mesh.axis_size(pipeline.axis),
+            "from": tensor["layout"],
+            "to": tensor["layout"],
+            "local_shape": tensor["local_shape"],
+            "forward_bytes": forward,
+            "backward_bytes": backward,
+        }
 
     def _statistic(self, planned: PlannedOp, factor: int) -> tuple[Report, list[int]]:
         """The operand that has a factor, and its local shape without that."""
@@ -281,6 +316,10 @@ class _Operators:
             op.results[0], planned.results[0])  # fmt: skip
         tensor = _tensor(self.plan, value, layout)
         return tensor, tensor["local_shape"]
+
+
+def _both(forward: str, backward: str) -> Report:
+    return {"forward": forward, "backward": backward}
 
 
 def _source(plan: Plan, conversion: Conversion) -> Layout:

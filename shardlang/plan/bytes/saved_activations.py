@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.graph.graph import Kind
@@ -49,6 +50,22 @@ class Kept:
         for step in plan.steps if plan.recompute else ():
             self._inputs(step)
         self._loss()
+
+    def tensors(self, stage: int) -> Iterator[tuple[str, int, bool]]:
+        """The paths of what is kept, with its bytes and whether it stays until backward, or only while the largest
+        layer is computed again.
+        """
+        groups = [group for s, group in self._kept if s == stage and group >= 0]
+        largest = max(groups, key=lambda group: sum(self._kept[stage, group].values()), default=-1)
+        for group in {-1, largest}:
+            for at, size in self._kept.get((stage, group), {}).items():
+                yield self._path(at), size, group < 0
+
+    def _path(self, at: Any) -> str:
+        graph = self.plan.graph
+        if at[0] == "made by":
+            return graph.ops[at[1]].path
+        return graph.values[at[1] if at[0] == "copy" else at[0]].path
 
     def of(self, stage: int) -> int:
         """All that stays until backward."""

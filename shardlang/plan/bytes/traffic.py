@@ -9,13 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.bytes.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
 from shardlang.plan.bytes.zero3_gathers import Gathered, gathered, part_bytes
 from shardlang.plan.layouts.assignment import local_size
-from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp
+from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp
 from shardlang.plan.rewrite.once_a_step import phases
-from shardlang.records import remembered
+from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 from shardlang.types.layout import local_shape
 
@@ -34,28 +35,84 @@ def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, 
 def _sent(plan: Plan) -> Mapping[frozenset[int], tuple[int, int]]:
     """Stages -> what they send together, forward and backward."""
     found: dict[frozenset[int], tuple[int, int]] = {}
-    for stages, forward, backward in _parts(plan):
-        before = found.get(frozenset(stages), (0, 0))
-        found[frozenset(stages)] = before[0] + forward, before[1] + backward
+    for each in sent(plan):
+        before = found.get(each.stages, (0, 0))
+        found[each.stages] = before[0] + each.forward_bytes, before[1] + each.backward_bytes
     return found
 
 
-def _parts(plan: Plan) -> Iterator[tuple[Collection[int], int, int]]:
-    """Everything that is sent in a step: the stages that send it, bytes forward and backward."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Something that is sent in a step by ranks of `stages`: of the value or parameter at `path`, forward and backward
+    by a collective each ("" for none), over axes. what: "values", "gradients" (sums of parameters' gradients) or
+    "parameters" (that ZeRO has cut)."""
+
+    what: str
+    path: str
+    stages: frozenset[int]
+    axes: tuple[str, ...]
+    collectives: tuple[str, str]
+    forward_bytes: int
+    backward_bytes: int
+
+
+# What a conversion sends with, forward and backward.
+COLLECTIVES = {
+    MoveKind.I_TO_R: ("", "all_reduce"),
+    MoveKind.P_TO_I: ("all_reduce", ""),
+    MoveKind.P_TO_R: ("all_reduce", "all_reduce"),
+    MoveKind.P_TO_S: ("reduce_scatter", "all_gather"),
+    MoveKind.S_TO_R: ("all_gather", "reduce_scatter"),
+    MoveKind.S_TO_I: ("all_gather", ""),
+    MoveKind.I_TO_S: ("", "all_gather"),
+    MoveKind.S_TO_S: ("all_to_all", "all_to_all"),
+    MoveKind.PERMUTE: ("permute", "permute"),
+}
+
+
+@remembered
+def sent(plan: Plan) -> tuple[Sent, ...]:
+    """Everything that is sent in a step."""
+    return *_sent_values(plan), *_sent_parameters(plan)
+
+
+def _sent_values(plan: Plan) -> Iterator[Sent]:
     here, stage = conversion_stages(plan), plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
-    for conversion, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
-        yield here[conversion.id], forward, backward
-    for op in plan.ops:
-        for _, _, forward, backward in op.inside:
-            yield (stage[op.op],), forward, backward
+    for c, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
+        axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), COLLECTIVES.get(c.move.kind, ("", ""))
+        yield Sent("values", plan.graph.values[c.value].path, frozenset(here[c.id]), axes, by, forward, backward)
+    for planned in plan.ops:
+        op = plan.graph.ops[planned.op]
+        for factor, axes, forward, backward in planned.inside:
+            kind = inside_collective(op, factor)
+            yield Sent("values", op.path, frozenset((stage[op.id],)), axes, (kind, kind), forward, backward)
+        to, (forward, backward) = stage[op.id], handed_bytes(plan, planned)
+        if plan.pipeline is not None and forward:
+            axes = (plan.pipeline.axis,)
+            yield Sent("values", op.path, frozenset((to - 1,)), axes, ("send", ""), forward, 0)
+            yield Sent("values", op.path, frozenset((to,)), axes, ("", "send"), 0, backward)
+
+
+def inside_collective(op: Op, factor: int) -> str:
+    """The collective that an operator itself runs over the axes that cut a factor."""
+    return "all_to_all" if op.rule.factors[factor].exchanged else "all_reduce"
+
+
+def reduction_collective(param: ParamPlan) -> str:
+    """The collective that sums a parameter's gradient over ranks."""
+    return "reduce_scatter" if param.zero else "all_gather_rows" if param.sparse else "all_reduce"
+
+
+def _sent_parameters(plan: Plan) -> Iterator[Sent]:
     times_of = gathered(plan)
     for param in plan.params.values():
+        path, mesh = plan.graph.values[param.value].path, plan.meshes[param.stored.mesh]
+        stages = frozenset(plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,))
         forward, backward = gather_bytes(plan, param, times_of)
-        stages = plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,)
-        yield stages, forward, backward + reduction_bytes(plan, param)
-    for to, forward, backward in transfers(plan):
-        yield (to - 1,), forward, 0
-        yield (to,), 0, backward
+        again = ("all_gather", "all_gather" if backward else "")
+        yield Sent("parameters", path, stages, mesh.ranked(param.zero_axes), again, forward, backward)
+        summed, by = mesh.ranked(param.reduce_axes), ("", reduction_collective(param))
+        yield Sent("gradients", path, stages, summed, by, 0, reduction_bytes(plan, param))
 
 
 @remembered
@@ -99,21 +156,16 @@ def sends(plan: Plan, conversion: Conversion) -> bool:
     return not conversion.move.axes or bool(mesh.ranked(conversion.move.axes))
 
 
-def transfers(plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Each value that is handed to the next stage on another rank: that stage, bytes of the value and of its gradient.
-    """
-    if plan.pipeline is None:
-        return
-    on = plan.pipeline.coordinates
-    for planned in plan.ops:
-        op = plan.graph.ops[planned.op]
-        to = plan.pipeline.op_stage[op.id]
-        if op.operator != TRANSFER or on[to] == on[to - 1]:
-            continue
-        value, layout = plan.graph.values[op.results[0]], planned.results[0]
-        local = local_size(value.type.shape, layout, plan.meshes[layout.mesh])
-        size = local * BYTES[value.type.dtype] * plan.microbatches
-        yield to, size, size if value.gradient else 0
+def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
+    """Of an operator that hands a value to the next stage on another rank: bytes of the value and of its gradient."""
+    op, pipeline = plan.graph.ops[planned.op], plan.pipeline
+    to = pipeline.op_stage[op.id] if pipeline is not None else 0
+    if pipeline is None or op.operator != TRANSFER or pipeline.coordinates[to] == pipeline.coordinates[to - 1]:
+        return 0, 0
+    value, layout = plan.graph.values[op.results[0]], planned.results[0]
+    local = local_size(value.type.shape, layout, plan.meshes[layout.mesh])
+    size = local * BYTES[value.type.dtype] * plan.microbatches
+    return size, size if value.gradient else 0
 
 
 def copied_bytes(plan: Plan) -> tuple[int, int]:

@@ -1,0 +1,59 @@
+"""Paths of layers, values and parameters -> few patterns: `blocks[0..6].{up,down}.weight`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_INDEX = re.compile(r"\[(\d+)\]")
+_NAMES = re.compile(r"(?<!\.)\.(?!\.)")  # the dots of a range are none between names
+
+
+def unindexed(path: str) -> str:
+    """A path without the numbers of layers in arrays: what those of one array have in common."""
+    return _INDEX.sub("[]", path)
+
+
+def in_runs(paths: Iterable[str]) -> list[str]:
+    """The paths, neighbours of an array as a range as rules write it: `blocks[0..6].h` ends before `blocks[6].h`."""
+    alike: dict[str, list[tuple[tuple[int, int], ...]]] = {}
+    for path in paths:
+        ranges = tuple((int(i), int(i) + 1) for i in _INDEX.findall(path))
+        alike.setdefault(_INDEX.sub("{}", path.replace("{", "{{").replace("}", "}}")), []).append(ranges)
+    return [text.format(*map(_range, ranges)) for text, each in alike.items() for ranges in _joined(each)]
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return f"[{ends[0]}]" if ends[1] == ends[0] + 1 else f"[{ends[0]}..{ends[1]}]"
+
+
+def _joined(found: Sequence[tuple[tuple[int, int], ...]]) -> list[tuple[tuple[int, int], ...]]:
+    """Ranges of each index; the last index is joined first."""
+    joined = sorted(set(found))
+    for at in reversed(range(len(joined[0]))):
+        rows: dict[object, list[tuple[tuple[int, int], ...]]] = {}
+        for one in joined:
+            mine = rows.setdefault((one[:at], one[at + 1 :]), [])
+            if mine and mine[-1][at][1] == one[at][0]:
+                mine[-1] = (*one[:at], (mine[-1][at][0], one[at][1]), *one[at + 1 :])
+            else:
+                mine.append(one)
+        joined = [one for row in rows.values() for one in row]
+    return sorted(joined)
+
+
+def patterns(paths: Iterable[str]) -> list[str]:
+    """The paths in runs, those that differ in one name as one: `{q,k,v}.weight`. The last name is joined first."""
+    found = [tuple(_NAMES.split(run)) for run in in_runs(paths)]
+    for at in range(1, 1 + max((len(names) for names in found), default=0)):
+        alike: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
+        for names in found:
+            alone = len(names) < max(at, 2)
+            alike.setdefault((names,) if alone else (names[:-at], names[len(names) - at + 1 :]), []).append(names)
+        found = [each[0] if len(each) == 1 else _either(each, -at) for each in alike.values()]
+    return [".".join(names) for names in found]
+
+
+def _either(alike: Sequence[tuple[str, ...]], at: int) -> tuple[str, ...]:
+    first, place = alike[0], len(alike[0]) + at
+    return *first[:place], f"{{{','.join(names[place] for names in alike)}}}", *first[place + 1 :]

@@ -1,0 +1,94 @@
+"""A plan -> the parts of its report that answer the first questions: what is sent by kind, and what is largest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from shardlang.path_runs import in_runs, unindexed
+from shardlang.plan.bytes.memory import held_bytes, memory, stages_by_coordinate, used
+from shardlang.plan.bytes.saved_activations import kept
+from shardlang.plan.bytes.traffic import Sent, sent, sent_bytes
+from shardlang.plan.pipeline import actions as lists
+from shardlang.plan.plan import Plan
+
+# How many of the largest are listed.
+MOST = 5
+
+Entry = dict[str, Any]
+
+
+def sent_by_kind(plan: Plan) -> list[Entry]:
+    """What the rank that sends most sends in a step, by collective, axes, and what it is of."""
+    found: dict[tuple[str, tuple[str, ...], str], list[int]] = {}
+    for each in _of_one(plan):
+        sizes = each.forward_bytes, each.backward_bytes
+        for phase, (collective, size) in enumerate(zip(each.collectives, sizes, strict=True)):
+            if size:
+                found.setdefault((collective, each.axes, each.what), [0, 0])[phase] += size
+    return [
+        {"collective": c, "axes": list(axes), "what": what, "forward_bytes": forward, "backward_bytes": backward}
+        for (c, axes, what), (forward, backward) in sorted(found.items(), key=lambda entry: -sum(entry[1]))
+    ]
+
+
+def _of_one(plan: Plan) -> Iterator[Sent]:
+    """What ranks of the coordinate that sends most send."""
+    stages = None
+    if plan.pipeline is not None:
+        stages = max(stages_by_coordinate(plan), key=lambda mine: sum(sent_bytes(plan, mine)))
+    return (each for each in sent(plan) if stages is None or not each.stages.isdisjoint(stages))
+
+
+def largest_sent(plan: Plan) -> list[Entry]:
+    """The collectives that send most, those of equal layers together."""
+    found: dict[object, list[Sent]] = {}
+    for each in _of_one(plan):
+        found.setdefault((each.what, unindexed(each.path), each.axes, each.collectives), []).append(each)
+    entries = [
+        {
+            "forward": each[0].collectives[0], "backward": each[0].collectives[1], "axes": list(each[0].axes),
+            "what": each[0].what, "count": len(each), "paths": in_runs(one.path for one in each),
+            "forward_bytes": sum(one.forward_bytes for one in each),
+            "backward_bytes": sum(one.backward_bytes for one in each),
+        }
+        for each in found.values()
+    ]  # fmt: skip
+    return _largest(entries, lambda entry: entry["forward_bytes"] + entry["backward_bytes"])
+
+
+def largest_kept(plan: Plan) -> list[Entry]:
+    """What takes most of the memory of the rank that keeps most, that of equal layers together."""
+    stages: Collection[int] | None = None
+    if plan.pipeline is not None:
+        stages = max(stages_by_coordinate(plan), key=lambda mine: memory(plan, mine).total)
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for what, path, size in _kept(plan, stages):
+        found.setdefault((what, unindexed(path)), []).append((path, size))
+    entries = [
+        {
+            "what": what, "count": len(each), "paths": in_runs(path for path, _ in each),
+            "bytes": sum(size for _, size in each),
+        }
+        for (what, _), each in found.items()
+    ]  # fmt: skip
+    return _largest(entries, lambda entry: entry["bytes"])
+
+
+def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str, int]]:
+    """What each is, its path, and its bytes: of an activation for all microbatches that are under way."""
+    paths = {v.id: v.path for v in plan.graph.values}
+    for param in plan.params.values():
+        if used(plan, param.value, stages):
+            yield "parameter", paths[param.value], sum(held_bytes(plan, param))
+    for value in plan.graph.data:
+        if value in plan.produced and used(plan, value, stages):
+            yield "data", paths[value].removeprefix("train."), kept(plan).data(value)
+    alive = lists.most_alive(plan.pipeline.actions) if plan.pipeline is not None else {}
+    for stage in stages or (0,):
+        for path, size, stays in kept(plan).tensors(stage):
+            yield "activation", path, size * (alive.get(stage, 1) if stays else 1)
+
+
+def _largest(entries: Iterable[Entry], size: Any) -> list[Entry]:
+    return sorted((entry for entry in entries if size(entry)), key=lambda entry: -size(entry))[:MOST]
