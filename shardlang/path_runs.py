@@ -57,3 +57,15 @@ def patterns(paths: Iterable[str]) -> list[str]:
 def _either(alike: Sequence[tuple[str, ...]], at: int) -> tuple[str, ...]:
     first, place = alike[0], len(alike[0]) + at
     return *first[:place], f"{{{','.join(names[place] for names in alike)}}}", *first[place + 1 :]
+
+
+def endings(paths: Sequence[str], others: Iterable[str]) -> list[str]:
+    """Patterns that cover `paths` and none of `others`, by their last names where these tell: `**.{q,k,v}.weight`."""
+    taken = {ending for path in others for ending in _endings(path)}
+    shortest = [next((e for e in _endings(path) if e not in taken), path) for path in paths]
+    return patterns(dict.fromkeys(f"**.{e}" if shortest.count(e) > 1 else p for e, p in zip(shortest, paths, strict=True)))
+
+
+def _endings(path: str) -> list[str]:
+    names = path.split(".")
+    return [".".join(names[at:]) for at in reversed(range(len(names)))]

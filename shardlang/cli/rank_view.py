@@ -62,23 +62,28 @@ def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
         ranges = slices(t, places[t["mesh"]], found["microbatches"])
         return {**t, "local_shape": [end - start for start, end in ranges], "slices": [list(r) for r in ranges]}
 
-    def collective(c: Mapping[str, Any], mesh: int) -> dict[str, Any]:
+    def collective(c: Mapping[str, Any], o: Mapping[str, Any]) -> dict[str, Any]:
         rest = {key: value for key, value in c.items() if key != "groups"}
-        return {**rest, "group": group(meshes[mesh], c["axes"], rank)}
+        members = group(meshes[o["mesh"]], c["axes"], rank)
+        if c["kind"] == "send":
+            members = [members[found["pipeline"]["stages"][s]["coordinate"]] for s in (o["stage"] - 1, o["stage"])]
+        return {**rest, "group": members}
 
     def operator(o: Mapping[str, Any]) -> dict[str, Any]:
         shapes = o["local_shapes"]
         return {
             **o,
             "local_shapes": {"operands": [tensor(t) for t in shapes["operands"]], "result": tensor(shapes["result"])},
-            "collectives": [collective(c, o["mesh"]) for c in o["collectives"]],
+            "collectives": [collective(c, o) for c in o["collectives"]],
         }
 
+    kept = [at for at, o in enumerate(found["operators"]) if mine is None or o["stage"] in mine]
     return {
         **found,
         "rank": rank,
         "coordinates": [{name: at for name, (at, _) in place.items()} for place in places],
-        "operators": [operator(o) for o in found["operators"] if mine is None or o["stage"] in mine],
+        "operators": [operator(found["operators"][at]) for at in kept],
+        "blocks": _items(found["blocks"], {at: number for number, at in enumerate(kept)}),
         "parameters": [tensor(p) for p in found["parameters"] if mine is None or mine.intersection(p["stages"])],
         **({} if mine is None else _own(found, places[0])),
     }
@@ -94,6 +99,18 @@ def _own(found: Mapping[str, Any], place: Axes) -> dict[str, Any]:
     """What a rank holds, and its part of the pipeline."""
     pipeline = found["pipeline"]
     at = place[pipeline["axis"]][0]
-    totals = {key: value for key, value in pipeline["coordinates"][at].items() if key != "stages"}
-    memories = {key: value for key, value in found["per_rank"].items() if key not in totals}
-    return {"per_rank": {**memories, **totals}}
+    own = pipeline["coordinates"][at]
+    totals = {key: own.get(key, value) for key, value in found["per_rank"].items()}
+    return {"per_rank": totals, "sent": own["sent"], "largest": own["largest"]}
+
+
+def _items(items: Sequence[Mapping[str, Any]], numbers: Mapping[int, int]) -> list[dict[str, Any]]:
+    """What is run of operators that are left, with their new numbers."""
+    found = []
+    for item in items:
+        if "layers" in item:
+            inner = _items(item["items"], numbers)
+            found += [{**item, "items": inner}] if inner else []
+        elif item["operator"] in numbers:
+            found.append({**item, "operator": numbers[item["operator"]]})
+    return found

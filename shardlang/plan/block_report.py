@@ -14,30 +14,31 @@ from shardlang.source import Span
 _COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
 
 
-def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]]) -> list[dict[str, Any]]:
-    """What `train` runs. lines: where the report has each operator and each conversion that it lists."""
-    return list(_items(plan, call_tree(plan, plan.steps), lines))
+def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> list[dict[str, Any]]:
+    """What `train` runs. lines: where the report has each operator and each conversion that it lists. folded: else each
+    layer is a block of its own.
+    """
 
+    def items(call: Call) -> Iterator[dict[str, Any]]:
+        for item in runs(call.items) if folded else call.items:
+            if isinstance(item, Step):
+                yield from [lines[item]] if item in lines else []
+            else:
+                yield block(item if isinstance(item, tuple) else (item,))
 
-def _items(plan: Plan, call: Call, lines: Mapping[Step, dict[str, int]]) -> Iterator[dict[str, Any]]:
-    for item in runs(call.items):
-        if isinstance(item, tuple):
-            yield _block(plan, item, lines)
-        elif item in lines:
-            yield lines[item]
+    def block(run: tuple[Call, ...]) -> dict[str, Any]:
+        first = run[0]
+        made = plan.graph.calls[first.call]
+        return {
+            "layers": [call.path for call in run],
+            "model": first.model,
+            "block": first.block,
+            "recomputed": first.region >= 0,
+            "text": written(made.statement) if made.statement is not None else "",
+            "items": list(items(first)),
+        }
 
-
-def _block(plan: Plan, run: tuple[Call, ...], lines: Mapping[Step, dict[str, int]]) -> dict[str, Any]:
-    first = run[0]
-    made = plan.graph.calls[first.call]
-    return {
-        "layers": [call.path for call in run],
-        "model": first.model,
-        "block": first.block,
-        "recomputed": first.region >= 0,
-        "text": written(made.statement) if made.statement is not None else "",
-        "items": list(_items(plan, first, lines)),
-    }
+    return list(items(call_tree(plan, plan.steps)))
 
 
 def written(span: Span) -> str:

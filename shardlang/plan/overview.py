@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from shardlang.path_runs import in_runs, unindexed
-from shardlang.plan.bytes.memory import held_bytes, memory, stages_by_coordinate, used
+from shardlang.plan.bytes.memory import held_bytes, used
 from shardlang.plan.bytes.saved_activations import kept
-from shardlang.plan.bytes.traffic import Sent, sent, sent_bytes
+from shardlang.plan.bytes.traffic import Sent, sent
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.plan import Plan
 
@@ -18,10 +18,18 @@ MOST = 5
 Entry = dict[str, Any]
 
 
-def sent_by_kind(plan: Plan) -> list[Entry]:
-    """What the rank that sends most sends in a step, by collective, axes, and what it is of."""
+def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[int] | None) -> Entry:
+    """What a rank of some stages sends in a step, and what is largest of that and of what one of others keeps."""
+    return {
+        "sent": _by_kind(plan, sending),
+        "largest": {"sent": _largest_sent(plan, sending), "kept": _largest_kept(plan, keeping)},
+    }
+
+
+def _by_kind(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
+    """What is sent, by collective, axes, and what it is of."""
     found: dict[tuple[str, tuple[str, ...], str], list[int]] = {}
-    for each in _of_one(plan):
+    for each in _of(plan, stages):
         sizes = each.forward_bytes, each.backward_bytes
         for phase, (collective, size) in enumerate(zip(each.collectives, sizes, strict=True)):
             if size:
@@ -32,18 +40,14 @@ def sent_by_kind(plan: Plan) -> list[Entry]:
     ]
 
 
-def _of_one(plan: Plan) -> Iterator[Sent]:
-    """What ranks of the coordinate that sends most send."""
-    stages = None
-    if plan.pipeline is not None:
-        stages = max(stages_by_coordinate(plan), key=lambda mine: sum(sent_bytes(plan, mine)))
+def _of(plan: Plan, stages: Collection[int] | None) -> Iterator[Sent]:
     return (each for each in sent(plan) if stages is None or not each.stages.isdisjoint(stages))
 
 
-def largest_sent(plan: Plan) -> list[Entry]:
+def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     """The collectives that send most, those of equal layers together."""
     found: dict[object, list[Sent]] = {}
-    for each in _of_one(plan):
+    for each in _of(plan, stages):
         found.setdefault((each.what, unindexed(each.path), each.axes, each.collectives), []).append(each)
     entries = [
         {
@@ -57,11 +61,8 @@ def largest_sent(plan: Plan) -> list[Entry]:
     return _largest(entries, lambda entry: entry["forward_bytes"] + entry["backward_bytes"])
 
 
-def largest_kept(plan: Plan) -> list[Entry]:
-    """What takes most of the memory of the rank that keeps most, that of equal layers together."""
-    stages: Collection[int] | None = None
-    if plan.pipeline is not None:
-        stages = max(stages_by_coordinate(plan), key=lambda mine: memory(plan, mine).total)
+def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
+    """What takes most of the memory, that of equal layers together."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for what, path, size in _kept(plan, stages):
         found.setdefault((what, unindexed(path)), []).append((path, size))

@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-
 from shardlang.cli.plan_table import drawn, shortened
+
 from shardlang.cli.rank_view import of_rank
 from shardlang.plan.bytes import memory as memory_of
 from shardlang.plan.bytes import traffic

@@ -1,10 +1,10 @@
-"""`shardc plan`: what a plan says, as tables or as JSON."""
+"""`shardc plan`: what a plan says, as text or as JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import click
 
@@ -16,37 +16,61 @@ from shardlang.diagnostics.diagnostic import Sink
 @click.command(
     "plan",
     epilog="Examples: shardc plan model.shard --ranks 8; shardc plan model.shard --ranks 8 --rank 3; "
-    "shardc plan model.shard --ranks 4096 --json",
+    "shardc plan model.shard --ranks 8 --at 'blocks[3].**' --operands; shardc plan model.shard --ranks 4096 --json",
 )
 @options.file_argument
 @options.ranks_option(required=True)
-@click.option("--rank", type=int, metavar="R", help="Show this rank: its coordinates, groups, shapes and slices.")
+@click.option("--rank", type=int, metavar="R", help="Show this rank: its coordinates, groups and slices.")
+@click.option("--at", metavar="SELECTOR", help="Show a part of the model only, such as 'blocks[3]' or '**.attention'.")
+@click.option("--operands", is_flag=True, help="Show every operator of a statement, with what it reads and makes.")
+@click.option("--full", is_flag=True, help="Show every layer, operator and parameter by itself, none folded.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON (specs/plan-json.md).")
 @options.strategy_option
 @options.set_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: str, ranks: int, rank: int | None, as_json: bool, strategy: str | None,
-    overrides: Mapping[str, str],
+    ctx: click.Context, file: str, ranks: int, rank: int | None, at: str | None, operands: bool, full: bool,
+    as_json: bool, strategy: str | None, overrides: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Show layouts, collectives, bytes and memory, per operator."""
+    """Show mesh, schedule, memory and bytes; then each statement's layout and collectives."""
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
+    selects = _selector(at, ctx) if at is not None else None
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
     code = output.show(sink)
     if plan is None:
         ctx.exit(code)
+    from shardlang.cli.plan_program import Detail
+    from shardlang.cli.plan_text import part_of, print_plan
+    from shardlang.cli.rank_view import of_rank
     from shardlang.plan.bytes.report import report
 
-    found = report(plan)
+    found = report(plan, folded=not full)
+    found = found if rank is None else of_rank(found, rank)
+    if selects is not None:
+        found = part_of(found, selects)
+        if not found["blocks"] and not found["parameters"]:
+            raise click.BadParameter(f"`{at}` matches nothing of the model", ctx, param_hint="--at")
     if as_json:
-        from shardlang.cli.rank_view import of_rank
-
-        json.dump(found if rank is None else of_rank(found, rank), sys.stdout, indent=1)
+        json.dump(found, sys.stdout, indent=1)
         print()
-        return
-    from shardlang.cli.plan_table import print_plan
+    else:
+        print_plan(found, Detail(operands, full), selects is not None)
 
-    print_plan(found, rank)
+
+def _selector(text: str, ctx: click.Context) -> Callable[[str], str]:
+    """What a selector of the language covers."""
+    from shardlang.check.selectors import matcher
+    from shardlang.source import Source
+    from shardlang.syntax import ast
+    from shardlang.syntax.parse import parse
+
+    sink = Sink()
+    file = parse(Source("--at", f"strategy s {{\n  at {text}: recompute\n}}\n"), sink)
+    rules = [rule for strategy in file.strategies for rule in strategy.rules]
+    if sink.failed or len(rules) != 1 or not isinstance(rules[0], ast.At):
+        raise click.BadParameter(f"`{text}` is no selector; write a path, as `blocks[0..2].norm` or `**.weight`", ctx)
+    matchers = [matcher(selector) for selector in rules[0].selectors]
+    return lambda path: next(filter(None, (match(path) for match in matchers)), "")

@@ -4,7 +4,7 @@ nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardlang.graph.graph import Kind
@@ -26,7 +26,7 @@ from shardlang.plan.bytes.traffic import (
     sends,
     sent_bytes,
 )
-from shardlang.plan.overview import largest_kept, largest_sent, sent_by_kind
+from shardlang.plan.overview import overview
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
@@ -40,8 +40,8 @@ MOST_LISTED = 64
 Report = dict[str, Any]
 
 
-def report(plan: Plan) -> Report:
-    """Everything about a plan that is shown, as lists, dicts, strings and numbers."""
+def report(plan: Plan, folded: bool = True) -> Report:
+    """Everything about a plan that is shown, as lists, dicts, strings and numbers. folded: `blocks` in runs."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
     operators = _Operators(plan)
     return {
@@ -53,13 +53,17 @@ def report(plan: Plan) -> Report:
         "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in meshes],
         "pipeline": _pipeline(plan),
         "operators": list(operators.all()),
-        "blocks": blocks(plan, operators.lines),
+        "blocks": blocks(plan, operators.lines, folded),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(plan, p) for p in plan.params.values()],
-        "sent": sent_by_kind(plan),
-        "largest": {"sent": largest_sent(plan), "kept": largest_kept(plan)},
+        **overview(plan, _most(plan, lambda mine: sum(sent_bytes(plan, mine))), _most(plan, lambda mine: memory(plan, mine).total)),
         "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
     }
+
+
+def _most(plan: Plan, size: Callable[[tuple[int, ...]], int]) -> tuple[int, ...] | None:
+    """The stages of the coordinate that has most; None without stages."""
+    return max(stages_by_coordinate(plan), key=size) if plan.pipeline is not None else None
 
 
 def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
@@ -96,7 +100,7 @@ def _pipeline(plan: Plan) -> Report | None:
     for stage in found["stages"]:
         stage.update(_totals(memory(plan, (stage["stage"],)), sent_bytes(plan, (stage["stage"],))))
     found["coordinates"] = [
-        {"stages": list(mine), **_totals(memory(plan, mine), sent_bytes(plan, mine))}
+        {"stages": list(mine), **_totals(memory(plan, mine), sent_bytes(plan, mine)), **overview(plan, mine, mine)}
         for mine in stages_by_coordinate(plan)
     ]
     return found

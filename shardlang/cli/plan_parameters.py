@@ -1,0 +1,57 @@
+"""The report of a plan -> lines for its parameters: those that are stored alike in runs and patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardlang.cli.columns import Line, beside, filled, size
+from shardlang.cli.plan_screen import over
+from shardlang.display import one_line, width
+from shardlang.path_runs import endings, patterns
+
+Found = Mapping[str, Any]
+
+
+def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
+    """A line for all that have one layout, shape and treatment; with `full` each by itself."""
+    every = found["parameters"]
+    if not every:
+        return
+    reduced = {path: over(r["axes"]) for r in found["gradient_reductions"] for path in r["parameters"]}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for p in every:
+        shape = ", ".join(f"{a}:{b}" for a, b in p["slices"]) if "slices" in p else "x".join(map(str, p["local_shape"]))
+        gradient = f"summed{reduced[p['path']]}" if p["path"] in reduced else ""
+        key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), _notes(p), gradient
+        groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
+    usual = [max(_counted(groups, at).items(), key=lambda each: each[1])[0] for at in (2, 3)]
+    yield Line("")
+    notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
+    title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
+    yield from (Line(text, "title") for text in filled(title.split(" "), room, "", "  "))
+    for (tensor, each, *notes, _), paths in groups.items():
+        said = [text or "not summed" for text, common in zip(notes, usual, strict=True) if text != common]
+        right = f"{tensor}  {', '.join([each, *said])}"
+        names = ", ".join(patterns(paths))
+        if width(names) + 2 + width(right) > room:
+            own = set(paths)
+            names = min(names, ", ".join(endings(paths, [p["path"] for p in every if p["path"] not in own])), key=len)
+        yield from (Line(text) for text in beside("", one_line(names), right, room))
+
+
+def _counted(groups: Mapping[tuple[str, ...], Sequence[str]], at: int) -> dict[str, int]:
+    """How many parameters have which note."""
+    found: dict[str, int] = {}
+    for key, paths in groups.items():
+        found[key[at]] = found.get(key[at], 0) + len(paths)
+    return found
+
+
+def _notes(p: Found) -> str:
+    """What is particular of a parameter."""
+    kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
+    zero = f"zero {p['zero']}{over(p['zero_axes'])}" if p["zero"] else ""
+    stages = p["stages"] if p["stages"] is not None and len(p["stages"]) > 1 else []
+    shared = f"in stages {', '.join(map(str, stages))}" if stages else ""
+    return ", ".join(filter(None, [kind, zero, "gradients of rows" if p["rows"] else "", "on the host" if p["place"] == "host" else "", shared]))

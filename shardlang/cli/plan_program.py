@@ -1,0 +1,237 @@
+"""The report of a plan -> the program as it is written, a line a statement, with layouts and what is sent.
+
+A layer of one statement is shown with the statement that calls it, layers that are the same once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from shardlang.cli.columns import Line, beside, filled, shortened
+from shardlang.cli.plan_screen import called, collective, over, sent
+from shardlang.display import one_line, width
+from shardlang.path_runs import in_runs
+from shardlang.records import dataclass
+
+Found = Mapping[str, Any]
+# Operators that only bring a value to another place.
+_COPIES = ("transfer", "to_device", "to_host")
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much is shown: the operands of each operator; every layer by itself and conversions that send nothing."""
+
+    operands: bool = False
+    full: bool = False
+
+
+@dataclass
+class Statement:
+    """A statement of one call: its text, the operators in it (also those of layers of one statement that it calls), and
+    what is sent for it."""
+
+    text: str
+    operators: list[Found] = field(default_factory=list)
+    sent: list[Found] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Layers that are the same, with what is in the first of them. same: the layers shown before that are the same."""
+
+    block: Found
+    items: list[Statement | Layer]
+    same: str = ""
+
+
+@dataclass
+class Reading:
+    """Blocks of the report -> statements and layers."""
+
+    found: Found
+    detail: Detail
+    shown: dict[int, str] = field(default_factory=dict)
+
+    def items(self, items: Sequence[Found]) -> list[Statement | Layer]:
+        """In the order in which they run; a statement where its last operator does."""
+        made: dict[str, Statement] = {}
+        order: list[str | Statement | Layer] = []
+        ahead: list[Found] = []
+        for item in items:
+            if "layers" in item and not self.inline(item):
+                order += [Statement("", [], ahead), self.layer(item)] if ahead else [self.layer(item)]
+                ahead = []
+                continue
+            if "collective" in item and "layers" not in item:
+                self._sent(item, order, made, ahead)
+                continue
+            text = item["text"] if "layers" in item else self._key(item)
+            statement = made.setdefault(text, Statement(text))
+            order = [*(one for one in order if one != text), text]
+            for operator, sent in self._flat(item):
+                statement.operators += operator
+                statement.sent += [*ahead, *sent]
+                ahead = []
+        return [made[one] if isinstance(one, str) else one for one in order]
+
+    def operator(self, item: Found) -> Found:
+        found: Found = self.found["operators"][item["operator"]]
+        return found
+
+    def _key(self, item: Found) -> str:
+        """What tells a statement from others of its layer: its text, of a copy of a value its name."""
+        operator = self.operator(item)
+        text: str = operator["name" if operator["operator"] in _COPIES else "text"]
+        return text
+
+    def _sent(self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]) -> None:
+        """What is sent of a value stands under the statement that makes it, else under the next that reads it."""
+        entry = self.operator(item)["collectives"][item["collective"]]
+        last = order[-1] if order else None
+        own = isinstance(last, str) and any(o["name"] == entry["value"] for o in made[last].operators)
+        (made[last].sent if own and isinstance(last, str) else ahead).append(entry)
+
+    def _flat(self, item: Found) -> Iterator[tuple[list[Found], list[Found]]]:
+        """The operators of an item, and what is sent."""
+        if "layers" in item:
+            for inner in item["items"]:
+                yield from self._flat(inner)
+        elif "collective" in item:
+            yield [], [self.operator(item)["collectives"][item["collective"]]]
+        else:
+            operator = self.operator(item)
+            yield [operator], [c for c in operator["collectives"] if c["phase"] == "inside"]
+
+    def inline(self, block: Found) -> bool:
+        """Whether a layer is shown with the statement that calls it: it has one statement itself, and no layers."""
+        if self.detail.full or len(block["layers"]) > 1 or any("layers" in item for item in block["items"]):
+            return False
+        texts = {self.operator(item)["text"] for item in block["items"] if "collective" not in item}
+        return len(texts) == 1 and bool(block["layers"][0])
+
+    def layer(self, block: Found) -> Layer:
+        name = one_line(", ".join(in_runs(block["layers"])))
+        before = self.shown.setdefault(block["block"], name)
+        if before != name and not self.detail.full:
+            return Layer(block, [], before)
+        return Layer(block, self.items(block["items"]))
+
+
+def program(found: Found, room: int, detail: Detail) -> Iterator[Line]:
+    """The lines of the program."""
+    reading = Reading(found, detail)
+    said = "; below a statement what a step sends for it, forward / backward" if found["sent"] else ""
+    yield Line("")
+    yield Line(f"the program{said}", "title")
+    yield from _Writing(found, room, detail).lines(reading.items(found["blocks"]), ("",), None)
+
+
+@dataclass(frozen=True)
+class _Writing:
+    found: Found
+    room: int
+    detail: Detail
+
+    def lines(self, items: Sequence[Statement | Layer], layers: tuple[str, ...], stage: int | None) -> Iterator[Line]:
+        """layers: the paths of those that they are in, innermost first; stage: the one that is told already."""
+        for item in items:
+            if isinstance(item, Statement):
+                yield from self._statement(item, layers)
+                continue
+            path, stages = item.block.get("written", item.block["layers"][0]), self._stages(item.block["items"])
+            mine = next(iter(stages)) if len(stages) == 1 else None
+            if not path:
+                yield from self.lines(item.items, layers, stage)
+                continue
+            yield Line(_margin(layers) + self._heading(item, layers, mine if mine != stage else None), "layer")
+            yield from self.lines(item.items, (path, *layers), mine)
+
+    def _stages(self, items: Sequence[Found]) -> set[int | None]:
+        return {
+            stage
+            for item in items
+            for stage in (self._stages(item["items"]) if "layers" in item else {self._operator(item)["stage"]})
+        }
+
+    def _operator(self, item: Found) -> Found:
+        found: Found = self.found["operators"][item["operator"]]
+        return found
+
+    def _heading(self, layer: Layer, layers: tuple[str, ...], stage: int | None) -> str:
+        block = layer.block
+        name = ", ".join(in_runs(_below(path, layers) for path in block["layers"]))
+        notes = [f"{len(block['layers'])} times"] if len(block["layers"]) > 1 else []
+        notes += ["recomputed"] if block["recomputed"] else []
+        notes += [f"stage {stage}"] if stage is not None else []
+        notes += [f"as {layer.same}"] if layer.same else []
+        return one_line(f"{name}: {', '.join([block['model'], *notes])}")
+
+    def _statement(self, statement: Statement, layers: tuple[str, ...]) -> Iterator[Line]:
+        margin = _margin(layers)
+        if not statement.operators:  # what is sent for the layer that follows
+            for entry in statement.sent:
+                yield from self._sent(entry, margin, f" of {_below(called(entry['value']), layers)}")
+            return
+        text, last = statement.text, statement.operators[-1]
+        if last["operator"] in _COPIES:
+            there = f"stage {last['stage']}" if last["operator"] == "transfer" else f"the {last['place']}"
+            text = f"{_below(called(last['name']), layers)}, handed to {there}"
+        yield from self._beside(margin, one_line(text), _tensor(last["local_shapes"]["result"]))
+        if self.detail.operands or self.detail.full:
+            yield from self._operands(statement, f"{margin}    ", layers)
+        names = {called(o["name"]) for o in statement.operators}
+        for entry in statement.sent:
+            if entry["forward_bytes"] or entry["backward_bytes"] or self.detail.full:
+                name = called(entry["value"])
+                of = "" if name in names and name == called(last["name"]) else f" of {_below(name, layers)}"
+                yield from self._sent(entry, f"{margin}  ", of)
+
+    def _sent(self, entry: Found, margin: str, of: str) -> Iterator[Line]:
+        what = entry["forward"] or ("backward " if entry["backward"] else "") + (entry["backward"] or entry["kind"])
+        text = one_line(f"{collective(what)}{over(entry['axes'])} {_groups(entry)}{of}")
+        both = f"{sent(entry['forward_bytes'])} / {sent(entry['backward_bytes'])}"
+        lines = filled(text.split(" "), self.room - width(both) - 2, margin, f"{margin}  ")
+        yield from (Line(line, "sent") for line in lines[:-1])
+        yield Line(lines[-1] + " " * (self.room - width(lines[-1]) - width(both)) + both, "sent")
+
+    def _operands(self, statement: Statement, margin: str, layers: tuple[str, ...]) -> Iterator[Line]:
+        for operator in statement.operators:
+            for operand in operator["local_shapes"]["operands"]:
+                yield from self._beside(margin, f"reads {_below(operand['name'], layers)}", _tensor(operand))
+            name = f"{operator['operator']} -> {_below(operator['name'], layers)}, {operator['chosen']}"
+            yield from self._beside(margin, name, _tensor(operator["local_shapes"]["result"]))
+
+    def _beside(self, margin: str, text: str, tensor: str) -> Iterator[Line]:
+        """A statement with its tensor; without `full` some of its brackets are left out if it fits then."""
+        short = shortened(text, self.room - width(margin) - width(tensor) - 2) if not self.detail.full else None
+        return (Line(line) for line in beside(margin, short or text, tensor, self.room))
+
+
+def _margin(layers: tuple[str, ...]) -> str:
+    return "  " * (len(layers) - 1)
+
+
+def _below(path: str, layers: tuple[str, ...]) -> str:
+    """A path from the innermost layer that it is shown in, of those around."""
+    return next((path[len(layer) + 1 :] for layer in layers if layer and path.startswith(f"{layer}.")), path)
+
+
+def _tensor(tensor: Found) -> str:
+    """`[batch@dp, d]  4x512`, of one rank its part of the whole: `[batch@dp, d]  0:4, 0:512`."""
+    kind = "" if tensor["dtype"] == "f32" else tensor["dtype"]
+    if "slices" in tensor:
+        here = ", ".join(f"{start}:{end}" for start, end in tensor["slices"])
+    else:
+        here = "x".join(map(str, tensor["local_shape"]))
+    return f"{kind}{tensor['layout']}  {here or 'one number'}"
+
+
+def _groups(entry: Found) -> str:
+    """The ranks that exchange with each other, where they are few."""
+    groups = [entry["group"]] if "group" in entry else entry["groups"] or []
+    text = " ".join(f"{{{','.join(map(str, group))}}}" for group in groups)
+    count = entry["group_count"]
+    return text if text and len(text) <= 24 else f"{count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"

@@ -1,0 +1,185 @@
+"""The report of a plan -> the lines of its first screen: meshes, stages, memory and bytes sent, and what is largest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardlang.cli.columns import Line, filled, size, table
+from shardlang.display import one_line
+from shardlang.path_runs import in_runs, patterns
+
+Found = Mapping[str, Any]
+# So many stages and coordinates are listed one by one on the first screen.
+MOST_STAGES = 8
+
+
+def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
+    """What fits one screen; with `full` all stages and the whole drawing of the schedule."""
+    yield from heading(found, room)
+    if found["pipeline"] is not None:
+        yield from _stages(found, room, full)
+    yield from _memory(found, room)
+    yield from _sent(found, room)
+
+
+def heading(found: Found, room: int) -> Iterator[Line]:
+    strategy = f", strategy {found['strategy']}" if found["strategy"] else ""
+    ranks = f"{found['ranks']:,} rank{'s' * (found['ranks'] != 1)}"
+    yield Line(f"{one_line(found['program'])} on {ranks}{strategy}", "title")
+    meshes = [f"{mesh['name']} {', '.join(_sizes(mesh))}" for mesh in found["meshes"] if mesh["axes"]]
+    parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
+    if meshes or parts:
+        yield from (Line(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
+    if "rank" in found:
+        places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
+        yield Line(f"rank {found['rank']}: {places or 'alone'}", "title")
+
+
+def _sizes(mesh: Found) -> list[str]:
+    return [f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]]
+
+
+def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
+    """A row for each stage, for neighbours that are alike one; then the order of the schedule."""
+    pipeline = found["pipeline"]
+    yield Line("")
+    rows = [("stage", f"on {pipeline['axis']}", "layers", "memory", "sent")]
+    alike: list[list[Found]] = []
+    for stage in pipeline["stages"]:
+        before = alike[-1][-1] if alike else None
+        same = before is not None and all(before[key] == stage[key] for key in ("total_bytes", "forward_bytes", "backward_bytes"))
+        if same and not full:
+            alike[-1].append(stage)
+        else:
+            alike.append([stage])
+    for group in alike:
+        layers = ", ".join(in_runs(layer for stage in group for layer in stage["layers"]))
+        sent = group[0]["forward_bytes"] + group[0]["backward_bytes"]
+        places = _span([stage["coordinate"] for stage in group])
+        rows.append((_span([s["stage"] for s in group]), places, one_line(layers), size(group[0]["total_bytes"]), size(sent)))
+    if len(rows) > MOST_STAGES + 1 and not full:
+        left = len(rows) - MOST_STAGES
+        rows[MOST_STAGES - 1 : -1] = [("..", "..", f"({left} more rows; --full shows them)", "", "")]
+    head, *lines = table(rows, room, right=(3, 4), wide=2)
+    yield Line(head, "title")
+    yield from map(Line, lines)
+    idle = f"{pipeline['bubble']:.1%} idle, {pipeline['bubble_by_cost']:.1%} by the work of the stages"
+    yield Line("")
+    schedule = f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}"
+    yield from (Line(text, "title") for text in filled(schedule.split(" "), room, "", "  "))
+    yield from map(Line, drawn(pipeline["drawing"], pipeline["axis"], room, full))
+
+
+def _span(numbers: Sequence[int]) -> str:
+    ordered = sorted(set(numbers))
+    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]}..{ordered[-1]}"
+
+
+def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[str]:
+    """The drawing with the coordinates before it, in pieces that fit; without `full` the beginning of it."""
+    heads = [f"{axis} {i}  " for i in range(len(rows))]
+    margin = max(len(head) for head in heads)
+    cell = next((len(row[:at]) + 1 for row in rows if (at := row.find(" ")) > 0), 4)
+    longest = max(len(row) for row in rows)
+    piece = max(cell, (room - margin - (0 if full or longest <= room - margin else 4)) // cell * cell)
+    lines: list[str] = []
+    for start in range(0, longest, piece):
+        lines += [""] if lines else []
+        more = " ..." if not full and longest > piece else ""
+        for head, row in list(zip(heads, rows, strict=True))[: None if full else MOST_STAGES]:
+            lines.append((head.ljust(margin) + row[start : start + piece]).rstrip() + more)
+        if not full:
+            break
+    if not full and len(rows) > MOST_STAGES:
+        lines.append("..")
+    return lines
+
+
+def _memory(found: Found, room: int) -> Iterator[Line]:
+    """What a rank keeps, beside what its device has."""
+    totals = found["per_rank"]
+    yield Line("")
+    has = totals["device_memory_bytes"]
+    share = f", {totals['device_bytes'] / has:.1%} of {size(has)} of device {totals['device']}" if has else ""
+    yield Line(f"memory of {_which(found, 'keeps', 'total_bytes')}: {size(totals['total_bytes'])}{share}", "title")
+    words = [f"{key} {size(totals[f'{key}_bytes'])}" for key in ("parameters", "gradients", "optimizer", "activations")]
+    if totals["host_bytes"]:
+        words += [f"on the device {size(totals['device_bytes'])}", f"on the host {size(totals['host_bytes'])}"]
+        words += [f"copied in a step to the device {size(totals['to_device_bytes'])}"]
+        words += [f"to the host {size(totals['to_host_bytes'])}"]
+    yield from (Line(text) for text in _listed(words, room))
+    rows = [(size(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"]]
+    if rows:
+        yield Line("the largest, a parameter with its gradient and optimizer state:", "title")
+        yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
+
+
+def _listed(words: Sequence[str], room: int) -> list[str]:
+    """Words of several parts, with commas, in lines that break only between them."""
+    joined = [word.replace(" ", "\0") + "," * (at < len(words) - 1) for at, word in enumerate(words)]
+    return [line.replace("\0", " ") for line in filled(joined, room, "  ", "  ")]
+
+
+def _names(entry: Found) -> str:
+    return one_line(", ".join(patterns(called(path) for path in entry["paths"])))
+
+
+_KEPT = {"parameter": "", "activation": "kept for backward", "data": "data"}
+_SENT = {"values": "", "gradients": ", its gradient", "parameters": ", after its update"}
+
+
+_INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
+
+
+def called(path: str) -> str:
+    """How a value is called: what a layer returns as the layer, a value within a statement as the statement."""
+    return _INNER.sub("", path).removeprefix("train.").removesuffix(".return")
+
+
+def _which(found: Found, does: str, *keys: str) -> str:
+    """The rank that numbers are of: with stages, one of those that do most."""
+    if "rank" in found:
+        return f"rank {found['rank']}"
+    if found["pipeline"] is None:
+        return "a rank"
+    most = max(found["pipeline"]["coordinates"], key=lambda at: sum(at[key] for key in keys))
+    stages = ", ".join(map(str, most["stages"]))
+    return f"a rank of stage{'s' * (len(most['stages']) > 1)} {stages}, which {does} most"
+
+
+def _sent(found: Found, room: int) -> Iterator[Line]:
+    """What a rank sends in a step, by collective and axes, and the largest."""
+    totals = found["per_rank"]
+    who = _which(found, "sends", "forward_bytes", "backward_bytes")
+    yield Line("")
+    yield Line(f"sent in a step by {who}: {size(totals['forward_bytes'] + totals['backward_bytes'])}", "title")
+    if not found["sent"]:
+        return
+    rows = [("", "", "forward", "backward")]
+    for entry in (*found["sent"], totals):
+        what = (f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]) if "what" in entry else ("all", "")
+        rows.append((*what, sent(entry["forward_bytes"]), sent(entry["backward_bytes"])))
+    yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
+    yield Line("the largest, forward and backward:", "title")
+    large = [
+        (size(e["forward_bytes"] + e["backward_bytes"]),
+         f"{collective(e['forward'] or e['backward'])}{over(e['axes'])}", f"{_names(e)}{_SENT[e['what']]}")
+        for e in found["largest"]["sent"]
+    ]  # fmt: skip
+    yield from (Line(f"  {text}") for text in table(large, room - 2, right=(0,), wide=2))
+
+
+def sent(count: int) -> str:
+    return size(count) if count else "-"
+
+
+def collective(name: str) -> str:
+    """The name as the field writes it: `all-gather`."""
+    return name.replace("_", "-")
+
+
+def over(axes: Sequence[str]) -> str:
+    """` over mp`; nothing where a collective has no axes."""
+    return f" over {axes[0] if len(axes) == 1 else '(' + ', '.join(axes) + ')'}" if axes else ""
