@@ -63,7 +63,8 @@ def endings(paths: Sequence[str], others: Iterable[str]) -> list[str]:
     """Patterns that cover `paths` and none of `others`, by their last names where these tell: `**.{q,k,v}.weight`."""
     taken = {ending for path in others for ending in _endings(path)}
     shortest = [next((e for e in _endings(path) if e not in taken), path) for path in paths]
-    return patterns(dict.fromkeys(f"**.{e}" if shortest.count(e) > 1 else p for e, p in zip(shortest, paths, strict=True)))
+    both = zip(shortest, paths, strict=True)
+    return patterns(dict.fromkeys(f"**.{ending}" if shortest.count(ending) > 1 else path for ending, path in both))
 
 
 def _endings(path: str) -> list[str]:

@@ -150,7 +150,7 @@ def test_plan_json_follows_its_schema(capsys: pytest.CaptureFixture[str]) -> Non
     assert reduction["local_shape"] == [8, 4]
 
 
-def test_plan_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_prints_what_each_rank_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", QUICKSTART, "--ranks", "8"]) == 0
     text = capsys.readouterr().out
     assert "{0,1,2,3} {4,5,6,7}" in text
@@ -158,7 +158,8 @@ def test_plan_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", QUICKSTART, "--ranks", "8", "--rank", "5"]) == 0
     text = capsys.readouterr().out
     assert "rank 5: a = 1, b = 1" in text
-    assert "(8, 8) [8:16, 8:16]" in text
+    assert "h = x @ w                                                   [batch@a, hidden] +b  8:16, 0:16" in text
+    assert "{4,5,6,7}" in text and "{0,1,2,3}" not in text
 
 
 def test_compile_writes_a_program(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import jsonschema
 import pytest
-from shardlang.cli.plan_table import drawn, shortened
 
-from shardlang.cli.rank_view import of_rank
+from shardlang.cli.plan_view.rank_view import of_rank
+from shardlang.cli.plan_view.screen import drawn
 from shardlang.plan.bytes import memory as memory_of
 from shardlang.plan.bytes import traffic
 from shardlang.plan.bytes.memory import activations, memory
 from shardlang.plan.bytes.report import report
-from shardlang.plan.bytes.traffic import sent_bytes, transfers
+from shardlang.plan.bytes.traffic import handed_bytes, sent_bytes
 from tests.plan.test_stages import planned
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "specs" / "plan.schema.json").read_text())
@@ -69,17 +69,11 @@ def test_a_drawing_in_pieces() -> None:
     rows = found()["pipeline"]["drawing"]
     assert rows[0] == "F0 F1 .. .. B0--- F2 B1--- F3 B2--- .. B3---"
     assert rows[1] == ".. F0 B0--- F1 B1--- F2 B2--- F3 B3--- .. .."
-    assert drawn(rows, "pp", None) == [f"pp {i}  {row}" for i, row in enumerate(rows)]
+    assert drawn(rows, "pp", 120) == [f"pp {i}  {row}" for i, row in enumerate(rows)]
     pieces = drawn(rows, "pp", 30)
     assert all(len(line) <= 30 for line in pieces) and pieces.count("") == 1
     joined = "".join(line[6:].ljust(24) for line in pieces if line.startswith("pp 0"))
     assert joined.split() == rows[0].split()
-
-
-def test_runs_of_layers_are_written_as_rules_write_them() -> None:
-    assert shortened(["up", "blocks[0]", "blocks[1]", "blocks[3]", "down"]) == [
-        "up", "blocks[0..2]", "blocks[3]", "down",
-    ]  # fmt: skip
 
 
 def test_activations_grow_with_what_is_under_way() -> None:
@@ -114,9 +108,9 @@ def test_what_is_handed_on_is_sent() -> None:
     assert paths == {"first@1", "blocks[1].return@1", "shift@1"}
     row, shift = 4 * 8 * 4, 4 * 8 * 4  # [seq, d] in float32: of an example, and of the parameter
     handed = 8 * row + 8 * row + 4 * shift  # a rank has 8 examples; what is of no example is sent with each microbatch
-    assert [to for to, _, _ in transfers(plan)] == [1, 1, 1]
-    assert sum(forward for _, forward, _ in transfers(plan)) == handed
-    assert sum(backward for _, _, backward in transfers(plan)) == handed
+    each = [handed_bytes(plan, op) for op in plan.ops]
+    assert len(list(filter(any, each))) == 3
+    assert (sum(forward for forward, _ in each), sum(backward for _, backward in each)) == (handed, handed)
     assert sent_bytes(plan, (0,))[0] >= handed and sent_bytes(plan, (1,))[1] >= handed
 
 
@@ -135,9 +129,9 @@ def test_each_sum_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, run)
 
     counted(traffic, "phases")
-    counted(traffic, "transfers")
+    counted(traffic, "_sent_values")
     counted(traffic, "gather_bytes")
     counted(memory_of, "held_bytes")
     report(plan)
     each = len(plan.params)
-    assert counts == {"phases": 1, "transfers": 1, "gather_bytes": each, "held_bytes": each}
+    assert counts == {"phases": 1, "_sent_values": 1, "gather_bytes": each, "held_bytes": each}

@@ -121,7 +121,8 @@ class Builder:
         at = len(self.ops)
         for type in types:
             self.values.append(ValueDraft(Kind.RESULT, "", "", type, span, producer=at))
-        self.ops.append(OpDraft(operator, operands, results, attrs, rule, span, within=self.within, statement=self.statement))
+        draft = OpDraft(operator, operands, results, attrs, rule, span, within=self.within, statement=self.statement)
+        self.ops.append(draft)
         return at
 
     def close(self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int) -> None:

@@ -125,8 +125,9 @@ class Tree:
                 self.home[step] = node
         for step in self.steps:
             if step.kind == "op" and self.op(step).operator == TRANSFER:
-                near = [self.home[s] for f in self.makes(step) for s in self._ops_after(f)]
-                near += [self.home[self.makers[f]] for f in self.reads(step) if f in self.makers]
+                ops = [s for f in self.makes(step) for s in self._ops_after(f)]
+                ops += [s for f in self.reads(step) for s in self._op_before(f)]
+                near = [self.home[s] for s in ops if s in self.home]  # not those of later transfers
                 self.home[step] = self._common(near) if near else ROOT
         for step in self.steps:
             if step.kind == "conversion":
@@ -138,6 +139,13 @@ class Tree:
         for step in self.readers.get(form, ()):
             found.extend([step] if step.kind == "op" else self._ops_after(self.makes(step)[0]))
         return found
+
+    def _op_before(self, form: Form) -> list[Step]:
+        """The operator that makes a form, or what it is converted from."""
+        maker = self.makers.get(form)
+        if maker is None or maker.kind == "op":
+            return [] if maker is None else [maker]
+        return self._op_before(self.reads(maker)[0])
 
     def _place(self, step: Step) -> int:
         conversion = self.plan.conversions[step.index]

@@ -9,9 +9,10 @@ from typing import Any
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
-from shardlang.plan.block_report import blocks, written
+from shardlang.plan.bytes.block_report import blocks, written
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
+from shardlang.plan.bytes.overview import overview
 from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.bytes.traffic import (
     COLLECTIVES,
@@ -26,7 +27,6 @@ from shardlang.plan.bytes.traffic import (
     sends,
     sent_bytes,
 )
-from shardlang.plan.overview import overview
 from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
@@ -56,7 +56,7 @@ def report(plan: Plan, folded: bool = True) -> Report:
         "blocks": blocks(plan, operators.lines, folded),
         "gradient_reductions": _reductions(plan),
         "parameters": [_parameter(plan, p) for p in plan.params.values()],
-        **overview(plan, _most(plan, lambda mine: sum(sent_bytes(plan, mine))), _most(plan, lambda mine: memory(plan, mine).total)),
+        **overview(plan, _most(plan, lambda s: sum(sent_bytes(plan, s))), _most(plan, lambda s: memory(plan, s).total)),
         "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
     }
 
@@ -342,5 +342,3 @@ def _groups(plan: Plan, axes: tuple[str, ...], mesh: int, stages: set[int]) -> R
         groups = whole.groups(axes)
         listed = [list(g) for g in groups if not pipeline or whole.coordinate(g[0], pipeline.axis) in places]
     return {"groups": listed, "group_size": size, "group_count": count}
-
-

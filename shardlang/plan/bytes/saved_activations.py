@@ -63,9 +63,8 @@ class Kept:
 
     def _path(self, at: Any) -> str:
         graph = self.plan.graph
-        if at[0] == "made by":
-            return graph.ops[at[1]].path
-        return graph.values[at[1] if at[0] == "copy" else at[0]].path
+        path: str = (graph.ops[at[1]] if at[0] == "made by" else graph.values[at[at[0] == "copy"]]).path
+        return path
 
     def of(self, stage: int) -> int:
         """All that stays until backward."""

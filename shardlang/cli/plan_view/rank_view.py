@@ -1,6 +1,6 @@
 """From the report of a plan to what one rank sees: its coordinates, its groups, its shapes and slices of every tensor.
 
-Follows from the report alone (cut, sizes, meshes), as specs/plan-json.md describes; printing is left to plan_table.py.
+Follows from the report alone (cut, sizes, meshes), as specs/plan-json.md describes; printing is left to show.py.
 """
 
 from __future__ import annotations

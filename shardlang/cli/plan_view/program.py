@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from shardlang.cli.columns import Line, beside, filled, shortened
-from shardlang.cli.plan_screen import called, collective, over, sent
+from shardlang.cli.plan_view.columns import Line, beside, filled, shortened
+from shardlang.cli.plan_view.screen import called, collective, over, sent
 from shardlang.display import one_line, width
 from shardlang.path_runs import in_runs
 from shardlang.records import dataclass
@@ -70,11 +70,14 @@ class Reading:
                 continue
             text = item["text"] if "layers" in item else self._key(item)
             statement = made.setdefault(text, Statement(text))
-            order = [*(one for one in order if one != text), text]
-            for operator, sent in self._flat(item):
-                statement.operators += operator
-                statement.sent += [*ahead, *sent]
-                ahead = []
+            for operators, entries in self._flat(item):
+                statement.operators += operators
+                statement.sent += entries
+            read = {operand["name"] for o in statement.operators for operand in o["local_shapes"]["operands"]}
+            alone = [entry for entry in ahead if entry["value"] not in read]
+            statement.sent[:0] = [entry for entry in ahead if entry["value"] in read]
+            order = [*(one for one in order if one != text), *([Statement("", [], alone)] if alone else []), text]
+            ahead = []
         return [made[one] if isinstance(one, str) else one for one in order]
 
     def operator(self, item: Found) -> Found:
@@ -87,7 +90,9 @@ class Reading:
         text: str = operator["name" if operator["operator"] in _COPIES else "text"]
         return text
 
-    def _sent(self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]) -> None:
+    def _sent(
+        self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]
+    ) -> None:
         """What is sent of a value stands under the statement that makes it, else under the next that reads it."""
         entry = self.operator(item)["collectives"][item["collective"]]
         last = order[-1] if order else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.cli.columns import Line, beside, filled, size
-from shardlang.cli.plan_screen import over
+from shardlang.cli.plan_view.columns import Line, beside, filled, size
+from shardlang.cli.plan_view.screen import over
 from shardlang.display import one_line, width
 from shardlang.path_runs import endings, patterns
 
@@ -54,4 +54,5 @@ def _notes(p: Found) -> str:
     zero = f"zero {p['zero']}{over(p['zero_axes'])}" if p["zero"] else ""
     stages = p["stages"] if p["stages"] is not None and len(p["stages"]) > 1 else []
     shared = f"in stages {', '.join(map(str, stages))}" if stages else ""
-    return ", ".join(filter(None, [kind, zero, "gradients of rows" if p["rows"] else "", "on the host" if p["place"] == "host" else "", shared]))
+    rows, host = "gradients of rows" if p["rows"] else "", "on the host" if p["place"] == "host" else ""
+    return ", ".join(filter(None, [kind, zero, rows, host, shared]))

@@ -54,7 +54,7 @@ def table(rows: Sequence[Sequence[str]], room: int, right: Collection[int] = (),
 
 def filled(words: Iterable[str], room: int, first: str = "", rest: str = "") -> list[str]:
     """Words with a space between, in lines of `room` cells that begin with `first`, and `rest` from the second on. A
-    word that is longer than a line is broken behind a dot or a comma.
+    word that is longer than a line is broken behind a dot, a comma or a slash.
     """
     lines, line, empty = [], first, True
     for word in (piece for w in words for piece in _pieces(w, room - width(rest))):
@@ -68,7 +68,7 @@ def filled(words: Iterable[str], room: int, first: str = "", rest: str = "") -> 
 
 def _pieces(word: str, room: int) -> Iterator[str]:
     while width(word) > room:
-        ends = [m.end() for m in re.finditer(r"[.,]", word) if m.end() <= room]
+        ends = [m.end() for m in re.finditer(r"[.,/]", word) if m.end() <= room]
         if not ends:
             break
         yield word[: ends[-1]]

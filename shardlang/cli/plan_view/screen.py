@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardlang.cli.columns import Line, filled, size, table
+from shardlang.cli.plan_view.columns import Line, filled, size, table
 from shardlang.display import one_line
 from shardlang.path_runs import in_runs, patterns
 
@@ -27,7 +27,8 @@ def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
 def heading(found: Found, room: int) -> Iterator[Line]:
     strategy = f", strategy {found['strategy']}" if found["strategy"] else ""
     ranks = f"{found['ranks']:,} rank{'s' * (found['ranks'] != 1)}"
-    yield Line(f"{one_line(found['program'])} on {ranks}{strategy}", "title")
+    title = f"{one_line(found['program'])} on {ranks}{strategy}"
+    yield from (Line(text, "title") for text in filled(title.split(" "), room, "", "  "))
     meshes = [f"{mesh['name']} {', '.join(_sizes(mesh))}" for mesh in found["meshes"] if mesh["axes"]]
     parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
     if meshes or parts:
@@ -45,24 +46,13 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
     """A row for each stage, for neighbours that are alike one; then the order of the schedule."""
     pipeline = found["pipeline"]
     yield Line("")
-    rows = [("stage", f"on {pipeline['axis']}", "layers", "memory", "sent")]
-    alike: list[list[Found]] = []
-    for stage in pipeline["stages"]:
-        before = alike[-1][-1] if alike else None
-        same = before is not None and all(before[key] == stage[key] for key in ("total_bytes", "forward_bytes", "backward_bytes"))
-        if same and not full:
-            alike[-1].append(stage)
-        else:
-            alike.append([stage])
-    for group in alike:
-        layers = ", ".join(in_runs(layer for stage in group for layer in stage["layers"]))
-        sent = group[0]["forward_bytes"] + group[0]["backward_bytes"]
-        places = _span([stage["coordinate"] for stage in group])
-        rows.append((_span([s["stage"] for s in group]), places, one_line(layers), size(group[0]["total_bytes"]), size(sent)))
-    if len(rows) > MOST_STAGES + 1 and not full:
-        left = len(rows) - MOST_STAGES
-        rows[MOST_STAGES - 1 : -1] = [("..", "..", f"({left} more rows; --full shows them)", "", "")]
-    head, *lines = table(rows, room, right=(3, 4), wide=2)
+    rows = [_row(group) for group in (_alike(pipeline["stages"]) if not full else [[s] for s in pipeline["stages"]])]
+    if len(rows) > MOST_STAGES and not full:
+        left = len(rows) - MOST_STAGES + 1
+        rows[MOST_STAGES - 2 : -1] = [("..", "..", f"({left} more, which --full shows)", "", "")]
+    head, *lines = table(
+        [("stage", f"on {pipeline['axis']}", "layers", "memory", "sent"), *rows], room, right=(3, 4), wide=2
+    )
     yield Line(head, "title")
     yield from map(Line, lines)
     idle = f"{pipeline['bubble']:.1%} idle, {pipeline['bubble_by_cost']:.1%} by the work of the stages"
@@ -70,6 +60,25 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
     schedule = f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}"
     yield from (Line(text, "title") for text in filled(schedule.split(" "), room, "", "  "))
     yield from map(Line, drawn(pipeline["drawing"], pipeline["axis"], room, full))
+
+
+def _alike(stages: Sequence[Found]) -> list[list[Found]]:
+    """Neighbours that keep and send the same."""
+    found: list[list[Found]] = []
+    for stage in stages:
+        same = found and all(found[-1][0][f"{key}_bytes"] == stage[f"{key}_bytes"] for key in _NUMBERS)
+        found = [*found[:-1], [*found[-1], stage]] if same else [*found, [stage]]
+    return found
+
+
+_NUMBERS = ("total", "forward", "backward")
+
+
+def _row(group: Sequence[Found]) -> tuple[str, ...]:
+    """A row of the table of stages."""
+    first, layers = group[0], one_line(", ".join(in_runs(layer for stage in group for layer in stage["layers"])))
+    numbers = (first["total_bytes"], first["forward_bytes"] + first["backward_bytes"])
+    return *(_span([s[key] for s in group]) for key in ("stage", "coordinate")), layers, *map(size, numbers)
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -158,8 +167,8 @@ def _sent(found: Found, room: int) -> Iterator[Line]:
     if not found["sent"]:
         return
     rows = [("", "", "forward", "backward")]
-    for entry in (*found["sent"], totals):
-        what = (f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]) if "what" in entry else ("all", "")
+    for entry in (*found["sent"], {"collective": "all", "axes": (), "what": "", **totals}):
+        what = f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]
         rows.append((*what, sent(entry["forward_bytes"]), sent(entry["backward_bytes"])))
     yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
     yield Line("the largest, forward and backward:", "title")

@@ -1,0 +1,244 @@
+"""What `shardc plan` prints: a first screen, the program as it is written, parts of it, at every width."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardlang.cli.plan_view import show
+from shardlang.cli.plan_view.columns import filled, shortened, size, table
+from shardlang.cli.plan_view.parameters import parameters
+from shardlang.cli.plan_view.part import part_of
+from shardlang.cli.plan_view.program import Detail, program
+from shardlang.cli.plan_view.rank_view import of_rank
+from shardlang.cli.plan_view.screen import screen
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import width
+from shardlang.driver import check_source, plan_program
+from shardlang.files import read_program
+from shardlang.path_runs import endings, in_runs, patterns
+from shardlang.plan.bytes.report import report
+from shardlang.plan.plan import Plan
+from shardlang.source import Source
+from tests.cli.test_commands import run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TRANSFORMER = str(EXAMPLES / "transformer.shard")
+THREE_D = ("transformer.shard", "three_d", 8)
+ALL = [
+    ("quickstart.shard", None, 8), ("digits.shard", None, 4), THREE_D, ("transformer.shard", "model_parallel", 4),
+    ("wide_deep.shard", "host_device", 4), ("dense_chain.shard", None, 4), ("operator_parallel.shard", None, 8),
+]  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def plan_of(file: str, strategy: str | None, ranks: int, layers: str = "") -> Plan:
+    sink = Sink()
+    program = check_source(read_program(str(EXAMPLES / file)), sink, {"layers": layers} if layers else {}, strategy)
+    found = plan_program(program, strategy, ranks, sink) if program is not None else None
+    assert found is not None, [d.message for d in sink.found]
+    return found
+
+
+@lru_cache(maxsize=8)
+def found_of(file: str, strategy: str | None, ranks: int, layers: str = "") -> dict[str, Any]:
+    return report(plan_of(file, strategy, ranks, layers))
+
+
+def text(found: Mapping[str, Any], room: int, detail: Detail = Detail()) -> list[str]:
+    return [line.text.rstrip() for line in show.lines(found, room, detail, False)]
+
+
+def names_of(found: Mapping[str, Any]) -> set[str]:
+    """Every name that a plan has, of which none may be cut."""
+    texts = [o["text"] + " " + o["layout"] for o in found["operators"]] + [p["path"] for p in found["parameters"]]
+    return set(re.findall(r"\w+", " ".join(texts)))
+
+
+def test_the_first_screen_of_three_dimensions_answers_the_first_questions() -> None:
+    lines = [line.text for line in screen(found_of(*THREE_D), 80)]
+    assert len(lines) <= 40
+    said = "\n".join(lines)
+    for part in (
+        "pp = 2, dp = 2, mp = 2", "schedule 1f1b over pp", "pp 1  .. F0 B0---", "memory of a rank of stage 0", "320 MB",
+        "parameters 104 MB", "sent in a step by a rank of stage 1", "reduce-scatter over mp", "send over pp",
+        "encoder.blocks[0..6].mlp.up.weight", "decoder.blocks[0..6].cross_norm",
+    ):  # fmt: skip
+        assert part in said, part
+
+
+def test_the_device_is_beside_what_a_rank_keeps() -> None:
+    found = found_of(*THREE_D)
+    found = {**found, "per_rank": {**found["per_rank"], "device": "card", "device_memory_bytes": 640_000_000}}
+    assert any("320 MB, 49.9% of 640 MB of device card" in line.text for line in screen(found, 80))
+
+
+def test_depth_adds_no_line() -> None:
+    six, more = text(found_of(*THREE_D), 80), text(found_of(*THREE_D, "48"), 80)
+    assert len(more) <= len(six) <= 120
+    assert "  blocks[0..48]: EncoderBlock, 48 times, recomputed" in more
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("room", (80, 120, 200))
+def test_lines_fit_and_names_are_whole(case: tuple[str, str | None, int], room: int) -> None:
+    found = found_of(*case)
+    known = names_of(found)
+    for view in (found, of_rank(found, 1)):
+        for detail in (Detail(), Detail(operands=True), Detail(full=True)):
+            lines = text(view, room, detail)
+            assert max(map(width, lines)) <= room
+            for line, after in zip(lines, lines[1:], strict=False):
+                end, begin = re.search(r"(\w+)$", line), re.match(r"\s*(\w+)", after)
+                if end and begin and end[1] + begin[1] in known:
+                    assert end[1] in known or begin[1] in known, (line, after)
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_blocks_are_all_operators_once(case: tuple[str, str | None, int]) -> None:
+    def count(items: list[Any], times: int) -> tuple[int, int]:
+        sent = sum("collective" in item for item in items)
+        inner = [count(item["items"], times * len(item["layers"])) for item in items if "layers" in item]
+        own = (times * (len(items) - sent - len(inner)), times * sent)
+        return own[0] + sum(i[0] for i in inner), own[1] + sum(i[1] for i in inner)
+
+    plan, found = plan_of(*case), found_of(*case)
+    outside = sum(c["phase"] != "inside" and c["kind"] != "view" for o in found["operators"] for c in o["collectives"])
+    assert count(found["blocks"], 1) == (len(found["operators"]), outside)
+    assert count(report(plan, folded=False)["blocks"], 1) == (len(found["operators"]), outside)
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_what_is_sent_by_kind_is_all_that_is_sent(case: tuple[str, str | None, int]) -> None:
+    found = found_of(*case)
+    parts = [found, *(found["pipeline"]["coordinates"] if found["pipeline"] else ())]
+    for part in parts:
+        totals = part["per_rank"] if part is found else part
+        for key in ("forward_bytes", "backward_bytes"):
+            assert sum(entry[key] for entry in part["sent"]) == totals[key]
+        assert sum(e["bytes"] for e in part["largest"]["kept"]) <= totals["total_bytes"]
+
+
+def test_a_statement_says_what_is_sent_for_it() -> None:
+    lines = text(found_of("quickstart.shard", None, 8), 80)
+    at = next(i for i, line in enumerate(lines) if line.startswith("h = x @ w"))
+    assert lines[at].endswith("[batch@a, hidden] +b  8x16")
+    assert lines[at + 1].split() == ["reduce-scatter", "over", "b", "{0,1,2,3}", "{4,5,6,7}", "384", "B", "/", "384", "B"]
+    operands = text(found_of("quickstart.shard", None, 8), 80, Detail(operands=True))
+    assert "    reads x                             [batch@a, input@b]  8x8" in operands
+
+
+def test_a_layer_of_one_statement_is_in_the_line_that_calls_it() -> None:
+    lines = [line.text for line in program(found_of(*THREE_D), 120, Detail())]
+    assert not any("Projection" in line or "LayerNorm" in line for line in lines)
+    full = [line.text for line in program(report(plan_of(*THREE_D), folded=False), 120, Detail(full=True))]
+    assert sum("Projection" in line for line in full) == 6 * 6 + 6 * 10
+    assert sum("EncoderBlock" in line for line in full) == 6 < len(full) / 100
+
+
+def test_what_is_sent_for_a_layer_stands_before_it() -> None:
+    lines = [line.text for line in program(found_of(*THREE_D), 80, Detail())]
+    at = lines.index("decoder: Decoder, stage 1")
+    assert lines[at + 1].startswith("  all-gather over mp {4,5} {6,7} of encoder.norm ")
+    assert lines[at + 2] == "  blocks[0..6]: DecoderBlock, 6 times, recomputed"
+
+
+def test_layers_that_are_the_same_elsewhere_are_shown_once() -> None:
+    sink = Sink()
+    source = """
+    use std.transformer: FeedForward
+    dim batch = 4, seq = 4
+    model Net(d: dim = 8) {
+      layer one = FeedForward(d, 16)
+      layer two = FeedForward(d, 16)
+      layer three = FeedForward(d, 16)
+      forward(x: [batch, seq, d]) -> [batch, seq, d] {
+        y = one(x)
+        z = two(y) + y
+        return three(z) + z
+      }
+    }
+    train {
+      model = Net()
+      data = random(x: [batch, seq, 8], batches = 2)
+      loss = mean(model(x))
+      optimizer = sgd(lr = 0.1)
+      steps = 1
+    }
+    """
+    checked = check_source(Source("x.shard", source), sink)
+    plan = plan_program(checked, None, 1, sink) if checked is not None else None
+    assert plan is not None, [d.message for d in sink.found]
+    lines = [line.text for line in program(report(plan), 80, Detail())]
+    assert "three: FeedForward, as two" in lines
+
+
+def test_a_part(capsys: pytest.CaptureFixture[str]) -> None:
+    def plan(*more: str) -> list[str]:
+        assert run(["plan", TRANSFORMER, "--ranks", "8", "--strategy", "three_d", *more]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    part = plan("--at", "encoder.blocks[3].attention")
+    assert "  blocks[3]: EncoderBlock, recomputed" in part and "    attention: Attention" in part
+    assert not any("decoder" in line or "memory of" in line for line in part)
+    assert "8 parameters (bytes of one), zero 1 over dp, gradients summed over dp" in part
+    assert "  blocks[0..6]: EncoderBlock, 6 times, recomputed" in plan("--at", "encoder.blocks[*].mlp")
+    assert "  blocks[2..4]: EncoderBlock, 2 times, recomputed" in plan("--at", "encoder.blocks[2..4]")
+    assert [line for line in plan("--at", "train.loss") if line.startswith("loss = cross_entropy(")]
+    assert plan() == text({**found_of(*THREE_D), "program": TRANSFORMER}, 120)
+
+
+@pytest.mark.parametrize(
+    ("at", "said"), [("encoder.nothing", "matches nothing of the model"), ("encoder blocks", "is no selector")]
+)
+def test_a_part_that_is_none(at: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", TRANSFORMER, "--ranks", "8", "--strategy", "three_d", "--at", at]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_runs_and_patterns() -> None:
+    paths = [f"{s}.blocks[{i}].{n}.weight" for s in ("one", "two") for i in range(4) for n in "qkv"]
+    assert patterns(paths) == ["{one,two}.blocks[0..4].{q,k,v}.weight"]
+    assert in_runs(["up", "blocks[0]", "blocks[1]", "blocks[3]", "down"]) == ["up", "blocks[0..2]", "blocks[3]", "down"]
+    assert in_runs(f"a[{i}].b[{j}]" for i in range(2) for j in range(3)) == ["a[0..2].b[0..3]"]
+    assert patterns(["x", "y", "a.x"]) == ["x", "y", "a.x"]
+    others = ["one.norm.weight", "head.weight"]
+    assert endings(paths, others) == ["**.{q,k,v}.weight"]
+    assert endings(["a.up.bias", "b.up.bias"], ["c.up.bias"]) == ["{a,b}.up.bias"]
+
+
+def test_brackets_are_left_out_where_a_line_is_short() -> None:
+    statement = "queries = rearrange(q(x) -> [batch, heads, seq, head_dim])"
+    assert shortened(statement, 80) == statement
+    assert shortened(statement, 40) == "queries = rearrange(q(x) -> [...])"
+    assert shortened(statement, 26) == "queries = rearrange(...)"
+    assert shortened(statement, 20) is None
+    assert shortened('x = f("a (b", c)', 12) == "x = f(...)"
+
+
+def test_columns() -> None:
+    assert [size(n) for n in (0, 999, 1_048_576, 12_345_678, 319_558_656, 2_000_000_000_000)] == [
+        "0 B", "999 B", "1.05 MB", "12.3 MB", "320 MB", "2.00 TB",
+    ]  # fmt: skip
+    assert filled(["one", "two", "three"], 9, "", "  ") == ["one two", "  three"]
+    assert filled(["a.long.path.of.names"], 12) == ["a.long.path.", "of.names"]
+    assert table([("a", "one two three", "9"), ("bc", "x", "10")], 20, right=(2,), wide=1) == [
+        "a   one two        9", "    three", "bc  x             10",
+    ]  # fmt: skip
+
+
+def test_parameters_are_named_by_patterns() -> None:
+    lines = [line.text for line in parameters(found_of(*THREE_D), 80, False)]
+    assert len(lines) <= 14
+    assert any(line.startswith("**.{q,k,v}.weight ") for line in lines)
+    assert len([*parameters(found_of(*THREE_D), 80, True)]) > 261
+
+
+def test_a_selector_covers_what_it_names() -> None:
+    found = part_of(found_of(*THREE_D), lambda path: path if path.endswith("mlp.up.weight") else "")
+    assert found["blocks"] == [] and len(found["parameters"]) == 12
