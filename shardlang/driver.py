@@ -119,8 +119,10 @@ def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> 
     return None if sink.failed else found
 
 
-def emit_plan(plan: Plan, sink: Sink) -> Mapping[str, str] | None:
-    """The emitted files, name -> text; None after errors."""
+def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:
+    """The emitted files, name -> text; None after errors. Not `folded`: every layer is written out where it is called,
+    so that each value has a name of its own (`verify` looks at all of them).
+    """
     from shardlang.emit.emit import emit
 
     if plan.program.training is None or plan.graph.loss is None:
@@ -129,7 +131,7 @@ def emit_plan(plan: Plan, sink: Sink) -> Mapping[str, str] | None:
             help="add a `train` block with `model`, `data`, `loss`, `optimizer` and `epochs`, one setting a line",
         )  # fmt: skip
         return None
-    files = emit(plan, sink)
+    files = emit(plan, sink, folded)
     return None if sink.failed else files
 
 

@@ -6,62 +6,124 @@ The page that lists the parts of a file, in order. The same plan gives the same 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.emit.evaluate import evaluate_text, finish_text
+from shardlang.emit.evaluate import Evaluate, evaluate_of, evaluate_text, finish_text
 from shardlang.emit.evaluation import Evaluation, evaluation
-from shardlang.emit.forward import forward_text
+from shardlang.emit.forward import Forward, forward_of, forward_text, named
+from shardlang.emit.functions import Functions
 from shardlang.emit.header import docstring, imports, mesh_lines, parameter_lines, state_lines
 from shardlang.emit.once import once_names, once_texts
 from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.settings import program_text
-from shardlang.emit.stages import schedule_text, stage_docstring, stage_list, stage_name
+from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.emit.text.sizes import Groups
 from shardlang.plan.plan import Plan
 from shardlang.python_text import emitted
+from shardlang.records import dataclass
 
 MAIN = 'if __name__ == "__main__":\n    rt.main(program)\n'
 
 
-def emit(plan: Plan, sink: Sink | None = None) -> Mapping[str, str]:
+def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[str, str]:
     """File name -> text. With a sink, what `eval` cannot do yet is reported there (SH400) and left out of the file.
+    folded: a layer that is called several times is a function, else all is written out (tests hold the two to the same
+    numbers).
 
     A plan of a program without `train` cannot run, and asking for it is our fault.
     """
     training, loss = plan.program.training, plan.graph.loss
     if training is None or loss is None:
         raise InternalError("a program without `train` has nothing to emit")
-    groups, parts = Groups(plan.meshes), scopes(plan)
+    groups = Groups(plan.meshes)
     evaluated = evaluation(plan, sink) if training.eval is not None else None
-    functions = [_functions(scope, groups, evaluated) for scope in parts]
+    functions = Functions(plan, groups, folded)
+    written = [_written(parts, groups, evaluated) for parts in parts_of(plan, functions, evaluated)]
+    scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
-    groups.note_text("\n".join(text for texts in functions for text in texts))
+    shared = functions.listed(_twice(functions, written)) if plan.pipeline is not None else {}
+    groups.note_text("\n".join([*functions.listed(functions.named).values(), *(t for w in written for t in w.texts)]))
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}\n"
     if plan.pipeline is None:
-        once = tuple(once_names(parts[0].phases))
-        program = program_text(plan, training, groups, evaluated, loss, once)
-        return {"main.py": _file(docstring(plan), plan, lists, [*functions[0], *final, program])}
+        program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
+        texts = [*functions.listed(written[0].called).values(), *written[0].texts]
+        return {"main.py": _file(docstring(plan), plan, lists, [*texts, *final, program])}
+    alike = _alike(written)
+    modules = [stage_name(alike[file.texts][0]) for file in written]
     program = program_text(plan, training, groups, evaluated, loss)
-    modules = [stage_name(scope.stage or 0) for scope in parts]
-    made = "\n\n".join([stage_list(parts, evaluated), schedule_text(plan), program])
-    files = {"main.py": _file(docstring(plan), plan, lists, [*final, made], modules)}
-    for module, scope, texts in zip(modules, parts, functions, strict=True):
-        files[f"{module}.py"] = _file(stage_docstring(plan, scope), plan, "", texts, None)
+    made = "\n\n".join([stage_list(scopes, modules, evaluated), schedule_text(plan), program])
+    imported = sorted(set(modules), key=modules.index)
+    files = {"main.py": _file(docstring(plan), plan, lists, [*final, made], imported)}
+    if shared:
+        files[f"{LAYERS}.py"] = _file(layers_docstring(plan), plan, "", list(shared.values()), None)
+    for file in written:
+        module, own = modules[file.scope.stage or 0], functions.listed(file.called)
+        texts = [*(text for name, text in own.items() if name not in shared), *file.texts]
+        head = stage_docstring(plan, alike[file.texts])
+        files[f"{module}.py"] = _file(head, plan, "", texts, None, [name for name in own if name in shared])
     return files
 
 
-def _functions(scope: Scope, groups: Groups, evaluated: Evaluation | None) -> list[str]:
-    """The functions of a file, in order."""
-    once = once_texts(scope, groups)
+@dataclass(frozen=True)
+class Written:
+    """The functions of a file, in order, and which functions of layers they call."""
+
+    scope: Scope
+    texts: tuple[str, ...]
+    called: frozenset[str]
+
+
+def parts_of(plan: Plan, functions: Functions, evaluated: Evaluation | None) -> list[tuple[Forward, Evaluate | None]]:
+    """What `forward` and `evaluate` of each file consist of, their values named."""
+    found = [
+        (forward_of(scope, functions), evaluate_of(scope, evaluated, functions) if evaluated is not None else None)
+        for scope in scopes(plan)
+    ]
+    # All calls are counted before the first function is written.
+    return [(replace(forward, scope=named(forward, functions)), tested) for forward, tested in found]
+
+
+def unfolded_scopes(plan: Plan) -> list[Scope]:
+    """What each file holds of a program in which all layers are written out; each value has a name there."""
+    return [forward.scope for forward, _ in parts_of(plan, Functions(plan, Groups(plan.meshes), False), None)]
+
+
+def _written(parts: tuple[Forward, Evaluate | None], groups: Groups, evaluated: Evaluation | None) -> Written:
+    forward, tested = parts
+    once = once_texts(forward.scope, groups)
     first = [once[name] for name in ("prepare", "prepared") if name in once]
     last = [once["conclude"]] if "conclude" in once else []
-    test = [evaluate_text(scope, groups, evaluated)] if evaluated is not None else []
-    return [*first, forward_text(scope, groups), *last, *test]
+    test = [evaluate_text(tested, groups)] if tested is not None else []
+    called = frozenset({*forward.called, *(tested.body.called if tested is not None else ())})
+    return Written(forward.scope, (*first, forward_text(forward, groups), *last, *test), called)
 
 
-def _file(head: str, plan: Plan, lists: str, parts: Sequence[str], modules: Sequence[str] | None = ()) -> str:
-    """A file; modules: those that it imports; None for a file that is itself imported."""
+def _twice(functions: Functions, written: Sequence[Written]) -> list[str]:
+    """The functions that files of several texts call."""
+    users: dict[str, set[tuple[str, ...]]] = {}
+    for file in written:
+        for name in functions.listed(file.called):
+            users.setdefault(name, set()).add(file.texts)
+    return [name for name, texts in users.items() if len(texts) > 1]
+
+
+def _alike(written: Sequence[Written]) -> dict[tuple[str, ...], list[int]]:
+    """The texts of a file -> the stages that have just these."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for file in written:
+        found.setdefault(file.texts, []).append(file.scope.stage or 0)
+    return found
+
+
+def _file(
+    head: str, plan: Plan, lists: str, parts: Sequence[str], modules: Sequence[str] | None = (),
+    layers: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """A file; modules: those that it imports; None for a file that is itself imported. layers: the functions of layers
+    that several files share, and this one calls.
+    """
     body = "\n\n".join(parts)
-    opening = f"{head}\n\n{imports(body, modules or ())}\n\n{mesh_lines(plan)}\n"
+    opening = f"{head}\n\n{imports(body, modules or (), layers)}\n\n{mesh_lines(plan)}\n"
     body = f"{body}\n\n{MAIN}" if modules is not None else body
     return emitted(f"{opening}\n{lists}\n\n{body}" if lists else f"{opening}\n\n{body}")

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
-from shardlang.emit.forward import dict_text, function_text, received_lines, signature, step_writer
+from shardlang.emit.forward import dict_text, function_text, received_lines, signature
+from shardlang.emit.functions import Body, Functions
+from shardlang.emit.scene import Scene
 from shardlang.emit.scope import Scope, is_transfer
 from shardlang.emit.statements import Writer, blocks_text, operator
 from shardlang.emit.text.citations import place
@@ -20,31 +22,66 @@ from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.needs import Form, form, layout_of, made_form, steps_for
-from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.python_text import literal
+from shardlang.records import dataclass
 
 
-def evaluate_text(scope: Scope, groups: Groups, evaluation: Evaluation) -> str:
+@dataclass(frozen=True)
+class Evaluate:
+    """`evaluate` of one file: the accumulators whose totals it has, and what is computed for them."""
+
+    scope: Scope
+    evaluation: Evaluation
+    totals: tuple[Accumulator, ...]
+    sent: tuple[Form, ...]
+    body: Body
+
+    def names(self) -> dict[Form, str]:
+        """The names of its forms: without dropout, its result is its operand."""
+        values = {value for value, _ in self.body.visible} | {*self.scope.received, *self.scope.fields}
+        functions = self.body.functions
+        return functions.naming.names(values, reserved=[*self.body.called, *functions.named])
+
+
+def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> Evaluate:
+    """What `evaluate` computes, with the layers in it."""
+    plan, wanted = scope.plan, evaluated_steps(scope.plan, evaluation)
+    sends = zip(scope.sent, evaluated_sends(scope, wanted), strict=True)
+    mine, sent = tuple(accumulators_of(scope, evaluation)), tuple(at for at, needed in sends if needed)
+    ends = [*sent, *(at for a in mine for at in _summed_forms(plan, a))]
+    steps = [step for step in plan.steps if step in wanted & scope.steps]
+    scene = Scene(plan, False, Forms(plan, standing=_without_dropout(plan)), frozenset(steps), scope.stage)
+    return Evaluate(scope, evaluation, mine, sent, functions.body(scene, steps, ends))
+
+
+def _summed_forms(plan: Plan, accumulator: Accumulator) -> list[Form]:
+    """What an accumulator reads."""
+    return [accumulator.form] if accumulator.op < 0 else [form(use) for use in plan.ops[accumulator.op].operands]
+
+
+def evaluate_text(parts: Evaluate, groups: Groups) -> str:
     """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts; a stage sends on first what
     later ones need for theirs.
     """
-    plan, names = scope.plan, _without_dropout(scope.plan, scope.names)
-    sizes = Sizes(plan, groups)
-    sizes.taken.names.update(names.values())
-    writer = step_writer(plan, names, sizes, False)
-    steps, received = evaluated_steps(plan, evaluation), evaluated_values(scope, evaluation)
-    own, mine = short_names(plan.graph), accumulators_of(scope, evaluation)
-    totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in mine}
-    blocks = writer.blocks(step for step in plan.steps if step in steps & scope.steps)
-    blocks.extend(_total_block(writer, a, totals[a.value]) for a in mine)
-    sums = {a.name: _summed(groups, a, totals[a.value]) for a in mine}
-    sent = [names[at] for at, needed in zip(scope.sent, evaluated_sends(scope, steps), strict=True) if needed]
-    results = [*sent, *([dict_text(sums)] if sums else [])]
+    scope, body = parts.scope, parts.body
+    plan, names, sizes = scope.plan, parts.names(), Sizes(scope.plan, groups)
+    writer, own = body.writer(names, sizes), short_names(plan.graph)
+    blocks = body.blocks(writer)
+    for at in [*parts.sent, *(at for a in parts.totals for at in _summed_forms(plan, a))]:
+        names[at] = names.get(body.scene.forms.form(*at), names.get(at, ""))
+    totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in parts.totals}
+    blocks.extend(_total_block(writer, a, totals[a.value]) for a in parts.totals)
+    sums = {a.name: _summed(groups, a, totals[a.value]) for a in parts.totals}
+    results = [*(names[at] for at in parts.sent), *([dict_text(sums)] if sums else [])]
+    received = evaluated_values(scope, parts.evaluation)
+    arguments = [names[value, -1] for value in (*received, *scope.fields)]
     return "@torch.no_grad()\n" + function_text(
-        signature("evaluate", [*scope.arguments(received), "rows"]),
-        [*received_lines(writer, scope, received), *sizes.definitions],
+        signature("evaluate", [*arguments, "rows"]),
+        [*received_lines(writer, names, received), *sizes.definitions],
         blocks_text(blocks),
         f"    return {', '.join(results) or '()'}",
     )
@@ -68,12 +105,13 @@ def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
 
 def accumulators_of(scope: Scope, evaluation: Evaluation) -> list[Accumulator]:
     """The accumulators whose totals a file has: those of its own values; of parameters, in the file of the loss."""
-    values = scope.plan.graph.values
-    return [
-        a
-        for a in _ordered(evaluation)
-        if (scope.loss is not None if values[a.value].kind is not Kind.RESULT else (a.value, -1) in scope.names)
-    ]
+    graph = scope.plan.graph
+
+    def here(value: int) -> bool:
+        made = value in scope.received or Step("op", graph.producers.get(value, -1)) in scope.steps
+        return made if graph.values[value].kind is Kind.RESULT else scope.loss is not None
+
+    return [a for a in _ordered(evaluation) if here(a.value)]
 
 
 def _summed(groups: Groups, accumulator: Accumulator, name: str) -> str:
@@ -86,21 +124,14 @@ def _ordered(evaluation: Evaluation) -> list[Accumulator]:
     return list(evaluation.accumulators.values())
 
 
-def _without_dropout(plan: Plan, names: dict[Form, str]) -> dict[Form, str]:
-    """The names of forms where the result of an operator that only training has is its operand."""
-    changed, dropped = dict(names), False
+def _without_dropout(plan: Plan) -> dict[Form, Form]:
+    """The results of operators that only training has -> their operands."""
+    found = {}
     for planned in plan.ops:
         if operator(plan, planned).train_only:
             first = planned.operands[0]
-            made = first.value, made_form(plan, first.conversion)
-            if made not in changed:
-                continue  # of another stage
-            changed[plan.graph.ops[planned.op].results[0], -1] = changed[made]
-            dropped = True
-    for conversion in plan.conversions if dropped else ():
-        if conversion.move.kind is MoveKind.VIEW and (conversion.value, conversion.id) in changed:
-            changed[conversion.value, conversion.id] = changed[conversion.value, conversion.parent]
-    return changed
+            found[plan.graph.ops[planned.op].results[0], -1] = first.value, first.conversion
+    return found
 
 
 def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:

@@ -4,89 +4,104 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from shardlang.emit.functions import Body, Functions
 from shardlang.emit.fuse import fusions
-from shardlang.emit.given import handed_names, sum_names
-from shardlang.emit.regions import Region, arranged, inputs_of, outputs_of
+from shardlang.emit.given import apart, handed_names, sum_names
+from shardlang.emit.scene import Scene
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import Writer, blocks_text
-from shardlang.emit.text.lines import Block, Line, block_text, indented
-from shardlang.emit.text.names import identifier
+from shardlang.emit.text.lines import indented
 from shardlang.emit.text.sizes import Groups, Sizes
-from shardlang.plan.needs import Form, final_form, layout_of, steps_for, summed_first
-from shardlang.plan.plan import Plan, Step
+from shardlang.plan.blocks.forms import Forms
+from shardlang.plan.needs import Form, final_form, inputs, layout_of, makes, steps_for, summed_first
+from shardlang.plan.plan import Plan
 from shardlang.python_text import code, comment, literal
+from shardlang.records import dataclass
 
 
-def forward_text(scope: Scope, groups: Groups) -> str:
-    """`def forward(p, x, label): ...`. What a stage sends comes first, then the loss; metrics follow, without gradient;
-    with microbatches, the sums follow that further metrics are made of.
-    """
-    plan, names, found = scope.plan, scope.names, scope.phases
-    sizes = Sizes(plan, groups)
-    sizes.taken.names.update(names.values())
-    writer = step_writer(plan, names, sizes)
+@dataclass(frozen=True)
+class Forward:
+    """The parts of `forward` in one file. trained: what the loss needs. shown: what metrics alone need."""
+
+    scope: Scope
+    ends: tuple[Form, ...]
+    trained: Body
+    shown: Body
+
+    @property
+    def called(self) -> dict[str, None]:
+        """The functions of layers that it calls."""
+        return {**self.trained.called, **self.shown.called}
+
+    def values(self) -> set[int]:
+        """The values that have a name in the file's functions."""
+        plan, found = self.scope.plan, self.scope.phases
+        forms = {*self.trained.visible, *self.shown.visible, *self.scope.sent, *found.given, *found.handed}
+        for step in (*found.ahead, *found.known, *found.after):
+            forms.update([*inputs(plan, step), *makes(plan, step)])
+        last = {*self.scope.received, *self.scope.fields, *self.scope.metrics.values()}
+        return {value for value, _ in forms} | last | (set() if self.scope.loss is None else {self.scope.loss})
+
+
+def forward_of(scope: Scope, functions: Functions) -> Forward:
+    """The parts of `forward`, with the layers in them."""
+    plan, found = scope.plan, scope.phases
     losses = [] if scope.loss is None else [scope.loss]
     ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
     for_loss = steps_for(plan, ends, frozenset(found.given))
-    shown = {name: value for name, value in scope.metrics.items() if value not in found.last}
     trained = [step for step in found.body if step in for_loss]
-    metric_steps = [step for step in found.body if step not in for_loss]
-    parts = {**sum_names(plan, found.sums, names), **handed_names(plan, found.handed, names, groups)}
+    shown = [step for step in found.body if step not in for_loss]
+    later = [*ends, *scope.sent, *(final_form(plan, value) for value in scope.metrics.values()), *found.handed]
+    later += [(plan.conversions[at].value, plan.conversions[at].parent) for at in found.sums]
+    scene = Scene(plan, True, Forms(plan, frozenset(found.given)), frozenset(trained), scope.stage)
+    read = [at for step in shown for at in scene.forms.reads(step)]
+    bodies = [
+        functions.body(scene, trained, [*later, *read]),
+        functions.body(replace(scene, training=True, steps=frozenset(shown)), shown, later),
+    ]
+    return Forward(scope, tuple(ends), *bodies)
+
+
+def named(parts: Forward, functions: Functions) -> Scope:
+    """The file's part of the plan with the names that its functions have in common."""
+    scope = parts.scope
+    reserved, sums = [*parts.called, *functions.named], apart(scope.plan, scope.phases)
+    return replace(scope, names=functions.naming.names(parts.values(), sums, reserved=reserved))
+
+
+def forward_text(parts: Forward, groups: Groups) -> str:
+    """`def forward(p, x, label): ...`. What a stage sends comes first, then the loss; metrics follow, without gradient;
+    with microbatches, the sums follow that further metrics are made of.
+    """
+    scope = parts.scope
+    plan, names, found = scope.plan, scope.names, scope.phases
+    sizes = Sizes(plan, groups)
+    losses = [] if scope.loss is None else [scope.loss]
+    shown = {name: value for name, value in scope.metrics.items() if value not in found.last}
+    sums = {**sum_names(plan, found.sums, names), **handed_names(plan, found.handed, names, groups)}
+    writer = parts.trained.writer(names, sizes)
     # Before what it defines is listed.
-    body = trained_text(writer, trained, metric_steps, [*ends, *scope.sent])
-    metric_blocks = writer.blocks(metric_steps)
+    body = blocks_text(parts.trained.blocks(writer))
+    metric_blocks = parts.shown.blocks(parts.shown.writer(names, sizes))
     numbers = {name: returned(plan, names, groups, value) for name, value in shown.items()}
     results = [*(names[at] for at in scope.sent), *(returned(plan, names, groups, value) for value in losses)]
-    results += [dict_text(numbers)] if losses or numbers or parts else []
-    results += [dict_text(parts)] if parts else []
+    results += [dict_text(numbers)] if losses or numbers or sums else []
+    results += [dict_text(sums)] if sums else []
     return function_text(
         signature("forward", [*scope.arguments(), *(names[at] for at in found.given)]),
-        [*received_lines(writer, scope), *sizes.definitions],
+        [*received_lines(writer, names, scope.received), *sizes.definitions],
         body,
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
         f"    return {', '.join(results) or '()'}",
     )
 
 
-def received_lines(writer: Writer, scope: Scope, received: Iterable[int] | None = None) -> list[str]:
+def received_lines(writer: Writer, names: Mapping[Form, str], received: Iterable[int]) -> list[str]:
     """A comment for each value that a stage receives."""
-    values = scope.received if received is None else received
-    return [comment(f"{scope.names[v, -1]}: {writer.comment(v, scope.plan.produced[v])}") for v in values]
-
-
-def trained_text(writer: Writer, steps: Sequence[Step], others: Sequence[Step], ends: Sequence[Form]) -> str:
-    """The steps that the loss needs; what is computed again in backward as functions within. others, ends: steps and
-    forms further down that read what these make.
-    """
-    plan = writer.plan
-    parts: list[str] = []
-    open_: list[Step] = []
-    items = arranged(plan, steps)
-    writer = writer.within([item.steps for item in items if isinstance(item, Region)])
-    for item in [*items, None]:
-        if isinstance(item, Step):
-            open_.append(item)
-            continue
-        if open_:
-            parts.append(blocks_text(writer.blocks(open_)))
-            open_ = []
-        if item is not None:
-            results = outputs_of(plan, item, [*steps, *others], ends)
-            parts.append(region_text(writer, item, inputs_of(plan, item), results))
-    return "\n\n".join(part for part in parts if part)
-
-
-def region_text(writer: Writer, region: Region, inputs: Sequence[Form], outputs: Sequence[Form]) -> str:
-    """A function within `forward`, and its call: what it computes is not kept for backward but computed again."""
-    name = writer.sizes.taken.claim(identifier(region.path.replace("].", "_").replace("[", "_").replace(".", "_")))
-    given = list(dict.fromkeys(writer.names[at] for at in inputs))
-    made = list(dict.fromkeys(writer.names[at] for at in outputs))
-    head = block_text(Block("", [Line(f"def {name}({', '.join(given)}):")]))
-    body = blocks_text(writer.blocks(region.steps), 2)
-    call = Line(f"{', '.join(made)} = rt.recompute({', '.join([name, *given])})")
-    title = f"{region.path} is not kept for backward, but computed again there"
-    return f"{head}\n{body}\n\n        return {', '.join(made)}\n\n{block_text(Block(title, [call]))}"
+    produced = writer.plan.produced
+    return [comment(f"{names[v, -1]}: {writer.comment(v, produced[v])}") for v in received]
 
 
 def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool = True) -> Writer:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shardlang import python_text
 from shardlang.emit.text.citations import file_text
-from shardlang.emit.text.lines import call_text, list_text
+from shardlang.emit.text.lines import WIDTH, call_text, list_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
@@ -52,12 +52,15 @@ def docstring(plan: Plan) -> str:
     )
 
 
-def imports(body: str, modules: Sequence[str] = ()) -> str:
-    """The imports that `body` uses; modules: files beside it."""
+def imports(body: str, modules: Sequence[str] = (), layers: Sequence[str] = ()) -> str:
+    """The imports that `body` uses; modules: files beside it; layers: functions of the file that stages share."""
     read = code(body)
     used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.]){name}\.", read)]
     lines = sorted([f"import {module}" for module in modules] + used, key=lambda line: "math" not in line)
     own = "from shardlang import runtime as rt"
+    if layers:
+        flat = f"from layers import {', '.join(layers)}"
+        lines.append(flat if len(flat) <= WIDTH else f"from layers import {call_text('', layers)}")
     return "\n".join([*lines, "", own] if lines else [own])
 
 

@@ -1,72 +1,95 @@
-"""Steps of one function -> steps and regions: what is computed again in backward stands in a function of its own.
+"""What is in one function -> that, with what is computed again in backward put together in regions.
 
-A region is a run of the steps of one group of `Plan.recompute`; steps between them that need nothing of it come before
-it. Which steps are of a group is in plan/rewrite/recomputed.py.
+A region is a run of one group of `Plan.recompute`; steps between that need nothing of it come before it. A call that is
+the whole of a group needs no region: it is called by `rt.recompute` itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import field
 
-from shardlang.emit.given import made_forms, read_forms
+from shardlang.emit.scene import Item, Scene
 from shardlang.graph.graph import Kind
+from shardlang.plan.blocks.call import ROOT, Call
 from shardlang.plan.needs import Form
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import dataclass
 
 
 @dataclass
 class Region:
-    """Steps of one group, in order; `path`: the layer that they are of."""
+    """Items of one group, in order; `path`: the layer that they are of. reads, gives: forms that cross its border."""
 
     group: int
     path: str
-    steps: list[Step] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     made: set[Form] = field(default_factory=set)
+    reads: list[Form] = field(default_factory=list)
+    gives: list[Form] = field(default_factory=list)
 
 
-def arranged(plan: Plan, steps: Sequence[Step]) -> list[Step | Region]:
-    """The steps in an order that keeps what they read before them, those of regions together."""
-    if not plan.recompute:
-        return list(steps)
-    owners = Owners(plan, frozenset(steps))
-    items: list[Step | Region] = []
+def arranged(
+    scene: Scene, call: Call, items: Sequence[Item], ends: Sequence[Form]
+) -> Sequence[Item | Region]:
+    """The items of a call in an order that keeps what they read before them, those of regions together. ends: what is
+    read after it, beside what the call gives.
+    """
+    groups = [_group(scene, item) for item in items]
+    if not any(group is not None for group in groups) or _inside(scene, call):
+        return items
+    found: list[Item | Region] = []
     open_: Region | None = None
-    for step in steps:
-        group = owners.of(step)
-        if open_ is not None and group != open_.group and _reads(plan, step, open_.made):
+    for item, group in zip(items, groups, strict=True):
+        if open_ is not None and group != open_.group and not open_.made.isdisjoint(scene.read(item)):
             open_ = None
         if group is None:
-            items.insert(len(items) - (open_ is not None), step)
+            found.insert(len(found) - (open_ is not None), item)
             continue
         if open_ is None or group != open_.group:
-            open_ = Region(group, _layer(plan, group))
-            items.append(open_)
-        open_.steps.append(step)
-        open_.made.update(made_forms(plan, [step]))
-    return items
+            open_ = Region(group, _layer(scene.plan, group))
+            found.append(open_)
+        open_.items.append(item)
+        open_.made.update(scene.made(item))
+    _cross(scene, call, found, {*call.gives, *ends})
+    return found
 
 
-def _reads(plan: Plan, step: Step, forms: set[Form]) -> bool:
-    return any(at in forms for at in read_forms(plan, step))
+def _group(scene: Scene, item: Item) -> int | None:
+    """The group that all of an item is of; None for a call that is the whole of its group, or is of several."""
+    owners = scene.owners
+    if owners is None or (isinstance(item, Call) and item.region >= 0):
+        return None
+    if isinstance(item, Step):
+        return owners.of(item)
+    calls = [item] if isinstance(item, Call) else item.calls
+    groups = {owners.of(step) if call.region < 0 else None for call in calls for step in call.steps()}
+    return groups.pop() if len(groups) == 1 else None
 
 
-def inputs_of(plan: Plan, region: Region) -> list[Form]:
-    """What a region reads of what is made outside of it, in the order of its steps; parameters are there anyway."""
-    leaves = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)
-    read = [at for step in region.steps for at in read_forms(plan, step) if at not in region.made]
-    values = plan.graph.values
-    return [at for at in dict.fromkeys(read) if at[1] >= 0 or values[at[0]].kind not in leaves]
+def _inside(scene: Scene, call: Call) -> bool:
+    """Whether all of a function is of one group: then that is called by `rt.recompute`."""
+    owners = scene.owners
+    return call.call != ROOT and owners is not None and len({owners.of(step) for step in call.steps()}) == 1
 
 
-def outputs_of(plan: Plan, region: Region, steps: Iterable[Step], ends: Iterable[Form]) -> list[Form]:
-    """What a region makes that other steps read, or that are `ends`."""
-    inside = set(region.steps)
-    read = {at for step in steps if step not in inside for at in read_forms(plan, step)} | set(ends)
-    made = [at for step in region.steps for at in made_forms(plan, [step])]
-    return [at for at in dict.fromkeys(made) if at in read]
+def _cross(scene: Scene, call: Call, items: Sequence[Item | Region], after: Set[Form]) -> None:
+    """What each region reads of what is made outside of it, and gives to what is after it."""
+    for item in reversed(items):
+        if isinstance(item, Region):
+            read = dict.fromkeys(at for each in item.items for at in scene.read(each))
+            item.reads = [at for at in read if at not in item.made and not _leaf(scene, call, at)]
+            made = dict.fromkeys(at for each in item.items for at in scene.made(each))
+            item.gives = [at for at in made if at in after]
+            after = after | read.keys()
+        else:
+            after = after | set(scene.read(item))
+
+
+def _leaf(scene: Scene, call: Call, at: Form) -> bool:
+    """Whether a form is there anyway: a number, or a parameter or state of this layer."""
+    value = scene.plan.graph.values[at[0]]
+    return at[1] < 0 and value.kind in (Kind.PARAM, Kind.STATE, Kind.CONSTANT) and at not in call.reads
 
 
 def _layer(plan: Plan, group: int) -> str:

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.given import apart
-from shardlang.emit.text.names import form_names
-from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.needs import Form, final_form, form, inputs, steps_for
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
@@ -28,7 +25,8 @@ class Scope:
 
     steps: what is computed in it. received: values, in the order of `forward`'s arguments. sent: forms, in the order
     that the next stage receives them; the loss depends on those of `trained`. fields: of the batch. loss, metrics:
-    those that it returns. names: the text of each form here. phases: when the steps run.
+    those that it returns. names: the text of each form here; none before it is known which layers have functions.
+    phases: when the steps run.
     """
 
     plan: Plan
@@ -54,17 +52,9 @@ def scopes(plan: Plan) -> list[Scope]:
     graph = plan.graph
     if plan.pipeline is None:
         steps, found = frozenset(plan.steps), phases(plan)
-        names = form_names(plan, apart=apart(plan, found))
-        return [
-            Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), names, found)
-        ]
+        return [Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), {}, found)]
     division = _Division(plan, plan.pipeline)
     return [division.scope(stage) for stage in range(len(plan.pipeline.coordinates))]
-
-
-def stage_names(plan: Plan) -> dict[Form, str]:
-    """The text of each form in the file where it is; of what several stages have, in the first of them."""
-    return {at: name for scope in reversed(scopes(plan)) for at, name in scope.names.items()}
 
 
 def is_transfer(plan: Plan, step: Step) -> bool:
@@ -99,14 +89,11 @@ class _Division:
         steps = self._steps(stage, [*sent, *(final_form(plan, value) for value in shown)])
         read = {value for step in steps for value, _ in inputs(plan, step)} | {value for value, _ in sent}
         fields = tuple(value for value in graph.data if value in read)
-        made = {v for step in steps if step.kind == "op" for v in graph.ops[plan.ops[step.index].op].results}
-        leaves = {v.id for v in graph.values if v.kind not in (Kind.DATA, Kind.RESULT)}
         ends = [*sent, *([final_form(plan, loss)] if last else [])]
         found = phases(plan, ends, metrics.values() if last else (), {(value, -1) for value in received})
-        names = form_names(plan, frozenset({*made, *leaves, *received, *fields}), apart(plan, found))
         return Scope(
             plan, stage, steps, received, sent, trained, fields,
-            loss if last else None, dict(metrics) if last else {}, names, found,
+            loss if last else None, dict(metrics) if last else {}, {}, found,
         )  # fmt: skip
 
     @cached_property

@@ -17,31 +17,50 @@ from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.plan.plan import Pipeline, Plan
 from shardlang.python_text import comment, docstring, literal
 
+LAYERS = "layers"
+
 
 def stage_name(stage: int) -> str:
     """The module of a stage."""
     return f"stage{stage}"
 
 
-def stage_docstring(plan: Plan, scope: Scope) -> str:
-    """What a stage's file is."""
+def stage_docstring(plan: Plan, stages: Sequence[int]) -> str:
+    """What the file of some stages, mostly of one, is."""
     pipeline = _pipeline(plan)
-    count, at = len(pipeline.coordinates), pipeline.coordinates[scope.stage or 0]
+    count, at = len(pipeline.coordinates), sorted({pipeline.coordinates[stage] for stage in stages})
+    ranks = f"{pipeline.axis} = {_numbers(at)}"
     return docstring(
-        f"Stage {scope.stage} (of {count}) of {place_text(plan)}.",
-        f"Written by shardc from the program and its strategy. The ranks with {pipeline.axis} = {at} run this file on",
+        f"Stage{'s' if len(stages) > 1 else ''} {_numbers(stages)} (of {count}) of {place_text(plan)}.",
+        f"Written by shardc from the program and its strategy. The ranks with {ranks} run this file on",
         "their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local",
         "type and how the whole of it lies on the mesh.",
     )
 
 
-def stage_list(scopes: Sequence[Scope], evaluation: Evaluation | None) -> str:
-    """`stages = [rt.Stage(...), ...]`."""
-    return f"stages = {list_text([_stage(scope, evaluation) for scope in scopes])}"
+def layers_docstring(plan: Plan) -> str:
+    """What the file of the functions that several stages call is."""
+    return docstring(
+        f"The layers that several stages have in common, of {place_text(plan)}.",
+        "Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a",
+        "value's local type and how the whole of it lies on the mesh.",
+    )
 
 
-def _stage(scope: Scope, evaluation: Evaluation | None) -> str:
-    module, plan = stage_name(scope.stage or 0), scope.plan
+def _numbers(numbers: Sequence[int]) -> str:
+    """`3`; `1 to 30`; `0, 2, 4`."""
+    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def stage_list(scopes: Sequence[Scope], modules: Sequence[str], evaluation: Evaluation | None) -> str:
+    """`stages = [rt.Stage(...), ...]`. modules: the file of each."""
+    return f"stages = {list_text([_stage(s, module, evaluation) for s, module in zip(scopes, modules, strict=True)])}"
+
+
+def _stage(scope: Scope, module: str, evaluation: Evaluation | None) -> str:
+    plan = scope.plan
     names = [literal(plan.graph.values[value].name) for value in scope.fields]
     functions = [f"{name}={module}.{name}" for name in once_names(scope.phases)]
     arguments = [f"{module}.forward"]

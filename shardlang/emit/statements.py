@@ -35,10 +35,11 @@ class Writer:
     training: bool
     fusions: dict[int, Fusion]
     taken_in: frozenset[int]
+    layer: str = ""  # what `p` stands for
 
     @property
     def sites(self) -> Sites:
-        return Sites(self.plan, self.names, self.sizes, self.training)
+        return Sites(self.plan, self.names, self.sizes, self.training, self.layer)
 
     def within(self, parts: Iterable[Sequence[Step]]) -> Writer:
         """The same, where an operator of one of these parts is taken in only by another of that part."""

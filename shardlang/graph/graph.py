@@ -64,13 +64,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """One call of a layer: its path (`encoder.blocks[3]`, "" for the model of `train`), the name of its model, the call
-    that it is made in (index into `Graph.calls`; -1: `train`), the tensors given to it (value id -> formal), and the
-    statement that calls it.
+    """One call of a layer: its path (`encoder.blocks[3]`, "" for the model of `train`), the name of its model and where
+    that is declared, the call that it is made in (index into `Graph.calls`; -1: `train`), the tensors given to it
+    (value id -> formal), and the statement that calls it.
     """
 
     path: str
     model: str
+    span: Span
     within: int
     arguments: Mapping[int, str]
     statement: Span | None = None

@@ -23,7 +23,8 @@ class OpSite:
     offsets: per factor, the Python text of the global index of its first local element ("0" where unsplit).
     training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch
     (the others are padding) and `batch` the index of the batch factor (-1: none).
-    path, call: the random key of the operator (its address, and the number of the call).
+    path, call: the random key of the operator (its address, and the number of the call). inside: the address is from a
+    layer that is `p` here.
     sparse: an operand is a table whose gradient is kept as rows. recomputed: the operator runs again in backward, where
     states must not move a second time. sizes: of factors, the sizes of their parts that are given by hand.
     """
@@ -45,4 +46,5 @@ class OpSite:
     call: int
     sparse: bool = False
     recomputed: bool = False
+    inside: bool = False
     sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import emit
 from shardlang.emit.text.lines import Block, Line, block_text, call_text, split_items
 from shardlang.emit.text.moves import moved_axes, permute_sources
-from shardlang.emit.text.names import attribute, form_names, identifier
+from shardlang.emit.text.names import Naming, attribute, identifier
 from shardlang.emit.text.sizes import Groups
 from shardlang.plan.plan import MoveKind
 from shardlang.python_text import literal
@@ -46,7 +46,7 @@ def test_a_form_is_never_named_like_another() -> None:
     plan = quickstart_plan()
     h = plan.graph.values[2]
     values = (*plan.graph.values[:2], replace(h, path="a.h"), replace(h, id=3, path="b.h"), plan.graph.values[4])
-    names = form_names(replace(plan, graph=replace(plan.graph, values=values)))
+    names = Naming(replace(plan, graph=replace(plan.graph, values=values))).names()
     assert len(set(names.values())) == len(names)
     assert names[3, -1] == "b_h"
 
@@ -134,7 +134,7 @@ def test_only_the_arguments_of_a_call_are_broken() -> None:
     inner = " + ".join(f"some_long_name_{i}" for i in range(9))
     assert block_text(Block("", [Line(f"y = ({inner}).sum()")])) == f"    y = ({inner}).sum()"
     text = block_text(Block("", [Line(f"y = f(g({inner}, {inner}), 3) / 4")])).splitlines()
-    assert [line.strip() for line in text] == ["y = f(", "g(", f"{inner},", f"{inner},", "),", "3,", ") / 4"]
+    assert [line.strip() for line in text] == ["y = f(", "g(", f"{inner},", f"{inner},", "), 3,", ") / 4"]
     assert block_text(Block("", [Line(f"y = all({inner} for x in {inner})")])).splitlines()[1].strip()[-1] != ","
 
 
@@ -155,11 +155,11 @@ def test_what_is_read_is_bound_also_where_a_view_is_read() -> None:
     )
     view = replace(batch_first, id=1, parent=0, move=replace(batch_first.move, kind=MoveKind.VIEW), to=viewed)
     relu = replace(plan.ops[1], operands=(replace(plan.ops[1].operands[0], conversion=1, layout=viewed),), mesh=1)
-    names = form_names(
+    names = Naming(
         replace(
             plan, meshes=(*plan.meshes, mesh2), conversions=(batch_first, view), ops=(plan.ops[0], relu, plan.ops[2])
         )
-    )
+    ).names()
     assert (names[2, -1], names[2, 0], names[2, 1]) == ("h_pending", "h", "h")
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import pytest
 
-from shardlang.emit.given import made_forms, read_forms
-from shardlang.emit.regions import Region, arranged, inputs_of, outputs_of
+from shardlang.emit.functions import Body, Functions
+from shardlang.emit.regions import Region, arranged
+from shardlang.emit.scene import Item, Scene
+from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind
+from shardlang.plan.blocks.forms import Forms
+from shardlang.plan.plan import Plan, Step
 from tests.emit.sources import main_file, planned
 
 PROGRAM = """
@@ -79,41 +84,53 @@ train {
 by_strategy = pytest.mark.parametrize("strategy", ["whole", "nested", "values"])
 
 
+def unfolded(plan: Plan) -> Body:
+    """All steps of a plan in one function."""
+    scene = Scene(plan, True, Forms(plan), frozenset(plan.steps), None)
+    return Functions(plan, Groups(plan.meshes), folded=False).body(scene, plan.steps, [])
+
+
+def items_of(body: Body) -> Sequence[Item | Region]:
+    return arranged(body.scene, body.call, body.items, body.ends)
+
+
+def regions_of(plan: Plan) -> list[Region]:
+    return [item for item in items_of(unfolded(plan)) if isinstance(item, Region)]
+
+
 @by_strategy
 def test_every_step_once_and_after_what_it_reads(strategy: str) -> None:
     plan = planned(PROGRAM, 2, strategy)
-    items = arranged(plan, plan.steps)
-    steps = [step for item in items for step in (item.steps if isinstance(item, Region) else [item])]
+    body = unfolded(plan)
+    steps = [step for item in items_of(body) for step in (item.items if isinstance(item, Region) else [item])]
     assert sorted(steps, key=str) == sorted(plan.steps, key=str)
-    leaves = {value.id for value in plan.graph.values if value.kind is not Kind.RESULT}
-    made = {(value, -1) for value in leaves}
+    made = {(value.id, -1) for value in plan.graph.values if value.kind is not Kind.RESULT}
     for step in steps:
-        assert set(read_forms(plan, step)) <= made
-        made.update(made_forms(plan, [step]))
+        assert set(body.scene.read(step)) <= made
+        made.update(body.scene.made(step))
 
 
 @by_strategy
 def test_a_region_is_of_one_group_and_all_groups_have_one(strategy: str) -> None:
     plan = planned(PROGRAM, 2, strategy)
-    regions = [item for item in arranged(plan, plan.steps) if isinstance(item, Region)]
+    regions = regions_of(plan)
     assert {region.group for region in regions} == set(range(len(plan.recompute)))
     for region in regions:
-        ops = {plan.ops[step.index].op for step in region.steps if step.kind == "op"}
-        assert ops <= set(plan.recompute[region.group])
+        steps = [step for step in region.items if isinstance(step, Step) and step.kind == "op"]
+        assert {plan.ops[step.index].op for step in steps} <= set(plan.recompute[region.group])
 
 
 def test_a_layer_within_a_layer_is_a_region_between_two() -> None:
-    plan = planned(PROGRAM, 2, "nested")
-    paths = [item.path for item in arranged(plan, plan.steps) if isinstance(item, Region)]
+    paths = [region.path for region in regions_of(planned(PROGRAM, 2, "nested"))]
     assert paths == ["first", "first.inner", "first", "second"]
 
 
 def test_the_smaller_form_is_kept() -> None:
     """Cut along `seq` between layers: what is gathered is gathered again, what is scattered is scattered before."""
     plan = planned(PROGRAM, 2, "whole")
-    first, second = (item for item in arranged(plan, plan.steps) if isinstance(item, Region))
+    first, second = regions_of(plan)
     for region in (first, second):
-        for value, at in (*inputs_of(plan, region), *outputs_of(plan, region, plan.steps, [])):
+        for value, at in (*region.reads, *region.gives):
             layout = plan.conversions[at].to if at >= 0 else plan.produced[value]
             assert layout.dims[1] == ("mp",), plan.graph.values[value].path
 
@@ -122,10 +139,14 @@ def test_the_smaller_form_is_kept() -> None:
 def test_the_text_is_python_whose_names_are_bound(strategy: str) -> None:
     text = main_file(PROGRAM, 2, strategy)
     tree = ast.parse(text)
-    forward = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "forward")
-    inner = [n for n in forward.body if isinstance(n, ast.FunctionDef)]
-    assert len(inner) == text.count("rt.recompute(") == text.count("but computed again there")
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    inner = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    expected = {"whole": 2, "nested": 4, "values": 2}
+    assert text.count("rt.recompute(") == expected[strategy]
     for function in inner:
         names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
-        bound = {a.arg for a in function.args.args} | {n.id for n in names if isinstance(n.ctx, ast.Store)}
-        assert {n.id for n in names if isinstance(n.ctx, ast.Load)} - bound <= {"rt", "torch", "F", "mesh", "p"}
+        bound = {n.id for n in names if isinstance(n.ctx, ast.Store)} | functions
+        for each in ast.walk(function):
+            bound |= {a.arg for a in each.args.args} | {each.name} if isinstance(each, ast.FunctionDef) else set()
+        free = {n.id for n in names if isinstance(n.ctx, ast.Load)} - bound
+        assert free <= {"rt", "torch", "F", "mesh", "p"}, (function.name, free)

@@ -67,7 +67,7 @@ class Real:
         return differs, largest
 
     def _run(self, plan: Plan, folder: Path, watched: int = 0) -> Path:
-        main = roads.written(roads.emitted(plan), folder)
+        main = roads.written(roads.emitted(plan, folded=not watched), folder)
         failed = self.worlds.setdefault(plan.ranks, World(plan.ranks)).run(main, watched)
         if failed:
             raise roads.Failed(f"on {plan.ranks} ranks: {failed}")

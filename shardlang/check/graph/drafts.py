@@ -15,6 +15,7 @@ from shardlang.ops.declaration import Operator
 from shardlang.ops.rule import FactorRule
 from shardlang.records import dataclass
 from shardlang.source import Span
+from shardlang.syntax import ast
 from shardlang.types.dim import TensorType
 
 
@@ -98,10 +99,10 @@ class Builder:
         return self.constants[key]
 
     @contextmanager
-    def calling(self, path: str, model: str, arguments: Mapping[int, str]) -> Iterator[None]:
+    def calling(self, path: str, model: ast.Name, arguments: Mapping[int, str]) -> Iterator[None]:
         """What is added within is of this call of a layer."""
         before, statement = self.within, self.statement
-        self.calls.append(LayerCall(path, model, before, arguments, statement))
+        self.calls.append(LayerCall(path, model.text, model.span, before, arguments, statement))
         self.within = len(self.calls) - 1
         yield
         self.within, self.statement = before, statement

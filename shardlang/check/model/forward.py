@@ -37,8 +37,11 @@ def call_layer(
         _skip(forward.body, inner)
         layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
         return UNKNOWN
-    given = {v.id: name for name, v in inner.names.items() if isinstance(v, Tensor)}
-    made = context.build.calling(layer.path, layer.decl.node.name.text, given)
+    given: dict[int, str] = {}
+    for name, value in inner.names.items():
+        if isinstance(value, Tensor):
+            given.setdefault(value.id, name)
+    made = context.build.calling(layer.path, layer.decl.node.name, given)
     with context.sink.called(layer.span, span), made:
         result = _run(forward.body, inner, inner.leaf())
         layer.results, layer.result_nodes = inner.names, inner.nodes

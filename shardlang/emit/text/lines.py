@@ -89,12 +89,16 @@ def _wrapped(code: str, room: int) -> list[str]:
 
 
 def _broken(items: Sequence[str], room: int) -> list[str]:
-    """Items indented by four: on one line where they fit, else one a line; a comma after each, if there are several."""
+    """Items indented by four, as many on a line as fit; a comma after each, if there are several."""
     comma = "," if len(items) > 1 else ""
-    flat = f"    {', '.join(items)}{comma}"
-    if len(flat) <= room:
-        return [flat]
-    return [f"    {line}" for item in items for line in _wrapped(f"{item}{comma}", room - 4)]
+    lines: list[str] = []
+    for item in items:
+        text = f"{item}{comma}"
+        if lines and len(lines[-1]) + len(text) + 5 <= room:
+            lines[-1] += f" {text}"
+        else:
+            lines.extend(_wrapped(text, room - 4))
+    return [f"    {line}" for line in lines]
 
 
 def _outermost(code: str) -> tuple[int, int] | None:

@@ -11,9 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
+from functools import cached_property
 
 from shardlang.emit.text.paths import readable_paths
 from shardlang.graph.graph import Graph, Kind, Value
+from shardlang.plan.blocks.call import ROOT, called_as, is_below, origin, relative
 from shardlang.plan.needs import Form, made_form
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.plan.rewrite.once_a_step import summed_in_time
@@ -82,7 +84,7 @@ class Taken:
 
 def attribute(base: str, path: str) -> str:
     """`p`, `blocks[3].fc1.weight` -> the expression that reads it; what Python has other uses for is an item."""
-    for part in path.split("."):
+    for part in path.split(".") if path else ():
         name, bracket, index = part.partition("[")
         base += f".{name}" if is_plain(name) else f"[{literal(name)}]"
         base += bracket + index
@@ -94,20 +96,55 @@ def is_plain(name: str) -> bool:
     return not (keyword.iskeyword(name) or name.startswith("_"))
 
 
-def form_names(plan: Plan, values: Set[int] | None = None, apart: Set[int] = frozenset()) -> dict[Form, str]:
-    """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are given.
+@dataclass
+class Naming:
+    """Names for the forms of a plan's values, a function of the emitted program at a time."""
 
-    apart: sums over the microbatches that one function reads beside their parts.
-    """
-    names: dict[Form, str] = {}
-    taken = Taken(set(_mesh_names(plan)))
-    short = short_names(plan.graph, values)
-    trees, read, alike = _trees(plan), _read_forms(plan), _alike(plan) - apart
-    for value in (value for value in _by_claim(plan.graph) if value.id in short):
-        tree = trees.get(value.id, [])
-        main = _main_form(plan, value, tree, read.get(value.id, set()))
-        names.update(_value_forms(plan, value, short[value.id], tree, main, taken, alike))
-    return names
+    plan: Plan
+
+    @cached_property
+    def _ranks(self) -> dict[int, int]:
+        """Value id -> its place among those who ask for a name."""
+        return {value.id: at for at, value in enumerate(_by_claim(self.plan.graph))}
+
+    @cached_property
+    def _readable(self) -> dict[int, str]:
+        return readable_paths(self.plan.graph)
+
+    def names(
+        self, values: Set[int] | None = None, apart: Set[int] = frozenset(), call: int = ROOT,
+        reserved: Iterable[str] = (),
+    ) -> dict[Form, str]:  # fmt: skip
+        """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are
+        given. apart: sums over the microbatches that one function reads beside their parts. call: the call of a layer
+        (index into `Graph.calls`) whose function it is, with the layer's parameters in `p`. reserved: further names
+        that are taken.
+        """
+        graph = self.plan.graph
+        wanted = {v.id for v in graph.values} if values is None else values
+        paths = {id: self._path(id, call) for id in sorted(wanted)}
+        short, alike = _short(graph, paths), _alike(self.plan) - apart
+        taken = Taken({*_mesh_names(self.plan), *reserved})
+        names: dict[Form, str] = {}
+        for id in sorted(wanted, key=self._ranks.__getitem__):
+            value, tree = graph.values[id], _trees(self.plan).get(id, [])
+            layer = graph.calls[call].path if call != ROOT else ""
+            base = _base_text(value, layer)
+            name = short[id] if base is None else identifier(relative(value.path, layer))
+            main = _main_form(self.plan, value, tree, _read_forms(self.plan).get(id, set()))
+            names.update(_value_forms(self.plan, value, name, tree, main, taken, alike, base))
+        return names
+
+    def _path(self, value: int, call: int) -> str:
+        """The path that a value is named by in a function."""
+        graph, readable = self.plan.graph, self._readable[value]
+        if call == ROOT:
+            return readable
+        formal = graph.calls[call].arguments.get(origin(graph, value))
+        inside = formal is None and is_below(graph.values[value].path, graph.calls[call].path)
+        if inside:
+            return relative(readable, graph.calls[call].path)
+        return formal or called_as(graph, value, call).replace("return", "out")
 
 
 @remembered
@@ -139,27 +176,26 @@ def _by_claim(graph: Graph) -> list[Value]:
     return sorted(graph.values, key=lambda v: (rank[v.kind], v.path.count(".") if v.kind is Kind.RESULT else 0, v.id))
 
 
-def short_names(graph: Graph, values: Set[int] | None = None) -> dict[int, str]:
-    """Per value (of `values`) the shortest tail of its path that no other one has, as an identifier.
+def short_names(graph: Graph) -> dict[int, str]:
+    """Per value the shortest tail of its path that no other one has, as an identifier.
 
     `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
     """
-    known = _tails(graph)
-    mine = known if values is None else {value: known[value] for value in values if value in known}
-    lines = [value for value in mine if graph.values[value].kind in (Kind.DATA, Kind.RESULT)]
-    shared = Counter(tail for value in lines for tail in {*mine[value]})
-    return {value: next((tail for tail in tails if shared[tail] == 1), tails[-1]) for value, tails in mine.items()}
+    return _short(graph, readable_paths(graph))
 
 
-@remembered
-def _tails(graph: Graph) -> Mapping[int, list[str]]:
-    """Per value the tails of its path: `a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`)
-    reads `h_1`.
-    """
-    parts = {value: path.split(".") for value, path in readable_paths(graph).items()}
-    return {
-        value: [identifier("_".join(mine[at:])) for at in reversed(range(len(mine)))] for value, mine in parts.items()
-    }
+def _short(graph: Graph, paths: Mapping[int, str]) -> dict[int, str]:
+    """Per value (of these paths) the shortest tail that no other one has."""
+    tails = {id: _tails(path) for id, path in paths.items()}
+    named = (tails[id] for id in paths if graph.values[id].kind in (Kind.DATA, Kind.RESULT))
+    counts = Counter(tail for mine in named for tail in dict.fromkeys(mine))
+    return {id: next((tail for tail in mine if counts[tail] == 1), mine[-1]) for id, mine in tails.items()}
+
+
+def _tails(path: str) -> list[str]:
+    """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
+    parts = path.split(".")
+    return [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
 
 
 @remembered
@@ -171,15 +207,14 @@ def _trees(plan: Plan) -> dict[int, list[Conversion]]:
 
 
 def _value_forms(
-    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken, alike: Set[int]
-) -> Mapping[Form, str]:
+    plan: Plan, value: Value, name: str, tree: list[Conversion], main: int, taken: Taken, alike: Set[int],
+    base: str | None,
+) -> Mapping[Form, str]:  # fmt: skip
     """Names of the forms of one value. A form that is in `alike` reads as its parent does."""
     forms: dict[Form, str] = {}
-    base = _base_text(value)
     produced = plan.produced.get(value.id)
     if base is not None:
         forms[value.id, -1] = base
-        name = identifier(value.path)
     elif main == -1 or produced is None:
         forms[value.id, -1] = taken.claim(name)
     else:
@@ -194,11 +229,11 @@ def _value_forms(
     return forms
 
 
-def _base_text(value: Value) -> str | None:
-    """The text of a value that no line makes: a parameter, a state or a number; None for all others."""
+def _base_text(value: Value, layer: str) -> str | None:
+    """The text of a value that no line makes: a number, or a parameter or state of the layer; None for all others."""
     match value.kind:
         case Kind.PARAM | Kind.STATE:
-            return attribute("p", value.path)
+            return attribute("p", relative(value.path, layer)) if is_below(value.path, layer) else None
         case Kind.CONSTANT:
             return repr(value.constant) if (value.constant or 0) >= 0 else f"({value.constant!r})"
         case Kind.DATA | Kind.RESULT:

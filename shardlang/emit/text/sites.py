@@ -7,6 +7,7 @@ from shardlang.graph.graph import Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
+from shardlang.plan.blocks.call import is_below, relative
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.needs import Form
 from shardlang.plan.plan import OperandUse, Plan, PlannedOp
@@ -21,6 +22,7 @@ class Sites:
     names: dict[Form, str]
     sizes: Sizes
     training: bool
+    layer: str = ""  # what `p` stands for
 
     def site(self, planned: PlannedOp) -> OpSite:
         """The operator's place: operand texts, local and whole shapes, groups and offsets."""
@@ -48,11 +50,12 @@ class Sites:
             training=self.training,
             rows="" if self.training else "rows",
             batch=batch_factor(self.plan, op),
-            path=op.path,
+            path=relative(op.path, self.layer),
             call=op.call,
             recomputed=self.training and any(op.id in group for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
             sizes=given,
+            inside=bool(self.layer) and is_below(op.path, self.layer),
         )
 
     def _operand(self, op: Op, use: OperandUse) -> str:

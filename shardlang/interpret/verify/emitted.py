@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.emit import unfolded_scopes
 from shardlang.emit.fuse import fusions
-from shardlang.emit.scope import Scope, scopes
+from shardlang.emit.scope import Scope
 from shardlang.emit.stages import stage_name
 from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.ranks import Form, Locals, Results
@@ -47,7 +48,7 @@ class Home:
 def homes(plan: Plan) -> dict[Form, Home]:
     """The forms that local variables stand for, in order of computation; of what several stages have, in the first."""
     found: dict[Form, Home] = {}
-    for scope in reversed(scopes(plan)):
+    for scope in reversed(unfolded_scopes(plan)):
         stage, file = (0, "main.py") if scope.stage is None else (scope.stage, f"{stage_name(scope.stage)}.py")
         for form, (functions, once) in _functions(plan, scope).items():
             found[form] = Home(stage, file, functions, once, scope.names.get(form, ""))

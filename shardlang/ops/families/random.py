@@ -37,7 +37,8 @@ def _infer(site: CallSite) -> Inference | None:
 
 def _emit(name: str) -> Callable[[OpSite], str]:
     def emit(site: OpSite) -> str:
-        key = f"rt.random.key({literal(site.path)}{f', {site.call}' if site.call else ''})"
+        at = f"p, {literal(site.path)}" if site.inside else literal(site.path)
+        key = f"rt.random.key({at}{f', {site.call}' if site.call else ''})"
         parts = [site.operands[0], str(site.attrs["p"]), key]
         offsets = [offset_text(site, factors) for factors in site.rule.operands[0]]
         if cut(site, 0) or any(o != "0" for o in offsets):

@@ -6,13 +6,14 @@ where calls are folded into a loop, is left to emit/ and to the reports.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, relative
+from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.tree import Tree
 from shardlang.plan.needs import Form, layout_of
 from shardlang.plan.plan import Plan, Step
@@ -21,14 +22,13 @@ from shardlang.types.dim import Dim, TensorType
 
 
 def call_tree(
-    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), given: Set[Form] = frozenset(),
-    numbers: dict[object, int] | None = None,
+    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), numbers: dict[object, int] | None = None,
+    forms: Forms | None = None,
 ) -> Call:  # fmt: skip
-    """The root of the calls that `steps` are of; conversions that are no line (views, sums over the microbatches) are
-    left out. ends: forms that are read after these steps. given: forms that are there before them. numbers: where the
-    numbers of blocks are kept, so that several trees share them.
+    """The root of the calls that `steps` are of, without those that are no lines. ends: forms that are read after these
+    steps. numbers: where the numbers of blocks are kept, so that several trees share them. forms: what is there before.
     """
-    tree = Tree(plan, steps, ends, given)
+    tree = Tree(forms or Forms(plan), steps, ends)
     return _Folding(tree, tree.ordered(), {} if numbers is None else numbers).root()
 
 
@@ -61,7 +61,7 @@ class _Folding:
                     if node not in here:
                         self._at(node)[1][form] = None
         for form in tree.ends:
-            form = tree.form(*form)
+            form = tree.forms.form(*form)
             maker = tree.makers.get(form)
             for node in tree.above(tree.home[maker]) if maker is not None else ():
                 self._at(node)[1][form] = None

@@ -15,9 +15,9 @@ from functools import cached_property
 from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.call import ROOT
+from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.needs import Form, layout_of
-from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
-from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.plan.plan import Conversion, Plan, Step
 from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
@@ -27,44 +27,32 @@ from shardlang.types.layout import local_shape
 class Tree:
     """`dissolved`: calls whose steps cannot stand together; they are of the call around them."""
 
-    plan: Plan
+    forms: Forms
     given_steps: Sequence[Step]
     ends: Collection[Form]
-    given: Set[Form]
     dissolved: set[int] = field(default_factory=set)
     home: dict[Step, int] = field(default_factory=dict)
 
     @cached_property
     def steps(self) -> list[Step]:
-        return [step for step in self.given_steps if step.kind == "op" or not self._silent(step.index)]
+        return [step for step in self.given_steps if not self.forms.silent(step)]
 
-    def _silent(self, at: int) -> bool:
-        """Whether a conversion is no line: its form is called as what it converts."""
-        c = self.plan.conversions[at]
-        return c.move.kind is MoveKind.VIEW or (summed_in_time(self.plan, c) and (c.value, at) not in self.given)
-
-    def form(self, value: int, at: int) -> Form:
-        while at >= 0 and self._silent(at) and (value, at) not in self.given:
-            at = self.plan.conversions[at].parent
-        return value, at
+    @property
+    def plan(self) -> Plan:
+        return self.forms.plan
 
     def reads(self, step: Step) -> list[Form]:
-        if step.kind == "op":
-            return [self.form(use.value, use.conversion) for use in self.plan.ops[step.index].operands]
-        conversion = self.plan.conversions[step.index]
-        return [self.form(conversion.value, conversion.parent)]
+        return self.forms.reads(step)
 
     def makes(self, step: Step) -> list[Form]:
-        if step.kind == "op":
-            return [(value, -1) for value in self.op(step).results]
-        return [(self.plan.conversions[step.index].value, step.index)]
+        return self.forms.makes(step)
 
     def op(self, step: Step) -> Op:
         return self.plan.graph.ops[self.plan.ops[step.index].op]
 
     @cached_property
     def makers(self) -> dict[Form, Step]:
-        return {form: step for step in self.steps for form in self.makes(step) if form not in self.given}
+        return {form: step for step in self.steps for form in self.makes(step) if form not in self.forms.given}
 
     @cached_property
     def readers(self) -> dict[Form, list[Step]]:
@@ -186,8 +174,8 @@ class Tree:
         while node != ROOT and self._group_of(node) not in (None, group):
             node = self.parent(node)
         if group is not None and all(self._group_of(each) != group for each in line):
-            whole = [n for n in self._whole_groups.get(group, ())]
-            return whole[0] if whole else node
+            maker = self.makers.get(self.reads(step)[0])
+            return next(iter(self._whole_groups.get(group, ())), node if maker is None else self.home[maker])
         return node
 
     @cached_property

@@ -68,7 +68,8 @@ class Owners:
         earlier = made if c.parent < 0 else sides.get(c.parent)
         if self.plan.graph.values[c.value].kind in (Kind.PARAM, Kind.STATE):
             return later
-        grows = self._elements((c.value, c.id)) > self._elements((c.value, c.parent))
+        before, after = self._elements((c.value, c.parent)), self._elements((c.value, c.id))
+        grows = after > before or (after == before and not c.move.forward_bytes)
         if earlier == later or (grows and later is not None) or earlier != made:
             return later
         return earlier

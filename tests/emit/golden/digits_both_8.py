@@ -24,7 +24,8 @@ parameters = [
 states = []
 
 
-def forward(p, image, label):
+def digits(p, image):
+    """Digits of digits.shard:7: image [batch@dp, pixels] -> [batch@dp, classes@mp]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
     up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[16, 64]  [batch@dp, hidden@mp]
 
@@ -35,6 +36,11 @@ def forward(p, image, label):
     scores_1_pending = F.linear(h, p.down.weight)               # f32[16, 10]  [batch@dp, classes] +mp
     scores_1 = rt.reduce_scatter(scores_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
     scores = scores_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
+    return scores
+
+
+def forward(p, image, label):
+    scores = digits(p, image)  # f32[16, 5]  [batch@dp, classes@mp]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss = rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="sum") / 64  # f32[]  [] +dp
@@ -50,16 +56,7 @@ def forward(p, image, label):
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[16, 64]  [batch@dp, hidden@mp]
-
-    # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_out)  # f32[16, 64]  [batch@dp, hidden@mp]
-
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    scores_1_pending = F.linear(h, p.down.weight)               # f32[16, 10]  [batch@dp, classes] +mp
-    scores_1 = rt.reduce_scatter(scores_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
-    scores = scores_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
+    scores = digits(p, image)  # f32[16, 5]  [batch@dp, classes@mp]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_1 = rt.argmax(scores, 1, mesh.mp, start=mesh.mp.index * 5)  # i64[16]  [batch@dp]
@@ -67,9 +64,7 @@ def evaluate(p, image, label, rows):
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss_total = rt.tally(
-        rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="none"),
-        0,
-        mesh.dp.index * 16,
+        rt.cross_entropy(scores, label, 1, mesh.mp, start=mesh.mp.index * 5, reduction="none"), 0, mesh.dp.index * 16,
         rows,
     )  # f64[2]  (sum, count) +dp
 

@@ -22,7 +22,8 @@ parameters = [
 states = []
 
 
-def forward(p, image, label):
+def digits(p, image):
+    """Digits of digits.shard:7: image [batch, pixels] -> [batch@mp, classes]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
     up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[64, 16]  [batch, hidden@mp]
 
@@ -34,6 +35,11 @@ def forward(p, image, label):
     down_bias_pending = rt.keep_first(p.down.bias, mesh.mp)  # f32[10]  [classes] +mp
     scores_pending = scores_1 + down_bias_pending            # f32[64, 10]  [batch, classes] +mp
     scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)   # f32[8, 10]  [batch@mp, classes]
+    return scores
+
+
+def forward(p, image, label):
+    scores = digits(p, image)  # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss = F.cross_entropy(scores, label, reduction="sum") / 64  # f32[]  [] +mp
@@ -49,17 +55,7 @@ def forward(p, image, label):
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[64, 16]  [batch, hidden@mp]
-
-    # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_out)  # f32[64, 16]  [batch, hidden@mp]
-
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    scores_1 = F.linear(h, p.down.weight)                    # f32[64, 10]  [batch, classes] +mp
-    down_bias_pending = rt.keep_first(p.down.bias, mesh.mp)  # f32[10]  [classes] +mp
-    scores_pending = scores_1 + down_bias_pending            # f32[64, 10]  [batch, classes] +mp
-    scores = rt.reduce_scatter(scores_pending, 0, mesh.mp)   # f32[8, 10]  [batch@mp, classes]
+    scores = digits(p, image)  # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_1 = scores.argmax(1)     # i64[8]  [batch@mp]

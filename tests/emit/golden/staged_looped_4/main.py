@@ -21,19 +21,11 @@ parameters = [
         "embed.weight", (16, 8), init=("kaiming_uniform", 8.0), cut=((), ()), stages=(0,), reduce=("dp", "microbatch"),
     ),
     rt.Parameter(
-        "embed.bias",
-        (16,),
-        init=("uniform", -0.3535533905932738, 0.3535533905932738),
-        cut=((),),
-        stages=(0,),
+        "embed.bias", (16,), init=("uniform", -0.3535533905932738, 0.3535533905932738), cut=((),), stages=(0,),
         reduce=("dp", "microbatch"),
     ),
     rt.Parameter(
-        "middle.weight",
-        (16, 16),
-        init=("kaiming_uniform", 16.0),
-        cut=((), ()),
-        stages=(1,),
+        "middle.weight", (16, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(1,),
         reduce=("dp", "microbatch"),
     ),
     rt.Parameter(

@@ -13,22 +13,24 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
-def forward(p, x):
+def net(p, x):
+    """Net of staged.shard:7: x [batch@dp, seq, d] -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)
     embed_out = F.linear(x, p.embed.weight, p.embed.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:14  h = embed(x) |> relu
     h = torch.relu(embed_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    return h
+
+
+def forward(p, x):
+    h = net(p, x)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return h
 
 
 @torch.no_grad()
 def evaluate(p, x, rows):
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)
-    embed_out = F.linear(x, p.embed.weight, p.embed.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
-
-    # staged.shard:14  h = embed(x) |> relu
-    h = torch.relu(embed_out)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    h = net(p, x)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return h

@@ -13,16 +13,22 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
-def forward(p, m, h):
-    # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
-    # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
-
+def net_2(p, m, h):
+    """Net of staged.shard:7:  -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
     last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     # staged.shard:16  y = last(m) + h |> relu
     y_1 = last_out + h   # f64[2, 8, 16]  [batch@dp, seq, hidden]
     y = torch.relu(y_1)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    return y
+
+
+def forward(p, m, h):
+    # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
+    # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
+
+    y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y
 
@@ -32,11 +38,6 @@ def evaluate(p, m, h, rows):
     # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
-    last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
-
-    # staged.shard:16  y = last(m) + h |> relu
-    y_1 = last_out + h   # f64[2, 8, 16]  [batch@dp, seq, hidden]
-    y = torch.relu(y_1)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
+    y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y

@@ -66,11 +66,8 @@ def evaluate(p, y, label, rows):
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"),
-        0,
-        mesh["microbatch", "dp"].index * 2,
-        rows,
-        mask=label != 0,
+        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"), 0,
+        mesh["microbatch", "dp"].index * 2, rows, mask=label != 0,
     )  # f64[2]  (sum, count) +dp
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)

@@ -8,6 +8,7 @@ type and how the whole of it lies on the mesh.
 
 import torch
 import torch.nn.functional as F
+from layers import linear
 
 from shardlang import runtime as rt
 
@@ -21,22 +22,12 @@ def forward(p, x):
     # staged.shard:14  h = embed(x) |> relu
     h = torch.relu(embed_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
-    def middle(h):
-        # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (middle)
-        middle_out = F.linear(h, p.middle.weight, p.middle.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-
-        return middle_out
-
-    # middle is not kept for backward, but computed again there
-    middle_out = rt.recompute(middle, h)
+    middle_out = rt.recompute(linear, p.middle, h)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     m_1 = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     m = rt.dropout(
-        m_1,
-        0.25,
-        rt.random.key("m"),
-        whole=(16, 8, 16),
+        m_1, 0.25, rt.random.key("m"), whole=(16, 8, 16),
         offsets=(mesh["microbatch", "dp"].index * 4, mesh.mp.index * 4, 0),
     )  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
@@ -51,8 +42,7 @@ def evaluate(p, x, rows):
     # staged.shard:14  h = embed(x) |> relu
     h = torch.relu(embed_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (middle)
-    middle_out = F.linear(h, p.middle.weight, p.middle.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    middle_out = linear(p.middle, h)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     m_1 = torch.relu(middle_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]

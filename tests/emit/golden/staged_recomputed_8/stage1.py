@@ -8,10 +8,37 @@ type and how the whole of it lies on the mesh.
 
 import torch
 import torch.nn.functional as F
+from layers import linear
 
 from shardlang import runtime as rt
 
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+
+
+def net(p, m, h):
+    """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
+    last_out = rt.recompute(linear, p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # staged.shard:16  y = last(m) + h |> relu
+    y_1 = last_out + h   # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    y = torch.relu(y_1)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
+    logits = F.linear(y, p.head.weight, p.head.bias)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
+    return logits
+
+
+def net_2(p, m, h):
+    """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
+    last_out = linear(p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # staged.shard:16  y = last(m) + h |> relu
+    y_1 = last_out + h   # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    y = torch.relu(y_1)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
+    logits = F.linear(y, p.head.weight, p.head.bias)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
+    return logits
 
 
 def prepare(label):
@@ -31,21 +58,7 @@ def forward(p, m, h, label, loss_count):
     # m: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     # h: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
-    def last(m):
-        # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
-        last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-
-        return last_out
-
-    # last is not kept for backward, but computed again there
-    last_out = rt.recompute(last, m)
-
-    # staged.shard:16  y = last(m) + h |> relu
-    y_1 = last_out + h   # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-    y = torch.relu(y_1)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
-    logits = F.linear(y, p.head.weight, p.head.bias)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
+    logits = net(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     # f64[]  [] +(dp, mp)
@@ -73,15 +86,7 @@ def evaluate(p, m, h, label, rows):
     # m: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     # h: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)
-    last_out = F.linear(m, p.last.weight, p.last.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-
-    # staged.shard:16  y = last(m) + h |> relu
-    y_1 = last_out + h   # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-    y = torch.relu(y_1)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (head)
-    logits = F.linear(y, p.head.weight, p.head.bias)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
+    logits = net_2(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
     accuracy_1 = logits.argmax(2)     # i64[4, 4]  [batch@dp, seq@mp]
@@ -89,11 +94,8 @@ def evaluate(p, m, h, label, rows):
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"),
-        0,
-        mesh["microbatch", "dp"].index * 4,
-        rows,
-        mask=label != 0,
+        F.cross_entropy(logits.movedim(2, 1), label, ignore_index=0, reduction="none"), 0,
+        mesh["microbatch", "dp"].index * 4, rows, mask=label != 0,
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)

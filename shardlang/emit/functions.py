@@ -1,0 +1,343 @@
+"""Calls of layers -> functions: one for each different block, called in a loop over neighbours of an array.
+
+Which calls are the same is said by plan/blocks. A layer of a line or two stays where it is called.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import field
+from functools import cached_property
+
+from shardlang.emit.fuse import Fusion, fusions
+from shardlang.emit.regions import Region, arranged
+from shardlang.emit.scene import Item, Loop, Scene
+from shardlang.emit.statements import Writer, blocks_text
+from shardlang.emit.text.citations import file_text
+from shardlang.emit.text.lines import Block, Line, indented
+from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, identifier
+from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.graph.graph import Kind
+from shardlang.ops.declaration import REGISTRY
+from shardlang.plan.blocks.blocks import call_tree
+from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
+from shardlang.plan.blocks.forms import Forms
+from shardlang.plan.needs import Form, layout_of
+from shardlang.plan.plan import Plan, Step
+from shardlang.python_text import docstring
+from shardlang.records import dataclass
+from shardlang.types.layout import layout_text
+
+
+@dataclass(frozen=True)
+class Function:
+    """The function of a block. takes_p: it reads parameters of the layer, or needs its path for random numbers.
+    calls: the functions that it calls.
+    """
+
+    name: str
+    text: str
+    takes_p: bool
+    calls: frozenset[str]
+
+
+@dataclass
+class Functions:
+    """The functions of one program. numbers: of blocks, for all of its trees. folded: whether there are any (tests hold
+    the program without them to the same numbers).
+    """
+
+    plan: Plan
+    groups: Groups
+    folded: bool = True
+    numbers: dict[object, int] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
+    made: dict[tuple[int, bool], Function] = field(default_factory=dict)
+
+    @cached_property
+    def fused(self) -> dict[int, Fusion]:
+        return fusions(self.plan)
+
+    @cached_property
+    def naming(self) -> Naming:
+        return Naming(self.plan)
+
+    @cached_property
+    def taken(self) -> Taken:
+        return Taken({*RESERVED, "layers", *(mesh.name for mesh in self.plan.meshes)})
+
+    def body(self, scene: Scene, steps: Sequence[Step], ends: Sequence[Form]) -> Body:
+        """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken into account, for
+        what is called once alone needs no function.
+        """
+        tree = call_tree(self.plan, steps, ends, self.numbers, scene.forms)
+        self.counts.update(call.block for call in _calls(tree))
+        return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
+
+    def flow(self, call: Call) -> list[Step | Call]:
+        """What is in a call, with the layers that have no function of their own written out."""
+        found: list[Step | Call] = []
+        for item in call.items:
+            found.extend([item] if isinstance(item, Step) or self._worth(item) else self.flow(item))
+        return found
+
+    def _worth(self, call: Call) -> bool:
+        """Whether a call has a function: it is computed again in backward, or is called twice and has three operators.
+        """
+        if not self.folded or call.call == ROOT or not (self._reads_own(call) or not self._random(call)):
+            return False
+        return call.region >= 0 or (self.counts[call.block] > 1 and self._operators(call) > 2)
+
+    def _operators(self, call: Call) -> int:
+        """How many operators and functions stand in a call, besides what is only converted."""
+        return sum(isinstance(item, Call) or item.kind == "op" for item in self.flow(call))
+
+    def takes_p(self, call: Call) -> bool:
+        """Whether a call reads parameters of its layer, or needs its path for random numbers."""
+        return self._reads_own(call) or self._random(call)
+
+    def _reads_own(self, call: Call) -> bool:
+        values, forms = self.plan.graph.values, Forms(self.plan)
+        read = (value for step in call.steps() for value, _ in forms.reads(step))
+        return any(values[v].kind in (Kind.PARAM, Kind.STATE) and is_below(values[v].path, call.path) for v in read)
+
+    def _random(self, call: Call) -> bool:
+        ops = (self.plan.graph.ops[self.plan.ops[s.index].op] for s in call.steps() if s.kind == "op")
+        return any(REGISTRY[op.operator].random for op in ops)
+
+    def function(self, call: Call, scene: Scene) -> Function:
+        """The function of a call, written where it is the first of its block."""
+        key = call.block, scene.training
+        if key not in self.made:
+            body = Body(self, scene, call)
+            text = body.text()
+            twin = self.made.get((call.block, not scene.training))
+            same = twin is not None and twin.text.partition("(")[2] == text
+            name = twin.name if twin is not None and same else self.taken.claim(_snake(call.model))
+            self.made[key] = Function(name, f"def {name}({text}", self.takes_p(call), frozenset(body.called))
+        return self.made[key]
+
+    @property
+    def named(self) -> list[str]:
+        """The names of all functions."""
+        return list(dict.fromkeys(function.name for function in self.made.values()))
+
+    def listed(self, names: Collection[str]) -> dict[str, str]:
+        """name -> text of these functions and of those that they call, each after what it calls."""
+        by_name = {function.name: function for function in self.made.values()}
+        wanted: set[str] = set()
+        open_ = list(names)
+        while open_:
+            name = open_.pop()
+            if name not in wanted:
+                wanted.add(name)
+                open_.extend(by_name[name].calls)
+        return {name: function.text for name, function in by_name.items() if name in wanted}
+
+
+def _calls(call: Call) -> Iterator[Call]:
+    """All calls in a call."""
+    for item in call.items:
+        if isinstance(item, Call):
+            yield item
+            yield from _calls(item)
+
+
+def _snake(model: str) -> str:
+    """`EncoderBlock` -> `encoder_block`."""
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model)
+    return identifier(parts.lower())
+
+
+def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:
+    """The items with neighbours of an array joined where a loop can stand for them."""
+    readers: Counter[Form] = Counter(ends)
+    for item in items:
+        readers.update(item.reads if isinstance(item, Call) else set(forms.reads(item)))
+    found: list[Item] = []
+    for run in runs(items):
+        if not isinstance(run, tuple):
+            found.append(run)
+            continue
+        carried = _carried(run, readers)
+        found.extend(run if carried is None else [Loop(run, carried)])
+    return found
+
+
+def _carried(run: Sequence[Call], readers: Mapping[Form, int]) -> dict[int, int] | None:
+    """Operand -> result of the call before; None where the calls are no loop."""
+    if len(run) < 2:
+        return None
+    first, second = run[0], run[1]
+    found: dict[int, int] = {}
+    for at, form in enumerate(second.reads):
+        if form in first.gives:
+            found[at] = first.gives.index(form)
+        elif form != first.reads[at]:
+            return None
+    if len(set(found.values())) < len(first.gives):
+        return None
+    for before, call in itertools.pairwise(run):
+        for at, form in enumerate(call.reads):
+            if form != (before.gives[found[at]] if at in found else before.reads[at]):
+                return None
+        if any(readers[form] > 1 for form in before.gives):
+            return None
+    return found
+
+
+@dataclass
+class Body:
+    """Writes the body of one function: that of a block, or of `forward` and `evaluate` (for the root). ends: forms that
+    are read after it.
+    """
+
+    functions: Functions
+    scene: Scene
+    call: Call
+    ends: tuple[Form, ...] = ()
+    called: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        return self.functions.plan
+
+    @property
+    def layer(self) -> str:
+        """The layer that `p` stands for here."""
+        return "" if self.call.call == ROOT else self.call.path
+
+    @cached_property
+    def items(self) -> list[Item]:
+        flow = self.functions.flow(self.call)
+        for item in flow:
+            if isinstance(item, Call):
+                self.called[self.functions.function(item, self.scene).name] = None
+        return loops(flow, {*self.call.gives, *self.ends}, self.scene.forms)
+
+    @cached_property
+    def visible(self) -> set[Form]:
+        """The forms that have a name here."""
+        found: set[Form] = {*self.call.reads, *self.call.gives, *self.ends}
+        for item in self.items:
+            found.update(self.scene.read(item), self.scene.made(item))
+        return found
+
+    def text(self) -> str:
+        """The function of a block from its arguments on: `p, x):` and what is below it."""
+        call = self.call
+        values = {value for value, _ in self.visible}
+        names = self.functions.naming.names(values, call=call.call, reserved=self.called)
+        writer = self.writer(names, Sizes(self.plan, self.functions.groups))
+        blocks = self.blocks(writer)
+        if self.plan.graph.calls[call.call].span.source.library:  # whose lines nobody has before his eyes
+            blocks = [Block("", [line for block in blocks for line in block.lines])]
+        blocks[:0] = [Block("", [Line(definition) for definition in writer.sizes.definitions])]
+        body = blocks_text(block for block in blocks if block.lines)
+        given = [*(["p"] if self.functions.takes_p(call) else []), *(names[at] for at in call.reads)]
+        made = ", ".join(names[at] for at in call.gives)
+        return f"{', '.join(given)}):\n{indented(self._said())}\n{body}\n    return {made}\n"
+
+    def writer(self, names: dict[Form, str], sizes: Sizes) -> Writer:
+        """What writes the steps of this function."""
+        sizes.taken.names.update([*names.values(), *self.called])
+        fused = self.functions.fused
+        taken_in = frozenset(fusion.product for fusion in fused.values())
+        writer = Writer(self.plan, names, sizes, self.scene.training, fused, taken_in, self.layer)
+        return writer.within([[item for item in self.items if isinstance(item, Step)]])
+
+    def _said(self) -> str:
+        """What the function is: its model, and what goes in and out."""
+        graph, call = self.plan.graph, self.call
+        made, formals = graph.calls[call.call], graph.calls[call.call].arguments
+        given = [(formals.get(origin(graph, at[0])), self._layout(at)) for at in call.reads]
+        known = ", ".join(f"{name} {layout}" for name, layout in given if name)
+        where = file_text(made.span.source, self.plan.program.source)
+        said = f"{call.model} of {where}:{made.span.line}: {known} -> {', '.join(map(self._layout, call.gives))}."
+        return docstring(said)
+
+    def _layout(self, at: Form) -> str:
+        layout = layout_of(self.plan, at)
+        return layout_text(self.plan.graph.values[at[0]].type, layout, self.plan.meshes[layout.mesh])
+
+    def blocks(self, writer: Writer) -> list[Block]:
+        """The lines of the body, in order."""
+        for step in self.scene.steps:
+            self._name_read(step, writer.names)
+        items = arranged(self.scene, self.call, self.items, self.ends)
+        inside = [[s for s in item.items if isinstance(s, Step)] for item in items if isinstance(item, Region)]
+        return self._blocks(writer.within([*inside, [s for s in items if isinstance(s, Step)]]), items)
+
+    def _blocks(self, writer: Writer, items: Sequence[Item | Region]) -> list[Block]:
+        found: list[Block] = []
+        for is_step, group in itertools.groupby(items, lambda item: isinstance(item, Step)):
+            if is_step:
+                found.extend(writer.blocks(step for step in group if isinstance(step, Step)))
+                continue
+            for item in group:
+                match item:
+                    case Region():
+                        found.extend(self._region(writer, item))
+                    case Call():
+                        found.append(Block("", [self._called(writer, item)]))
+                    case Loop():
+                        found.append(Block("", self._loop(writer, item)))
+        return found
+
+    def _name_read(self, step: Step, names: dict[Form, str]) -> None:
+        """What stands for a form is called as that is."""
+        plan, forms = self.plan, self.scene.forms
+        if step.kind == "op":
+            read = [(use.value, use.conversion) for use in plan.ops[step.index].operands]
+        else:
+            read = [(plan.conversions[step.index].value, plan.conversions[step.index].parent)]
+        for form in read:
+            at = forms.form(*form)
+            if at in names:
+                names[form] = names[at]
+
+    def _called(self, writer: Writer, call: Call) -> Line:
+        made = ", ".join(writer.names[at] for at in call.gives)
+        layer = attribute("p", relative(call.path, self.layer))
+        text = self._call_text(call, layer, [writer.names[at] for at in call.reads])
+        return Line(f"{made} = {text}", self._comment(writer, call))
+
+    def _call_text(self, call: Call, layer: str, given: Sequence[str]) -> str:
+        function = self.functions.function(call, self.scene)
+        arguments = ", ".join([*([layer] if function.takes_p else []), *given])
+        again = call.region >= 0 and self.scene.training
+        return f"rt.recompute({function.name}, {arguments})" if again else f"{function.name}({arguments})"
+
+    def _comment(self, writer: Writer, call: Call) -> str:
+        return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)
+
+    def _loop(self, writer: Writer, loop: Loop) -> list[Line]:
+        first, last, names = loop.calls[0], loop.calls[-1], writer.names
+        made = [names[at] for at in last.gives]
+        given = [made[loop.carried[i]] if i in loop.carried else names[at] for i, at in enumerate(first.reads)]
+        begins = {made[result]: names[first.reads[at]] for at, result in loop.carried.items()}
+        lines = [Line(f"{name} = {value}") for name, value in begins.items() if name != value]
+        array, start = array_of(first.path) or ("", 0)
+        layer = writer.sizes.taken.claim(identifier(array.rpartition(".")[2].removesuffix("s") or "layer"))
+        if not self.functions.takes_p(first):
+            lines.append(Line(f"for _ in range({len(loop.calls)}):"))
+        else:
+            part = range(start, start + len(loop.calls))
+            some = "" if self.scene.arrays[array] == set(part) else f"[{part.start}:{part.stop}]"
+            lines.append(Line(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
+        call = f"    {', '.join(made)} = {self._call_text(first, layer, given)}"
+        return [*lines, Line(call, self._comment(writer, last))]
+
+    def _region(self, writer: Writer, region: Region) -> list[Block]:
+        """A function within this one, and its call: what it computes is not kept for backward but computed again."""
+        name = writer.sizes.taken.claim(identifier(region.path.replace("].", "_").replace("[", "_").replace(".", "_")))
+        given = list(dict.fromkeys(writer.names[at] for at in region.reads))
+        made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))
+        rows = [line for block in self._blocks(writer, region.items) for line in block.lines]
+        body = [Line(f"def {name}({', '.join(given)}):"), *(Line(f"    {r.code}", r.comment) for r in rows)]
+        call = Line(f"{made} = rt.recompute({', '.join([name, *given])})")
+        title = f"{region.path} is not kept for backward, but computed again there"
+        return [Block("", [*body, Line(f"    return {made}")]), Block(title, [call])]

@@ -1,0 +1,69 @@
+"""What the functions of one file are made of: steps, calls of layers, and loops over calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from shardlang.plan.blocks.call import Call
+from shardlang.plan.blocks.forms import Forms
+from shardlang.plan.needs import Form
+from shardlang.plan.plan import Plan, Step
+from shardlang.plan.rewrite.recomputed import Owners
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Neighbours of an array that are the same block, each taking what the one before gives. carried: operand of a call
+    -> which of the results of the call before it is.
+    """
+
+    calls: tuple[Call, ...]
+    carried: Mapping[int, int]
+
+
+Item = Step | Call | Loop
+_LAYER = re.compile(r"\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What all functions of `forward` (or `evaluate`) of one file share. forms: what is there before. steps: all of
+    theirs. stage: whose file it is.
+    """
+
+    plan: Plan
+    training: bool
+    forms: Forms
+    steps: frozenset[Step]
+    stage: int | None
+
+    @cached_property
+    def owners(self) -> Owners | None:
+        """Which steps are computed again in backward."""
+        return Owners(self.plan, self.steps) if self.plan.recompute and self.training else None
+
+    @cached_property
+    def arrays(self) -> dict[str, set[int]]:
+        """Array of layers -> those of them that have parameters or states here."""
+        found: dict[str, set[int]] = {}
+        pipeline, graph = self.plan.pipeline, self.plan.graph
+        for at in (*graph.params, *graph.states):
+            if pipeline is None or self.stage in pipeline.param_stages.get(at, ()):
+                for match in _LAYER.finditer(graph.values[at].path):
+                    found.setdefault(graph.values[at].path[: match.start()], set()).add(int(match[1]))
+        return found
+
+    def read(self, item: Item) -> Sequence[Form]:
+        """The forms that an item reads."""
+        if isinstance(item, Step):
+            return self.forms.reads(item)
+        return item.reads if isinstance(item, Call) else item.calls[0].reads
+
+    def made(self, item: Item) -> Sequence[Form]:
+        """The forms that an item makes."""
+        if isinstance(item, Step):
+            return self.forms.makes(item)
+        return item.gives if isinstance(item, Call) else item.calls[-1].gives

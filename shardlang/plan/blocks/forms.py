@@ -1,0 +1,53 @@
+"""The forms that lines of a program read and make: views and sums over the microbatches are no lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import field
+
+from shardlang.plan.needs import Form
+from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.records import dataclass
+
+
+@dataclass
+class Forms:
+    """given: forms that are there before. standing: forms that others stand for, as the operand of a dropout does for
+    its result where there is none.
+    """
+
+    plan: Plan
+    given: Set[Form] = frozenset()
+    standing: Mapping[Form, Form] = field(default_factory=dict)
+
+    def silent(self, step: Step) -> bool:
+        """Whether a step is no line: its form is called as what it converts."""
+        if step.kind == "op":
+            return False
+        conversion = self.plan.conversions[step.index]
+        if conversion.move.kind is MoveKind.VIEW:
+            return True
+        return summed_in_time(self.plan, conversion) and (conversion.value, step.index) not in self.given
+
+    def form(self, value: int, at: int) -> Form:
+        """The form that is read for one."""
+        while (value, at) not in self.given:
+            if (value, at) in self.standing:
+                value, at = self.standing[value, at]
+            elif at >= 0 and self.silent(Step("conversion", at)):
+                at = self.plan.conversions[at].parent
+            else:
+                break
+        return value, at
+
+    def reads(self, step: Step) -> list[Form]:
+        if step.kind == "op":
+            return [self.form(use.value, use.conversion) for use in self.plan.ops[step.index].operands]
+        conversion = self.plan.conversions[step.index]
+        return [self.form(conversion.value, conversion.parent)]
+
+    def makes(self, step: Step) -> list[Form]:
+        if step.kind == "op":
+            return [(value, -1) for value in self.plan.graph.ops[self.plan.ops[step.index].op].results]
+        return [(self.plan.conversions[step.index].value, step.index)]

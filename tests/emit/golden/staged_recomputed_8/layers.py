@@ -1,0 +1,18 @@
+"""The layers that several stages have in common, of staged.shard, strategy `recomputed`, on 8 ranks of the mesh pp =
+2, dp = 2, mp = 2, in 2 microbatches.
+
+Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a
+value's local type and how the whole of it lies on the mesh.
+"""
+
+import torch.nn.functional as F
+
+from shardlang import runtime as rt
+
+mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
+
+
+def linear(p, x):
+    """Linear of std.nn:4: x [batch@dp, seq@mp, hidden] -> [batch@dp, seq@mp, hidden]."""
+    middle_out = F.linear(x, p.weight, p.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    return middle_out
