@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.rule import FactorRule
-from shardlang.ops.saved_activations import Keeps, Lies, Local, everything, own
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own
 from shardlang.ops.site import OpSite
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -108,7 +108,7 @@ class Operator:
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
     reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     renames: names of the result's dims mean those that are known where it is called before its operand's own (relabel).
-    keeps: what its backward reads; lies: whether its result is memory of its own, and in which order of dims.
+    saved: what its backward reads; aliasing: whether its result is memory of its own, and in which order of dims.
     """
 
     name: str
@@ -128,8 +128,8 @@ class Operator:
     internal: bool = False
     example: str = ""
     renames: bool = False
-    keeps: Callable[[Local], Keeps] = everything
-    lies: Callable[[Local], Lies] = own
+    saved: Callable[[Local], Saved] = everything
+    aliasing: Callable[[Local], Aliasing] = own
 
 
 REGISTRY: dict[str, Operator] = {}

@@ -1,5 +1,5 @@
-"""What of one operator is kept for its backward, and where its result lies: facts of torch's and the runtime's
-functions, that declarations name.
+"""What autograd saves of one operator for its backward, and whether its result is memory of its own: facts of torch's
+and the runtime's functions, that declarations name.
 
 All in local sizes, of one rank. That tensors of several operators are one memory is put together in
 plan/bytes/saved_activations.py.
@@ -43,7 +43,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeps:
+class Saved:
     """operands, results: which of them backward reads. more: bytes of what is made for backward alone."""
 
     operands: tuple[int, ...] = ()
@@ -52,37 +52,37 @@ class Keeps:
 
 
 @dataclass(frozen=True, slots=True)
-class Lies:
+class Aliasing:
     """shared: the result is a view of the first operand. order: its dims as they lie in memory, major first."""
 
     shared: bool
     order: Shape
 
 
-def everything(local: Local) -> Keeps:
+def everything(local: Local) -> Saved:
     """The most that it can be, short of what an operator makes within."""
-    return Keeps(tuple(range(len(local.operands))), tuple(range(len(local.results))))
+    return Saved(tuple(range(len(local.operands))), tuple(range(len(local.results))))
 
 
-def nothing(local: Local) -> Keeps:
+def nothing(local: Local) -> Saved:
     """What is linear in each operand, and needs no other."""
-    return Keeps()
+    return Saved()
 
 
-def first(local: Local) -> Keeps:
+def first(local: Local) -> Saved:
     """The derivative is a function of the first operand."""
-    return Keeps((0,))
+    return Saved((0,))
 
 
-def made(local: Local) -> Keeps:
+def made(local: Local) -> Saved:
     """The derivative is a function of the result."""
-    return Keeps(results=(0,))
+    return Saved(results=(0,))
 
 
-def others(local: Local) -> Keeps:
+def others(local: Local) -> Saved:
     """A product: each operand is kept for the gradients of the others."""
     given = local.gradient
-    return Keeps(tuple(i for i in range(len(given)) if any(given[:i] + given[i + 1 :])))
+    return Saved(tuple(i for i in range(len(given)) if any(given[:i] + given[i + 1 :])))
 
 
 def elements(shape: Shape) -> int:
@@ -94,17 +94,17 @@ def size(shape: Shape, dtype: str) -> int:
     return math.prod(shape) * BYTES[dtype]
 
 
-def own(local: Local) -> Lies:
+def own(local: Local) -> Aliasing:
     """A new tensor, its last dim minor."""
-    return Lies(False, tuple(range(len(local.results[0]))))
+    return Aliasing(False, tuple(range(len(local.results[0]))))
 
 
-def view(local: Local) -> Lies:
+def view(local: Local) -> Aliasing:
     """A view with the same dims."""
-    return Lies(True, local.order)
+    return Aliasing(True, local.order)
 
 
-def rearranged(local: Local) -> Lies:
+def rearranged(local: Local) -> Aliasing:
     """Dims split, permuted, merged: a view unless merged factors are not neighbours in memory."""
     before, after = local.rule.operands[0], local.rule.results[0]
     large = {f for f, factor in enumerate(local.rule.factors) if factor.size > 1}
@@ -112,5 +112,5 @@ def rearranged(local: Local) -> Lies:
     merged = [[place[f] for f in dim if f in large] for dim in after]
     if all(places == list(range(places[0], places[0] + len(places))) for places in merged if places):
         order = sorted(range(len(after)), key=lambda d: merged[d][0] if merged[d] else len(place))
-        return Lies(True, tuple(order))
+        return Aliasing(True, tuple(order))
     return own(local)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlang.plan.bytes.saved_activations import Kept
+from shardlang.plan.bytes.saved_activations import SavedActivations
 from tests.emit.sources import planned
 from tests.end_to_end.alive import alive
 
@@ -100,7 +100,7 @@ def kept(text: str, rules: str, ranks: int, precision: str, folder: Path) -> tup
     """Bytes that the plan says, and what the rank that keeps most of it does."""
     program = text.replace("RULES", rules).replace("PRECISION", precision)
     found = alive(program, ranks, folder / "run", "s")
-    return Kept(planned(program, ranks, "s")).of(0), max(sum(size for _, size in rank) for rank in found)
+    return SavedActivations(planned(program, ranks, "s")).of(0), max(sum(size for _, size in rank) for rank in found)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -123,6 +123,6 @@ def test_stages(again: str, tmp_path: Path) -> None:
     lines = "\n  stages over pp {\n    0: embed, blocks[0]\n    1: blocks[1], norm\n  }"
     rules = f'mesh pp = 2{lines}\n  microbatches 2\n  schedule "gpipe"{again}'
     program = GPT2.replace("RULES", rules).replace("PRECISION", "f32")
-    said, sent, loss = Kept(planned(program, 2, "s")), 4 * 16 * 64 * 4, 4
+    said, sent, loss = SavedActivations(planned(program, 2, "s")), 4 * 16 * 64 * 4, 4
     found = [sum(size for _, size in rank) for rank in alive(program, 2, tmp_path / "run", "s")]
     assert found == [2 * said.of(0) + 2 * sent, 2 * said.of(1) + loss]

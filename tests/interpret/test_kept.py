@@ -65,17 +65,17 @@ def measured(case: Case) -> int:
 
 def said(case: Case) -> int:
     operator, local = REGISTRY[case.call.operator], local_of(case)
-    keeps = operator.keeps(local) if any(local.gradient) else saved_activations.Keeps()
-    lies = operator.lies(local)
+    saved = operator.saved(local) if any(local.gradient) else saved_activations.Saved()
+    aliasing = operator.aliasing(local)
     types = [t.dtype for t in local.operand_types]
-    memories = {("operand", i): saved_activations.size(local.operands[i], types[i]) for i in keeps.operands}
-    result = ("operand", 0) if lies.shared else ("result", 0)
+    memories = {("operand", i): saved_activations.size(local.operands[i], types[i]) for i in saved.operands}
+    result = ("operand", 0) if aliasing.shared else ("result", 0)
     memories[result] = (
         saved_activations.size(local.operands[0], types[0])
-        if lies.shared
+        if aliasing.shared
         else saved_activations.size(local.results[0], local.result_types[0].dtype)
     )
-    return sum(memories.values()) + keeps.more
+    return sum(memories.values()) + saved.more
 
 
 def shared(oracle: Oracle) -> Iterator[Case]:

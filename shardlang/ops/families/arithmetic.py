@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
-from shardlang.ops.saved_activations import Keeps, Local, nothing, others
+from shardlang.ops.saved_activations import Local, Saved, nothing, others
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
 from shardlang.types.dim import TensorType
@@ -48,26 +48,26 @@ def _whole(text: str) -> bool:
     return text.replace("_", "").isdigit()
 
 
-def _quotient(local: Local) -> Keeps:
-    return Keeps((0, 1) if local.gradient[1] else (1,))
+def _quotient(local: Local) -> Saved:
+    return Saved((0, 1) if local.gradient[1] else (1,))
 
 
-def _power(local: Local) -> Keeps:
+def _power(local: Local) -> Saved:
     """Of a power to a number the base; to what has a gradient, the result too."""
-    return Keeps((0, 1), (0,)) if local.gradient[1] else Keeps((0, 1))
+    return Saved((0, 1), (0,)) if local.gradient[1] else Saved((0, 1))
 
 
-Kept = Callable[[Local], Keeps]
+SavedBy = Callable[[Local], Saved]
 
 
 def _binary(
-    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, keeps: Kept, floating: bool = False
+    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: SavedBy, floating: bool = False
 ) -> None:
     def emit(site: OpSite) -> str:
         return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
 
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
-    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, keeps=keeps))
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, saved=saved))
 
 
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
@@ -90,5 +90,5 @@ def _emit_neg(site: OpSite) -> str:
 
 register(
     Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.",
-             example="(x: [..., d]) -> [..., d] { -x }", keeps=nothing)
+             example="(x: [..., d]) -> [..., d] { -x }", saved=nothing)
 )  # fmt: skip

@@ -14,7 +14,7 @@ from shardlang.ops.factors import Factors, marked, quoted, require, sized
 from shardlang.ops.families.normalisations import report_shape, same_dims
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors, FactorRule, Split
-from shardlang.ops.saved_activations import Keeps, Lies, Local, elements, nothing, own, size
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import offset_text
 from shardlang.types.dim import TensorType, Term, term_size, term_text
@@ -141,20 +141,20 @@ def _fused(local: Local) -> bool:
     return len(local.operands[0]) == 4 and local.operands[0][-1] == local.operands[2][-1]
 
 
-def _kept_attention(local: Local) -> Keeps:
+def _saved_attention(local: Local) -> Saved:
     """Queries, keys, values and the result with a number for each query of each head; of a mask what torch adds."""
     q, k = local.operands[:2]
     dtype = local.operand_types[0].dtype
     mask = _mask(local, dtype)
     if _fused(local):
         # The logarithms of the sums are in f32 at least.
-        return Keeps((0, 1, 2), (0,), size(q[:-1], "f64" if dtype == "f64" else "f32") + mask)
+        return Saved((0, 1, 2), (0,), size(q[:-1], "f64" if dtype == "f64" else "f32") + mask)
     # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for each of them.
     sharing = q[-3] // k[-3] if len(q) > 2 and k[-3] else 1
     more = elements(q) + elements(k) * sharing + elements(q[:-1]) * k[-2]
     if sharing == 1:
-        return Keeps((2,), (), size((more,), dtype) + mask)
-    return Keeps(more=size((more + elements(local.operands[2]) * sharing,), dtype) + mask)
+        return Saved((2,), (), size((more,), dtype) + mask)
+    return Saved(more=size((more + elements(local.operands[2]) * sharing,), dtype) + mask)
 
 
 def _mask(local: Local, dtype: str) -> int:
@@ -165,9 +165,9 @@ def _mask(local: Local, dtype: str) -> int:
     return size((lead * (q[-2] if pairs else 1) * k[-2],), dtype) if pairs or local.attrs["keep"] else 0
 
 
-def _lies(local: Local) -> Lies:
+def _aliasing(local: Local) -> Aliasing:
     """The kernel's result has its dims in memory as its queries have them."""
-    return Lies(False, local.order) if _fused(local) else own(local)
+    return Aliasing(False, local.order) if _fused(local) else own(local)
 
 
 register(
@@ -189,8 +189,8 @@ register(
         _attention_flops,
         example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
         "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
-        keeps=_kept_attention,
-        lies=_lies,
+        saved=_saved_attention,
+        aliasing=_aliasing,
     )
 )
 
@@ -244,6 +244,6 @@ register(
         "index along another dim: rotary positions, as Llama has them.",
         example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
         "{ rotary(x, over = head_dim, along = seq) }",
-        keeps=nothing,
+        saved=nothing,
     )
 )

@@ -9,7 +9,7 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.families.normalisations import report_shape, same_dims
 from shardlang.ops.rule import FactorRule
-from shardlang.ops.saved_activations import Keeps, Local, elements, first
+from shardlang.ops.saved_activations import Local, Saved, elements, first
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text
 from shardlang.types.dim import BYTES, TensorType, Term, term_size, term_text
@@ -159,10 +159,10 @@ def _perhaps_none(site: OpSite, at: int, dim: int) -> bool:
     return size == "0" or not size.isdigit()
 
 
-def _kept_conv(local: Local) -> Keeps:
+def _saved_conv(local: Local) -> Saved:
     """Image and weight, each for the other's gradient; a bias needs neither."""
     image, weight = local.gradient[:2]
-    return Keeps((0,) * weight + (1,) * image)
+    return Saved((0,) * weight + (1,) * image)
 
 
 register(
@@ -183,7 +183,7 @@ register(
         _conv_flops,
         example="(x: [batch, in, 32, 32], weight: [out, in, 5, 5], bias: [out]) -> [batch, out, 28, 28] "
         "{ conv2d(x, weight, bias) }",
-        keeps=_kept_conv,
+        saved=_saved_conv,
     )
 )
 
@@ -219,12 +219,12 @@ def _infer_pool(through: tuple[tuple[int, ...], ...]) -> Callable[[CallSite], In
     return infer
 
 
-def _kept_max_pool(local: Local) -> Keeps:
+def _saved_max_pool(local: Local) -> Saved:
     """The image, and the place of each greatest value."""
-    return Keeps((0,), more=elements(local.results[0]) * BYTES["i64"])
+    return Saved((0,), more=elements(local.results[0]) * BYTES["i64"])
 
 
-def _pool(name: str, through: tuple[tuple[int, ...], ...], keeps: Callable[[Local], Keeps], doc: str) -> None:
+def _pool(name: str, through: tuple[tuple[int, ...], ...], saved: Callable[[Local], Saved], doc: str) -> None:
     def emit(site: OpSite) -> str:
         kernel = site.attrs["kernel_size"]
         plain = kernel[0] if kernel[0] == kernel[1] else kernel
@@ -239,8 +239,9 @@ def _pool(name: str, through: tuple[tuple[int, ...], ...], keeps: Callable[[Loca
         Param("padding", "pair", (0, 0)),
     )
     example = f"(x: [batch, channels, 32, 32]) -> [batch, channels, 16, 16] {{ {name}(x, 2) }}"
-    register(Operator(name, params, _infer_pool(through), emit, doc, example=example, keeps=keeps))
+    register(Operator(name, params, _infer_pool(through), emit, doc, example=example, saved=saved))
 
 
-_pool("max_pool2d", (), _kept_max_pool, "The greatest value of each window; without `stride` windows lie side by side.")
+_pool("max_pool2d", (), _saved_max_pool,
+      "The greatest value of each window; without `stride` windows lie side by side.")
 _pool("avg_pool2d", ((0,),), first, "The mean of each window; without `stride` windows lie side by side.")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
-from shardlang.ops.saved_activations import Keeps, Local, first, made
+from shardlang.ops.saved_activations import Local, Saved, first, made
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, is_number
 from shardlang.python_text import literal
@@ -36,14 +36,14 @@ def _call(function: str) -> Callable[[OpSite], str]:
     return lambda site: f"{function}({site.operands[0]})"
 
 
-Kept = Callable[[Local], Keeps]
+SavedBy = Callable[[Local], Saved]
 
 
 def _unary(
-    name: str, function: str, doc: str, keeps: Kept, infer: Callable[[CallSite], Inference | None] = _floating
+    name: str, function: str, doc: str, saved: SavedBy, infer: Callable[[CallSite], Inference | None] = _floating
 ) -> None:
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
-    register(Operator(name, (_X,), infer, _call(function), doc, example=example, keeps=keeps))
+    register(Operator(name, (_X,), infer, _call(function), doc, example=example, saved=saved))
 
 
 _unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number)
@@ -82,7 +82,7 @@ register(
     Operator(
         "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
         'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
-        example="(x: [..., d]) -> [..., d] { gelu(x) }", keeps=first,
+        example="(x: [..., d]) -> [..., d] { gelu(x) }", saved=first,
     )
 )  # fmt: skip
 
@@ -124,9 +124,9 @@ _comparison("gt", ">", "Where left is greater than right, as bool.")
 _comparison("ge", ">=", "Where left is at least right, as bool.")
 
 
-def _compared(local: Local) -> Keeps:
+def _compared(local: Local) -> Saved:
     """Which of the two is given; a bound that is a number is none."""
-    return Keeps(tuple(range(len(local.operands))))
+    return Saved(tuple(range(len(local.operands))))
 
 
 def _extremum(name: str, bound: str, doc: str) -> None:
@@ -142,7 +142,7 @@ def _extremum(name: str, bound: str, doc: str) -> None:
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
-    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, keeps=_compared))
+    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, saved=_compared))
 
 
 _extremum("maximum", "min", "The greater of two values, element by element.")
@@ -169,6 +169,6 @@ register(
         example="(condition: bool[..., d], then: [..., d], otherwise: [..., d]) -> [..., d] "
         "{ where(condition, then, otherwise) }",
         numbers=True,
-        keeps=first,
+        saved=first,
     )
 )

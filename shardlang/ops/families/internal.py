@@ -34,7 +34,7 @@ def _emit(site: OpSite) -> str:
 
 register(
     Operator(TRANSFER, (Param("x", "tensor"),), _infer, _emit, "A value in the next stage.", internal=True,
-             keeps=nothing)
+             saved=nothing)
 )  # fmt: skip
 
 
@@ -48,9 +48,9 @@ def _emit_to_host(site: OpSite) -> str:
 
 register(
     Operator(TO_DEVICE, (Param("x", "tensor"),), _infer, _emit_to_device, "A value of the host, on the device.",
-             internal=True, keeps=nothing)
+             internal=True, saved=nothing)
 )  # fmt: skip
 register(
     Operator(TO_HOST, (Param("x", "tensor"),), _infer, _emit_to_host, "A value of the device, on the host.",
-             internal=True, keeps=nothing)
+             internal=True, saved=nothing)
 )  # fmt: skip

@@ -9,7 +9,7 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import shared_axes
-from shardlang.ops.saved_activations import Keeps, Local, elements
+from shardlang.ops.saved_activations import Local, Saved, elements
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import group_text, offset_text
 from shardlang.types.dim import BYTES, TensorType, term_text
@@ -59,23 +59,23 @@ def _places(local: Local, index: int) -> int:
     return elements(local.operands[index]) * (BYTES["i64"] + BYTES["bool"])
 
 
-def _kept_embedding(local: Local) -> Keeps:
+def _saved_embedding(local: Local) -> Saved:
     rows = local.rule.operands[1][0]
     if local.exchanged:  # the ids that this rank is asked for, and where each of its own is among those it asks for
-        return Keeps(more=2 * elements(local.operands[0]) * BYTES["i64"])
-    return Keeps(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Keeps((0,))
+        return Saved(more=2 * elements(local.operands[0]) * BYTES["i64"])
+    return Saved(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Saved((0,))
 
 
-def _kept_gather(local: Local) -> Keeps:
+def _saved_gather(local: Local) -> Saved:
     """torch's own keeps x too, for its shape."""
-    return Keeps((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Keeps((0, 1))
+    return Saved((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Saved((0, 1))
 
 
 register(
     Operator("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
              "The rows of a table by index.",
              example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
-             keeps=_kept_embedding)
+             saved=_saved_embedding)
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ register(
         "For each index the element of x at that place of the dim `over`. The index has the other dims of x, and its "
         "own dim, or none, in the place of `over`.",
         example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
-        keeps=_kept_gather,
+        saved=_saved_gather,
     )
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split
-from shardlang.ops.saved_activations import Keeps, Local, elements, size
+from shardlang.ops.saved_activations import Local, Saved, elements, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
 from shardlang.python_text import literal
@@ -174,15 +174,15 @@ def _labelled(local: Local) -> tuple[int, int]:
     return count, count * (BYTES["i64"] + BYTES["bool"])
 
 
-def _kept_cross_entropy(local: Local) -> Keeps:
+def _saved_cross_entropy(local: Local) -> Saved:
     """Of each class its share, or the share's logarithm; labels, or where they are and which count."""
     count, places = _labelled(local)
     scores, ignored = size(local.operands[0], local.operand_types[0].dtype), local.attrs["ignore_index"] is not None
     divisor, number = _divisor(local)
     if local.shares((local.attrs["dim"],)):
-        return Keeps(divisor, more=scores + places + (count if ignored else 0) + number)
+        return Saved(divisor, more=scores + places + (count if ignored else 0) + number)
     smooth = bool(local.attrs["label_smoothing"]) and ignored
-    return Keeps((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
+    return Saved((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
 
 
 def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
@@ -200,12 +200,12 @@ def _weight(local: Local) -> int:
     return BYTES[local.operand_types[0].dtype]
 
 
-def _kept_nll(local: Local) -> Keeps:
+def _saved_nll(local: Local) -> Saved:
     _, places = _labelled(local)
     divisor, number = _divisor(local)
     if local.shares((local.attrs["dim"],)):
-        return Keeps((0, *divisor), more=places + number)
-    return Keeps((0, 1, *divisor), more=_weight(local) + number)
+        return Saved((0, *divisor), more=places + number)
+    return Saved((0, 1, *divisor), more=_weight(local) + number)
 
 
 _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ignore_index", "int", None))
@@ -219,7 +219,7 @@ register(
         reduces="mean",
         accumulate=_accumulate_class_loss("cross_entropy"),
         example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
-        keeps=_kept_cross_entropy,
+        saved=_saved_cross_entropy,
     )
 )
 register(
@@ -232,7 +232,7 @@ register(
         reduces="mean",
         accumulate=_accumulate_class_loss("nll_loss"),
         example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
-        keeps=_kept_nll,
+        saved=_saved_nll,
     )
 )
 
@@ -305,15 +305,15 @@ def _alike_call(site: OpSite, function: str, reduction: str) -> str:
     return f"F.{function}({left}, {right}{mode})"
 
 
-def _kept_alike(local: Local, squared: bool) -> Keeps:
+def _saved_alike(local: Local, squared: bool) -> Saved:
     """Both; of a target in whole numbers what it is converted to. The memory of torch's mse_loss, one number, is that
     of the squares.
     """
     shape, dtype = local.operands[0], local.operand_types[0].dtype
     squares = max(0, elements(shape) - 1) * BYTES[dtype] if squared else 0
     if local.operand_types[1].floating:
-        return Keeps((0, 1), more=squares)
-    return Keeps((0,), more=squares + size(local.operands[1], dtype))
+        return Saved((0, 1), more=squares)
+    return Saved((0,), more=squares + size(local.operands[1], dtype))
 
 
 def _alike(name: str, function: str, doc: str) -> None:
@@ -325,14 +325,14 @@ def _alike(name: str, function: str, doc: str) -> None:
     def accumulate(site: OpSite) -> str:
         return tally_text(site, _alike_call(site, function, "none"))
 
-    def keeps(local: Local) -> Keeps:
-        return _kept_alike(local, name == "mse_loss")
+    def saved(local: Local) -> Saved:
+        return _saved_alike(local, name == "mse_loss")
 
     params = (Param("input", "tensor"), Param("target", "tensor"))
     example = f"(input: [..., d], target: [..., d]) -> [] {{ {name}(input, target) }}"
     register(
         Operator(name, params, _infer_alike, emit, doc, example=example, reduces="mean", accumulate=accumulate,
-                 keeps=keeps)
+                 saved=saved)
     )  # fmt: skip
 
 

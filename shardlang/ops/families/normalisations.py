@@ -12,7 +12,7 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
-from shardlang.ops.saved_activations import Keeps, Local, made, size
+from shardlang.ops.saved_activations import Local, Saved, made, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import factors_of, group_text, receiver
 from shardlang.python_text import tuple_text
@@ -40,7 +40,7 @@ def _softmax(name: str, doc: str) -> None:
         return f"rt.{name}({site.operands[0]}, {dim}, {group})" if group else f"F.{name}({site.operands[0]}, {dim})"
 
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
-    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, keeps=made))
+    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made))
 
 
 _softmax("softmax", "exp(x) divided by its sum over one dim.")
@@ -123,30 +123,30 @@ def _emit_norm(name: str) -> Callable[[OpSite], str]:
     return emit
 
 
-def _kept_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Keeps:
+def _saved_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Saved:
     """Of torch's own norm the operands `whole`, with mean and deviation of each row; without these what is normalised,
     before weight and bias (operands from `given` on), with the deviations.
     """
     shape, dtype, has = local.operands[0], local.operand_types[0].dtype, local.attrs["has"]
     each = size(tuple(n for d, n in enumerate(shape) if d not in dims), dtype)
     if whole:
-        return Keeps(whole, more=2 * each)
+        return Saved(whole, more=2 * each)
     weight = (given,) if "weight" in has else ()
-    return Keeps(weight, () if has else (0,), each + (size(shape, dtype) if has else 0))
+    return Saved(weight, () if has else (0,), each + (size(shape, dtype) if has else 0))
 
 
-def _kept_layer_norm(local: Local) -> Keeps:
+def _saved_layer_norm(local: Local) -> Saved:
     dims, rank = local.attrs["dims"], len(local.operands[0])
     plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
-    return _kept_norm(local, dims, tuple(range(len(local.operands))) if plain else ())
+    return _saved_norm(local, dims, tuple(range(len(local.operands))) if plain else ())
 
 
-def _kept_rms_norm(local: Local) -> Keeps:
+def _saved_rms_norm(local: Local) -> Saved:
     """torch's own multiplies x by the deviations: both are kept, and, for a weight's gradient, what comes of it."""
     dims, rank = local.attrs["dims"], len(local.operands[0])
-    kept = _kept_norm(local, dims, ())
+    kept = _saved_norm(local, dims, ())
     plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
-    return Keeps((0, *kept.operands), () if local.attrs["has"] else kept.results, kept.more) if plain else kept
+    return Saved((0, *kept.operands), () if local.attrs["has"] else kept.results, kept.more) if plain else kept
 
 
 _NORM = (_X, Param("weight", "tensor", None), Param("bias", "tensor", None))
@@ -155,7 +155,7 @@ register(
         "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
         _emit_norm("layer_norm"), "x less its mean, divided by its deviation, over dims; then times weight, plus bias.",
         example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
-        keeps=_kept_layer_norm,
+        saved=_saved_layer_norm,
     )
 )  # fmt: skip
 register(
@@ -163,7 +163,7 @@ register(
         "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
         _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
         example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
-        keeps=_kept_rms_norm,
+        saved=_saved_rms_norm,
     )
 )  # fmt: skip
 
@@ -231,11 +231,11 @@ def _emit_batch_norm(site: OpSite) -> str:
     return f"F.batch_norm({', '.join([moved, *site.operands[1:3], *plain, *mode, *tail])}).movedim(1, {dim})"
 
 
-def _kept_batch_norm(local: Local) -> Keeps:
+def _saved_batch_norm(local: Local) -> Saved:
     shape, dim = local.operands[0], local.attrs["dim"]
     others = tuple(d for d in range(len(shape)) if d != dim)
     weight = (3,) if "weight" in local.attrs["has"] else ()
-    return _kept_norm(local, others, () if local.shares(others) else (0, 1, 2, *weight), 3)
+    return _saved_norm(local, others, () if local.shares(others) else (0, 1, 2, *weight), 3)
 
 
 register(
@@ -258,6 +258,6 @@ register(
         updates=(1, 2),
         example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
         "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",
-        keeps=_kept_batch_norm,
+        saved=_saved_batch_norm,
     )
 )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
-from shardlang.ops.saved_activations import Keeps, Local, elements, others, size
+from shardlang.ops.saved_activations import Local, Saved, elements, others, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
 from shardlang.python_text import literal
@@ -115,7 +115,7 @@ def _contraction_help(types: Sequence[TensorType], inner: Term, outer: Term, nam
     return f"the second-last dim of {quoted(names[1])} must be `{term_text(inner)}`"
 
 
-def _kept_matmul(local: Local) -> Keeps:
+def _saved_matmul(local: Local) -> Saved:
     """As any product; where leading dims are repeated for the other side, what is kept is the repeated copy."""
     found, lead = others(local), local.results[0][:-2]
     sides = [(i, local.operands[i]) for i in found.operands]
@@ -123,7 +123,7 @@ def _kept_matmul(local: Local) -> Keeps:
         return found
     more = [elements(lead) * elements(shape[-2:]) for _, shape in sides if shape[:-2] != lead]
     kept = tuple(i for i, shape in sides if shape[:-2] == lead)
-    return Keeps(kept, more=size((sum(more),), local.operand_types[0].dtype))
+    return Saved(kept, more=size((sum(more),), local.operand_types[0].dtype))
 
 
 def _emit_matmul(site: OpSite) -> str:
@@ -134,7 +134,7 @@ register(
     Operator(
         "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, _emit_matmul,
         "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
-        _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", keeps=_kept_matmul,
+        _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
     )
 )  # fmt: skip
 
@@ -239,7 +239,7 @@ def _emit_einsum(site: OpSite) -> str:
 Dims = tuple[DimFactors, ...]
 
 
-def _kept_einsum(local: Local) -> Keeps:
+def _saved_einsum(local: Local) -> Saved:
     """All operands, and of more than two, multiplied one after the other, the products on the way."""
     rule = local.rule
     sizes: dict[DimFactors, int] = {}
@@ -250,7 +250,7 @@ def _kept_einsum(local: Local) -> Keeps:
         wanted = {*rule.results[0], *(dim for dims in rule.operands[at + 1 :] for dim in dims)}
         open_ = [dim for dim in dict.fromkeys((*open_, *rule.operands[at])) if dim in wanted]
         more += elements(tuple(sizes[dim] for dim in open_))
-    return Keeps(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
+    return Saved(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
 
 
 def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> str:
@@ -298,6 +298,6 @@ register(
         "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
         "The sum of products: every dim that the result does not name is contracted.", _flops,
         example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-        keeps=_kept_einsum,
+        saved=_saved_einsum,
     )
 )  # fmt: skip

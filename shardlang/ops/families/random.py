@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import quoted, require, unary_rule
-from shardlang.ops.saved_activations import Keeps, Lies, Local, elements, own, view
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, offset_text
 from shardlang.python_text import literal, tuple_text
@@ -48,12 +48,12 @@ def _emit(name: str) -> Callable[[OpSite], str]:
     return emit
 
 
-def _masked(dims: int | None) -> Callable[[Local], Keeps]:
+def _masked(dims: int | None) -> Callable[[Local], Saved]:
     """A byte for each element, or for each of the leading `dims`."""
-    return lambda local: Keeps(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
+    return lambda local: Saved(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
 
 
-def _lies(local: Local) -> Lies:
+def _aliasing(local: Local) -> Aliasing:
     """Where nothing falls out the operand itself comes back."""
     return own(local) if local.attrs["p"] else view(local)
 
@@ -63,12 +63,12 @@ register(
     Operator("dropout", _PARAMS, _infer, _emit("dropout"),
              "Each element 0 with probability p, else divided by 1 - p.",
              example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
-             keeps=_masked(None), lies=_lies)
+             saved=_masked(None), aliasing=_aliasing)
 )  # fmt: skip
 register(
     Operator("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
              "As dropout, for whole channels of [batch, channels, height, width].",
              example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
              random=True, train_only=True,
-             keeps=_masked(2), lies=_lies)
+             saved=_masked(2), aliasing=_aliasing)
 )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
-from shardlang.ops.saved_activations import Keeps, Local, elements, nothing, size
+from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, dims_text, factors_of, group_text, offset_text, receiver
 from shardlang.types.dim import TensorType, Term, term_text
@@ -134,13 +134,13 @@ register(
     Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
              "The sum over dims, all without `over`. Of whole numbers and bool it is i64.", reduces="sum",
              example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
-             keeps=nothing)
+             saved=nothing)
 )  # fmt: skip
 register(
     Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
              "The mean over dims, all without `over`, on all ranks together.", reduces="mean",
              example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
-             keeps=nothing)
+             saved=nothing)
 )  # fmt: skip
 
 
@@ -152,11 +152,11 @@ def _infer_extremum(site: CallSite) -> Inference | None:
     return None if dims is None else _reduce(site, dims, site.operands[0].dtype, Split.INSIDE, False, (2, 0))
 
 
-def _kept_extremum(local: Local) -> Keeps:
+def _saved_extremum(local: Local) -> Saved:
     """What is greatest where; over a split dim which are, and how many."""
     if not local.shares(local.attrs["dims"]):
-        return Keeps((0,), (0,))
-    return Keeps(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))
+        return Saved((0,), (0,))
+    return Saved(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))
 
 
 def _extremum(name: str, doc: str) -> None:
@@ -168,7 +168,7 @@ def _extremum(name: str, doc: str) -> None:
         return _method(site, name, site.operands[0])
 
     example = f"(x: [batch, seq, d]) -> [batch, d] {{ {name}(x, over = seq) }}"
-    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, keeps=_kept_extremum))
+    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, saved=_saved_extremum))
 
 
 _extremum("amax", "The greatest value over dims, all without `over`; equal ones share the gradient.")
@@ -226,6 +226,6 @@ register(
         _emit_cumsum,
         "The running sum along one dim.",
         example="(x: [batch, seq]) -> [batch, seq] { cumsum(x, over = seq) }",
-        keeps=nothing,
+        saved=nothing,
     )
 )

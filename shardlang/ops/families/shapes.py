@@ -12,7 +12,7 @@ from shardlang.ops.declaration import CallSite, Inference, Operator, Param, regi
 from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
-from shardlang.ops.saved_activations import Lies, Local, nothing, own, rearranged, view
+from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, local_factor, receiver
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text
@@ -133,7 +133,7 @@ register(
     Operator("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
              "The same elements with dims split, permuted and merged, by name.",
              example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
-             "{ rearrange(x -> [batch, seq, heads * width]) }", keeps=nothing, lies=rearranged)
+             "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, aliasing=rearranged)
 )  # fmt: skip
 
 
@@ -187,7 +187,7 @@ register(
     Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
              "The same tensor with other names for its dims; no data moves.",
              example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, keeps=nothing, lies=view)
+             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view)
 )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ register(
     Operator("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
              "All dims but the leading `keep` merged into one product dim.",
              example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
-             keeps=nothing, lies=rearranged)
+             saved=nothing, aliasing=rearranged)
 )  # fmt: skip
 
 
@@ -277,7 +277,7 @@ register(
         "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
         lambda site: f"torch.cat([{', '.join(site.operands)}], dim={site.attrs['dim']})",
         "Several values one after the other along a dim of the first, which is a new dim in the result.",
-        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", keeps=nothing,
+        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing,
     )
 )  # fmt: skip
 
@@ -316,7 +316,7 @@ def _emit_slice(site: OpSite) -> str:
 register(
     Operator("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
              "A range of a dim, its end exclusive; the dim is a new one in the result.",
-             example="(x: [batch, d]) { slice(x, d = 0..4) }", keeps=nothing, lies=view)
+             example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view)
 )  # fmt: skip
 
 
@@ -330,7 +330,7 @@ def _infer_cast(site: CallSite) -> Inference | None:
     return Inference((TensorType(dtype, type.dims),), unary_rule(type, wider), {"dtype": dtype})
 
 
-def _lies_cast(local: Local) -> Lies:
+def _aliasing_cast(local: Local) -> Aliasing:
     return view(local) if local.operand_types[0].dtype == local.result_types[0].dtype else own(local)
 
 
@@ -339,7 +339,7 @@ register(
         "cast", (_X, Param("dtype", "dtype")), _infer_cast,
         lambda site: f"{receiver(site.operands[0])}.to({TORCH_DTYPES[site.attrs['dtype']]})",
         "The same values in another element type. What is pending passes where that is as wide.",
-        example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", keeps=nothing, lies=_lies_cast,
+        example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", saved=nothing, aliasing=_aliasing_cast,
     )
 )  # fmt: skip
 
@@ -351,6 +351,6 @@ def _infer_detach(site: CallSite) -> Inference | None:
 register(
     Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
              "The same value, through which no gradient flows.",
-             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, keeps=nothing,
-             lies=view)
+             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,
+             aliasing=view)
 )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
-from shardlang.plan.bytes.saved_activations import kept
+from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.plan.rewrite.sparse_tables import gradient_lookups
 from shardlang.records import dataclass, remembered
@@ -99,7 +99,7 @@ def hosted_activations(plan: Plan) -> int:
     """What operators on the host keep for backward, and the fields that they read."""
     if not plan.places:
         return 0
-    found = kept(plan)
+    found = saved_activations(plan)
     return found.hosted() + sum(found.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
 
 
@@ -155,7 +155,7 @@ def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
     """The most that is kept for backward at one time: of each microbatch that is under way its part, by the order of
     the schedule; of layers that are computed again only what goes in and out, and one of them whole. Data once.
     """
-    found = kept(plan)
+    found = saved_activations(plan)
     mine = range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
     data = sum(found.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
     if plan.pipeline is None:

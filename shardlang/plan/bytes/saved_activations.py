@@ -1,4 +1,4 @@
-"""Bytes on one rank of what a microbatch keeps from its forward for its backward.
+"""Bytes that a microbatch saves on one rank in its forward, for its backward.
 
 What each operator's backward reads is in its declaration; here it is found which of these tensors are one memory
 (views, conversions that send nothing), so that each counts once, and which are not kept but computed again.
@@ -29,7 +29,7 @@ _VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, Mo
 _LEAVES = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)
 
 
-class Kept:
+class SavedActivations:
     """What is kept, by stage: in one microbatch until its backward (`of`), and of what is computed again (`again`)."""
 
     def __init__(self, plan: Plan) -> None:
@@ -39,7 +39,7 @@ class Kept:
         self._root: dict[Form, Form] = {}
         self._order: dict[Form, tuple[int, ...]] = {}
         # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by operator.
-        self._kept: dict[tuple[int, int], dict[object, int]] = {}
+        self._sizes: dict[tuple[int, int], dict[object, int]] = {}
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
         self._hosted = 0
@@ -55,10 +55,10 @@ class Kept:
         """The paths of what is kept, with its bytes and whether it stays until backward, or only while the largest
         layer is computed again.
         """
-        groups = [group for s, group in self._kept if s == stage and group >= 0]
-        largest = max(groups, key=lambda group: sum(self._kept[stage, group].values()), default=-1)
+        groups = [group for s, group in self._sizes if s == stage and group >= 0]
+        largest = max(groups, key=lambda group: sum(self._sizes[stage, group].values()), default=-1)
         for group in {-1, largest}:
-            for at, size in self._kept.get((stage, group), {}).items():
+            for at, size in self._sizes.get((stage, group), {}).items():
                 yield self._path(at), size, group < 0
 
     def _path(self, at: Any) -> str:
@@ -68,11 +68,11 @@ class Kept:
 
     def of(self, stage: int) -> int:
         """All that stays until backward."""
-        return sum(self._kept.get((stage, -1), {}).values())
+        return sum(self._sizes.get((stage, -1), {}).values())
 
     def again(self, stage: int) -> int:
         """What the largest layer that is computed again needs while it is."""
-        return max((sum(k.values()) for (s, group), k in self._kept.items() if s == stage and group >= 0), default=0)
+        return max((sum(k.values()) for (s, group), k in self._sizes.items() if s == stage and group >= 0), default=0)
 
     def data(self, value: int) -> int:
         """Of a field all that a rank loads, for all microbatches."""
@@ -89,11 +89,11 @@ class Kept:
         if step.kind == "op":
             planned = self.plan.ops[step.index]
             op = self.plan.graph.ops[planned.op]
-            lies = REGISTRY[op.operator].lies(self._local(planned))
+            aliasing = REGISTRY[op.operator].aliasing(self._local(planned))
             for value in op.results:
-                shared = lies.shared or (op.operator == TRANSFER and self._handed_over(planned.op))
+                shared = aliasing.shared or (op.operator == TRANSFER and self._handed_over(planned.op))
                 self._root[value, -1] = self._at(planned, 0) if shared else (value, -1)
-                self._order[value, -1] = lies.order
+                self._order[value, -1] = aliasing.order
             return
         conversion = self.plan.conversions[step.index]
         form, source = (conversion.value, conversion.id), (conversion.value, conversion.parent)
@@ -148,14 +148,14 @@ class Kept:
         if op.operator == TRANSFER:  # each end holds it, for the gradient that comes back or goes on
             self._keep(self._stage[op.id], -1, (op.results[0], -1))
             self._keep(self._stage[op.id] - 1, -1, self._at(planned, 0))
-        keeps = REGISTRY[op.operator].keeps(self._local(planned))
-        for operand in keeps.operands:
+        saved = REGISTRY[op.operator].saved(self._local(planned))
+        for operand in saved.operands:
             self._keep(self._stage[op.id], group, self._at(planned, operand), op.id)
-        for result in keeps.results:
+        for result in saved.results:
             self._keep(self._stage[op.id], group, self._memory((op.results[result], -1)))
-        if keeps.more:
-            self._kept.setdefault((self._stage[op.id], group), {})["made by", op.id] = keeps.more
-            self._hosted += keeps.more if op.results[0] in self.plan.places else 0
+        if saved.more:
+            self._sizes.setdefault((self._stage[op.id], group), {})["made by", op.id] = saved.more
+            self._hosted += saved.more if op.results[0] in self.plan.places else 0
 
     def _inputs(self, step: Step) -> None:
         """What a group reads of what others make is kept, to compute it again."""
@@ -191,7 +191,7 @@ class Kept:
         if self._elsewhere(root, stage):
             return
         within = group if group >= 0 and self._made_in(root) == group else -1
-        kept = self._kept.setdefault((stage, within), {})
+        kept = self._sizes.setdefault((stage, within), {})
         if root not in kept:
             kept[root] = self._bytes(root)
             self._hosted += kept[root] if root[0] in self.plan.places else 0
@@ -208,7 +208,7 @@ class Kept:
             self.saved.setdefault(reader, []).append(value)
         low = type.floating and BYTES[type.dtype] < BYTES["f32"]
         if param is not None and low and reader >= 0 and param.zero < 3:
-            self._kept.setdefault((stage, group), {})["copy", value, reader] = self._bytes((value, -1))
+            self._sizes.setdefault((stage, group), {})["copy", value, reader] = self._bytes((value, -1))
 
     def _loss(self) -> None:
         loss = self.plan.graph.loss
@@ -220,9 +220,9 @@ class Kept:
 
 
 @remembered
-def kept(plan: Plan) -> Kept:
+def saved_activations(plan: Plan) -> SavedActivations:
     """What a plan keeps."""
-    return Kept(plan)
+    return SavedActivations(plan)
 
 
 def form_bytes(plan: Plan, form: Form) -> int:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from shardlang.plan.bytes.saved_activations import kept
+from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
 from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import remembered
@@ -27,7 +27,7 @@ class Gathered:
         self.forward: Counter[int] = Counter()
         self.backward: Counter[int] = Counter()
         if any(param.zero == 3 for param in plan.params.values()):
-            self._saved = kept(plan).saved
+            self._saved = saved_activations(plan).saved
             self._owners = Owners(plan, frozenset(plan.steps))
             for stage in range(len(plan.pipeline.coordinates) if plan.pipeline else 1):
                 steps = [step for step in plan.steps if self._stage(step) in (stage, -1)]
