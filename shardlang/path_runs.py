@@ -48,15 +48,22 @@ def patterns(paths: Iterable[str]) -> list[str]:
     for at in range(1, 1 + max((len(names) for names in found), default=0)):
         alike: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
         for names in found:
-            alone = len(names) < max(at, 2)
+            alone = len(names) < at or (len(names) == 1 and "[" not in names[0])
             alike.setdefault((names,) if alone else (names[:-at], names[len(names) - at + 1 :]), []).append(names)
         found = [each[0] if len(each) == 1 else _either(each, -at) for each in alike.values()]
     return [".".join(names) for names in found]
 
 
 def _either(alike: Sequence[tuple[str, ...]], at: int) -> tuple[str, ...]:
+    """One for names that differ at one place: `{q,k}`, of one array `blocks[0..4,8]`."""
     first, place = alike[0], len(alike[0]) + at
-    return *first[:place], f"{{{','.join(names[place] for names in alike)}}}", *first[place + 1 :]
+    arrays = [re.fullmatch(r"([^\[]+)\[([^\]]+)\]", names[place]) for names in alike]
+    whole = {array[1] for array in arrays if array is not None}
+    if None not in arrays and len(whole) == 1:
+        either = f"{whole.pop()}[{','.join(array[2] for array in arrays if array is not None)}]"
+    else:
+        either = f"{{{','.join(names[place] for names in alike)}}}"
+    return *first[:place], either, *first[place + 1 :]
 
 
 def endings(paths: Sequence[str], others: Iterable[str]) -> list[str]:

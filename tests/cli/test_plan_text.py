@@ -73,10 +73,25 @@ def test_the_first_screen_of_three_dimensions_answers_the_first_questions() -> N
         assert part in said, part
 
 
+@pytest.mark.parametrize("room", (80, 200))
+def test_a_large_model_fits_one_screen(room: int) -> None:
+    found = {**found_of("llama.shard", "large", 512), "program": "llama.shard"}
+    lines = [line.text for line in screen(found, room)]
+    assert len(lines) <= 40 and max(map(width, lines)) <= room
+    said = "\n".join(lines)
+    for part in (
+        "66.5 GB of h100's 80.0 GB", "(2 more, which --full shows)", " others ", "blocks[4..9,21..25].attention_norm",
+        "pp 3  .... .... .... 3F0 ",
+    ):  # fmt: skip
+        assert part in said, part
+    whole = "\n".join(line.text for line in screen(found, room, True))
+    assert " others " not in whole and "blocks[17..21]" in whole and "7B15" in whole and "7B15" not in said
+
+
 def test_the_device_is_beside_what_a_rank_keeps() -> None:
     found = found_of(*THREE_D)
     found = {**found, "per_rank": {**found["per_rank"], "device": "card", "device_memory_bytes": 640_000_000}}
-    assert any("320 MB, 49.9% of 640 MB of device card" in line.text for line in screen(found, 80))
+    assert any("320 MB of card's 640 MB" in line.text for line in screen(found, 80))
 
 
 def test_depth_adds_no_line() -> None:
@@ -145,7 +160,7 @@ def test_a_layer_of_one_statement_is_in_the_line_that_calls_it() -> None:
 def test_what_is_sent_for_a_layer_stands_before_it() -> None:
     lines = [line.text for line in program(found_of(*THREE_D), 80, Detail())]
     at = lines.index("decoder: Decoder, stage 1")
-    assert lines[at + 1].startswith("  all-gather over mp {4,5} {6,7} of encoder.norm ")
+    assert lines[at + 1].startswith("  all-gather of encoder.norm over mp {4,5} {6,7} ")
     assert lines[at + 2] == "  blocks[0..6]: DecoderBlock, 6 times, recomputed"
 
 
@@ -210,6 +225,8 @@ def test_runs_and_patterns() -> None:
     assert patterns(["x", "y", "a.x"]) == ["x", "y", "a.x"]
     others = ["one.norm.weight", "head.weight"]
     assert endings(paths, others) == ["**.{q,k,v}.weight"]
+    assert patterns(["a[0].x", "a[1].x", "a[3].x"]) == ["a[0..2,3].x"]
+    assert patterns(["a[0]", "a[2]", "b"]) == ["a[0,2]", "b"]
     assert endings(["a.up.bias", "b.up.bias"], ["c.up.bias"]) == ["{a,b}.up.bias"]
 
 

@@ -131,7 +131,7 @@ def program(found: Found, room: int, detail: Detail) -> Iterator[Line]:
     said = "; below a statement what a step sends for it, forward / backward" if found["sent"] else ""
     yield Line("")
     yield Line(f"the program{said}", "title")
-    yield from _Writing(found, room, detail).lines(reading.items(found["blocks"]), ("",), None)
+    yield from _Writing(found, room, detail).lines(reading.items(found["blocks"]), ("",), "")
 
 
 @dataclass(frozen=True)
@@ -140,37 +140,37 @@ class _Writing:
     room: int
     detail: Detail
 
-    def lines(self, items: Sequence[Statement | Layer], layers: tuple[str, ...], stage: int | None) -> Iterator[Line]:
-        """layers: the paths of those that they are in, innermost first; stage: the one that is told already."""
+    def lines(self, items: Sequence[Statement | Layer], layers: tuple[str, ...], stage: str) -> Iterator[Line]:
+        """layers: the paths of those that they are in, innermost first; stage: what is told of it already."""
         for item in items:
             if isinstance(item, Statement):
                 yield from self._statement(item, layers)
                 continue
             path, stages = item.block.get("written", item.block["layers"][0]), self._stages(item.block["items"])
-            mine = next(iter(stages)) if len(stages) == 1 else None
+            mine = f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, sorted(stages)))}" if stages else ""
             if not path:
                 yield from self.lines(item.items, layers, stage)
                 continue
-            yield Line(_margin(layers) + self._heading(item, layers, mine if mine != stage else None), "layer")
+            yield Line(_margin(layers) + self._heading(item, layers, "" if mine == stage else mine), "layer")
             yield from self.lines(item.items, (path, *layers), mine)
 
-    def _stages(self, items: Sequence[Found]) -> set[int | None]:
-        return {
-            stage
-            for item in items
-            for stage in (self._stages(item["items"]) if "layers" in item else {self._operator(item)["stage"]})
-        }
+    def _stages(self, items: Sequence[Found]) -> set[int]:
+        found: set[int] = set()
+        for item in items:
+            own = () if "layers" in item or self._operator(item)["stage"] is None else (self._operator(item)["stage"],)
+            found.update(self._stages(item["items"]) if "layers" in item else own)
+        return found
 
     def _operator(self, item: Found) -> Found:
         found: Found = self.found["operators"][item["operator"]]
         return found
 
-    def _heading(self, layer: Layer, layers: tuple[str, ...], stage: int | None) -> str:
+    def _heading(self, layer: Layer, layers: tuple[str, ...], stage: str) -> str:
         block = layer.block
         name = ", ".join(in_runs(_below(path, layers) for path in block["layers"]))
         notes = [f"{len(block['layers'])} times"] if len(block["layers"]) > 1 else []
         notes += ["recomputed"] if block["recomputed"] else []
-        notes += [f"stage {stage}"] if stage is not None else []
+        notes += [stage] if stage else []
         notes += [f"as {layer.same}"] if layer.same else []
         return one_line(f"{name}: {', '.join([block['model'], *notes])}")
 
@@ -196,7 +196,7 @@ class _Writing:
 
     def _sent(self, entry: Found, margin: str, of: str) -> Iterator[Line]:
         what = entry["forward"] or ("backward " if entry["backward"] else "") + (entry["backward"] or entry["kind"])
-        text = one_line(f"{collective(what)}{over(entry['axes'])} {_groups(entry)}{of}")
+        text = one_line(f"{collective(what)}{of}{over(entry['axes'])}{_groups(entry)}")
         both = f"{sent(entry['forward_bytes'])} / {sent(entry['backward_bytes'])}"
         lines = filled(text.split(" "), self.room - width(both) - 2, margin, f"{margin}  ")
         yield from (Line(line, "sent") for line in lines[:-1])
@@ -239,4 +239,4 @@ def _groups(entry: Found) -> str:
     groups = [entry["group"]] if "group" in entry else entry["groups"] or []
     text = " ".join(f"{{{','.join(map(str, group))}}}" for group in groups)
     count = entry["group_count"]
-    return text if text and len(text) <= 24 else f"{count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
+    return f" {text}" if 0 < len(text) <= 24 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"

@@ -11,24 +11,22 @@ from shardlang.display import one_line
 from shardlang.path_runs import in_runs, patterns
 
 Found = Mapping[str, Any]
-# So many stages and coordinates are listed one by one on the first screen.
-MOST_STAGES = 8
+# Lines of a screen, and how many rows of stages and of the drawing it has.
+SCREEN, MOST_STAGES, MOST_DRAWN = 40, 6, 4
 
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
     """What fits one screen; with `full` all stages and the whole drawing of the schedule."""
-    yield from heading(found, room)
-    if found["pipeline"] is not None:
-        yield from _stages(found, room, full)
-    yield from _memory(found, room)
-    yield from _sent(found, room)
+    first = [*heading(found, room), *_stages(found, room, full), *_memory(found, room)]
+    yield from first
+    yield from _sent(found, room, len(found["sent"]) if full else SCREEN - len(first))
 
 
 def heading(found: Found, room: int) -> Iterator[Line]:
     strategy = f", strategy {found['strategy']}" if found["strategy"] else ""
     ranks = f"{found['ranks']:,} rank{'s' * (found['ranks'] != 1)}"
     title = f"{one_line(found['program'])} on {ranks}{strategy}"
-    yield from (Line(text, "title") for text in filled(title.split(" "), room, "", "  "))
+    yield from _title(title, room)
     meshes = [f"{mesh['name']} {', '.join(_sizes(mesh))}" for mesh in found["meshes"] if mesh["axes"]]
     parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
     if meshes or parts:
@@ -38,6 +36,13 @@ def heading(found: Found, room: int) -> Iterator[Line]:
         yield Line(f"rank {found['rank']}: {places or 'alone'}", "title")
 
 
+_WORDS = re.compile(r" (?![kMGT]?B\b)")  # a number and its unit are one
+
+
+def _title(text: str, room: int) -> Iterator[Line]:
+    return (Line(line, "title") for line in filled(_WORDS.split(text), room, "", "  "))
+
+
 def _sizes(mesh: Found) -> list[str]:
     return [f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]]
 
@@ -45,6 +50,8 @@ def _sizes(mesh: Found) -> list[str]:
 def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
     """A row for each stage, for neighbours that are alike one; then the order of the schedule."""
     pipeline = found["pipeline"]
+    if pipeline is None:
+        return
     yield Line("")
     rows = [_row(group) for group in (_alike(pipeline["stages"]) if not full else [[s] for s in pipeline["stages"]])]
     if len(rows) > MOST_STAGES and not full:
@@ -56,9 +63,8 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
     yield Line(head, "title")
     yield from map(Line, lines)
     idle = f"{pipeline['bubble']:.1%} idle, {pipeline['bubble_by_cost']:.1%} by the work of the stages"
-    yield Line("")
     schedule = f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}"
-    yield from (Line(text, "title") for text in filled(schedule.split(" "), room, "", "  "))
+    yield from _title(schedule, room)
     yield from map(Line, drawn(pipeline["drawing"], pipeline["axis"], room, full))
 
 
@@ -97,12 +103,12 @@ def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[
     for start in range(0, longest, piece):
         lines += [""] if lines else []
         more = " ..." if not full and longest > piece else ""
-        for head, row in list(zip(heads, rows, strict=True))[: None if full else MOST_STAGES]:
+        for head, row in list(zip(heads, rows, strict=True))[: None if full else MOST_DRAWN]:
             lines.append((head.ljust(margin) + row[start : start + piece]).rstrip() + more)
         if not full:
             break
-    if not full and len(rows) > MOST_STAGES:
-        lines.append("..")
+    if not full and len(rows) > MOST_DRAWN:
+        lines[-1] = ".."
     return lines
 
 
@@ -111,17 +117,18 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
     totals = found["per_rank"]
     yield Line("")
     has = totals["device_memory_bytes"]
-    share = f", {totals['device_bytes'] / has:.1%} of {size(has)} of device {totals['device']}" if has else ""
-    yield Line(f"memory of {_which(found, 'keeps', 'total_bytes')}: {size(totals['total_bytes'])}{share}", "title")
+    device = f" of {totals['device']}'s {size(has)}" if has else ""
+    kept = size(totals["total_bytes"]) + (device if not totals["host_bytes"] else "")
+    yield from _title(f"memory of {_which(found, 'keeps', 'total_bytes')}: {kept}", room)
     words = [f"{key} {size(totals[f'{key}_bytes'])}" for key in ("parameters", "gradients", "optimizer", "activations")]
     if totals["host_bytes"]:
-        words += [f"on the device {size(totals['device_bytes'])}", f"on the host {size(totals['host_bytes'])}"]
+        words += [f"on the device {size(totals['device_bytes'])}{device}", f"on the host {size(totals['host_bytes'])}"]
         words += [f"copied in a step to the device {size(totals['to_device_bytes'])}"]
         words += [f"to the host {size(totals['to_host_bytes'])}"]
     yield from (Line(text) for text in _listed(words, room))
     rows = [(size(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"]]
     if rows:
-        yield Line("the largest, a parameter with its gradient and optimizer state:", "title")
+        yield Line("the largest, a parameter with its gradient and optimizer state:")
         yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
 
 
@@ -136,7 +143,7 @@ def _names(entry: Found) -> str:
 
 
 _KEPT = {"parameter": "", "activation": "kept for backward", "data": "data"}
-_SENT = {"values": "", "gradients": ", its gradient", "parameters": ", after its update"}
+_SENT = {"values": "", "gradients": ", gradient", "parameters": ""}
 
 
 _INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
@@ -158,26 +165,36 @@ def _which(found: Found, does: str, *keys: str) -> str:
     return f"a rank of stage{'s' * (len(most['stages']) > 1)} {stages}, which {does} most"
 
 
-def _sent(found: Found, room: int) -> Iterator[Line]:
-    """What a rank sends in a step, by collective and axes, and the largest."""
+def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
+    """What a rank sends in a step, by collective and axes, and the largest; the smallest in one row if it must be."""
     totals = found["per_rank"]
     who = _which(found, "sends", "forward_bytes", "backward_bytes")
     yield Line("")
-    yield Line(f"sent in a step by {who}: {size(totals['forward_bytes'] + totals['backward_bytes'])}", "title")
+    yield from _title(f"sent in a step by {who}: {size(totals['forward_bytes'] + totals['backward_bytes'])}", room)
     if not found["sent"]:
         return
-    rows = [("", "", "forward", "backward")]
-    for entry in (*found["sent"], {"collective": "all", "axes": (), "what": "", **totals}):
-        what = f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]
-        rows.append((*what, sent(entry["forward_bytes"]), sent(entry["backward_bytes"])))
-    yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
-    yield Line("the largest, forward and backward:", "title")
     large = [
         (size(e["forward_bytes"] + e["backward_bytes"]),
          f"{collective(e['forward'] or e['backward'])}{over(e['axes'])}", f"{_names(e)}{_SENT[e['what']]}")
         for e in found["largest"]["sent"]
     ]  # fmt: skip
-    yield from (Line(f"  {text}") for text in table(large, room - 2, right=(0,), wide=2))
+    largest = table(large, room - 2, right=(0,), wide=2)
+    kinds, rest, most = found["sent"], [], max(4, lines - 5 - len(largest))
+    if len(kinds) > most:
+        kinds, rest = kinds[: most - 1], [_joined(kinds[most - 1 :])]
+    rows = [("", "", "forward", "backward")]
+    for entry in (*kinds, *rest, {"collective": "all", "axes": (), "what": "", **totals}):
+        what = f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]
+        rows.append((*what, sent(entry["forward_bytes"]), sent(entry["backward_bytes"])))
+    yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
+    yield Line("the largest, forward and backward:")
+    yield from (Line(f"  {text}") for text in largest)
+
+
+def _joined(kinds: Sequence[Found]) -> Found:
+    """One row for the smallest."""
+    each = {key: sum(entry[key] for entry in kinds) for key in ("forward_bytes", "backward_bytes")}
+    return {"collective": f"{len(kinds)} others", "axes": (), "what": "", **each}
 
 
 def sent(count: int) -> str:
