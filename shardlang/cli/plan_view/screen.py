@@ -19,7 +19,7 @@ def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
     """What fits one screen; with `full` all stages and the whole drawing of the schedule."""
     first = [*heading(found, room), *_stages(found, room, full), *_memory(found, room)]
     yield from first
-    yield from _sent(found, room, len(found["sent"]) if full else SCREEN - len(first))
+    yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
 
 
 def heading(found: Found, room: int) -> Iterator[Line]:
@@ -96,7 +96,7 @@ def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[
     """The drawing with the coordinates before it, in pieces that fit; without `full` the beginning of it."""
     heads = [f"{axis} {i}  " for i in range(len(rows))]
     margin = max(len(head) for head in heads)
-    cell = next((len(row[:at]) + 1 for row in rows if (at := row.find(" ")) > 0), 4)
+    cell = next((len(first[0]) for row in rows if (first := re.match(r"\S+ +", row))), 4)
     longest = max(len(row) for row in rows)
     piece = max(cell, (room - margin - (0 if full or longest <= room - margin else 4)) // cell * cell)
     lines: list[str] = []
