@@ -7,7 +7,7 @@ from typing import Any
 
 from shardlang.path_runs import in_runs, unindexed
 from shardlang.plan.bytes.memory import held_bytes, used
-from shardlang.plan.bytes.saved_activations import kept
+from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import Sent, sent
 from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.plan import Plan
@@ -84,10 +84,10 @@ def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str
             yield "parameter", paths[param.value], sum(held_bytes(plan, param))
     for value in plan.graph.data:
         if value in plan.produced and used(plan, value, stages):
-            yield "data", paths[value].removeprefix("train."), kept(plan).data(value)
+            yield "data", paths[value].removeprefix("train."), saved_activations(plan).data(value)
     alive = lists.most_alive(plan.pipeline.actions) if plan.pipeline is not None else {}
     for stage in stages or (0,):
-        for path, size, stays in kept(plan).tensors(stage):
+        for path, size, stays in saved_activations(plan).tensors(stage):
             yield "activation", path, size * (alive.get(stage, 1) if stays else 1)
 
 
