@@ -34,24 +34,24 @@ def _flat(members: Sequence[ast.Member]) -> list[ast.Member]:
 
 
 def _declare(members: Sequence[ast.Member], prefix: str, frame: Frame, depth: int) -> None:
-    declared = frame.context.build.declared
+    declare = frame.context.build.declare
     for member in _flat(members):
         match member:
             case ast.Tensor():
-                declared[_below(prefix, member.name.text)] = None
+                declare(_below(prefix, member.name.text))
             case ast.Layer():
                 _declare_layer(member, _below(prefix, member.name.text), frame, depth)
             case ast.Forward():
                 for statement in member.body:
                     if isinstance(statement, ast.Assign):
-                        declared[_below(prefix, statement.name.text)] = None
+                        declare(_below(prefix, statement.name.text))
 
 
 def _declare_layer(member: ast.Layer, path: str, frame: Frame, depth: int) -> None:
-    declared = frame.context.build.declared
-    declared[path] = None
+    declare = frame.context.build.declare
+    declare(path)
     prefix = path if member.count is None else f"{path}[0]"
-    declared[prefix] = None
+    declare(prefix)
     callee = member.value.callee if isinstance(member.value, ast.Call) else None
     model = frame.find(callee.text) if isinstance(callee, ast.Name) else None
     if isinstance(model, ModelDecl) and depth > 0:

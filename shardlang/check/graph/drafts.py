@@ -51,6 +51,7 @@ class OpDraft:
 @dataclass
 class Builder:
     """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in a full memory.
+    `paths`: all that was addressed (path, value) or declared (path, -1), in order.
     `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none. `statement`: that
     which is now evaluated.
     """
@@ -64,6 +65,7 @@ class Builder:
     full: bool = False
     operators_limit: int = 20_000
     calls: list[LayerCall] = field(default_factory=list)
+    paths: list[tuple[str, int]] = field(default_factory=list)
     within: int = -1
     statement: Span | None = None
 
@@ -88,6 +90,12 @@ class Builder:
     def address(self, path: str, id: int) -> None:
         self.addresses.setdefault(path, []).append(id)
         self.declared[path] = None
+        self.paths.append((path, id))
+
+    def declare(self, path: str) -> None:
+        """Declare a path at which there is no value."""
+        self.declared[path] = None
+        self.paths.append((path, -1))
 
     def constant(self, number: float | int, dtype: str, span: Span) -> int:
         """The value of a static number; numbers that are written alike are one value: 1 and 1.0 are two."""
@@ -142,8 +150,7 @@ class Builder:
             if result in op.results:
                 op.path = path
             elif op.implied:
-                given = self.values[op.operands[0]]
-                op.path = f"{given.path}:{self.values[op.results[0]].type.dtype}"
+                op.path = self.cast_path(op.operands[0], op.results[0])
             else:
                 step += 1
                 op.path = f"{path}:{step}"
@@ -155,4 +162,8 @@ class Builder:
         if result >= 0:
             self.address(path, result)
         else:
-            self.declared[path] = None
+            self.declare(path)
+
+    def cast_path(self, given: int, made: int) -> str:
+        """The path of a cast that mixed precision needs."""
+        return f"{self.values[given].path}:{self.values[made].type.dtype}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from shardlang.records import dataclass
+from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term, term_size
 
 
@@ -21,6 +22,7 @@ class Unifier:
 
     become: dict[Dim, Term] = field(default_factory=dict)
     outer: dict[Dim, Term] = field(default_factory=dict)
+    literals: int = 0  # how many were made
     _canonical: dict[Dim, Term] = field(default_factory=dict)
     _factors: dict[Dim, int] = field(default_factory=dict)
 
@@ -28,10 +30,19 @@ class Unifier:
         """A new dim of a model or call at the path `home` that is `term` outside, `steps` calls further out."""
         for _ in range(steps):
             dim = Dim(name, term_size(term), home=home)
-            self.outer[dim] = term
-            self._factors[dim] = self.factors(term)
+            self.rename(dim, term)
             term = (dim,)
         return dim
+
+    def rename(self, dim: Dim, term: Term) -> None:
+        """A new dim is `term` outside."""
+        self.outer[dim] = term
+        self._factors[dim] = self.factors(term)
+
+    def literal(self, name: str, size: int | None, span: Span | None = None) -> Dim:
+        """A new dim made from a number."""
+        self.literals += 1
+        return Dim(name, size, span, True)
 
     def factors(self, term: Term) -> int:
         """How many factors a term has in the dims of the outermost caller."""
@@ -39,7 +50,7 @@ class Unifier:
 
     def fresh(self, name: str, size: int | None) -> Term:
         """A new literal dim as a term; 1 is no dim at all."""
-        return () if size == 1 and not name else (Dim(name or str(size), size, None, True),)
+        return () if size == 1 and not name else (self.literal(name or str(size), size),)
 
     def resolve(self, term: Term) -> Term:
         """The term with unified literals replaced, in the same model's dims."""
@@ -85,7 +96,7 @@ class Unifier:
             if outside is None:
                 outside = (dim,)
                 if dim.literal:
-                    outside = self.outer[dim] = (Dim(dim.name, dim.size, dim.span, True),)
+                    outside = self.outer[dim] = (self.literal(dim.name, dim.size, dim.span),)
             found.extend(outside)
         return self.resolve(tuple(found))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.model.arguments import Argument, bind_operator
+from shardlang.check.model.copies import ready
 from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.operators import infer, is_operator, operator_names, too_many_operators
 from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor, describe
@@ -133,9 +134,13 @@ def _each(
         )
         return UNKNOWN
     build = frame.context.build
-    before = len(build.ops)
+    before, first = len(build.ops), None
     for at, layer in enumerate(array.items):
-        value = call_layer(layer, values, keywords, span, frame)
+        value = first.copied(array.copies[at - 1], values[0][0]) if first is not None else None
+        if value is None:
+            asked = None if at or keywords else ready(array, [value for value, _ in values], frame.context)
+            value = call_layer(layer, values, keywords, span, frame)
+            first = asked.made(value) if asked is not None else first
         if value is UNKNOWN or (
             at == 0 and too_many_operators(before + (len(build.ops) - before) * len(array.items), span, frame)
         ):

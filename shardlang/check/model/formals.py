@@ -14,7 +14,6 @@ from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import Dim
 
 KINDS = ("dim", "int", "float", "bool", "str")
 
@@ -36,7 +35,8 @@ def bind_static(formal: ast.Formal, value: Any, span: Span, frame: Frame) -> Any
             length = size(value, span, sink, f"`{name}`")
             if length is None:
                 return UNKNOWN
-            return DimValue((Dim(f"{frame.prefix}.{name}" if frame.prefix else name, length, span, True),))
+            path = f"{frame.prefix}.{name}" if frame.prefix else name
+            return DimValue((frame.context.dims.literal(path, length, span),))
         case "int":
             return whole(value, span, sink, f"`{name}`")
         case "float":

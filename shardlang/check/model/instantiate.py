@@ -12,6 +12,7 @@ from shardlang.check.context import DEPTH, Context, Frame
 from shardlang.check.files.removed_members import declare_removed
 from shardlang.check.graph.drafts import ValueDraft
 from shardlang.check.model.arguments import Argument, missing_argument, unknown_argument
+from shardlang.check.model.copies import copied, mark
 from shardlang.check.model.formals import bind_static
 from shardlang.check.model.initial import initial
 from shardlang.check.model.types import too_many_factors, written_type
@@ -210,7 +211,7 @@ def _layer(member: ast.Layer, instance: Instance, inner: Frame) -> None:
     """`layer name = Model(...)`, or an array of them."""
     name, context = member.name.text, inner.context
     path = instance.below(name)
-    context.build.declared[path] = None
+    context.build.declare(path)
     if name in instance.places:
         _bind(member.name, UNKNOWN, instance, member, inner)
         return
@@ -238,19 +239,23 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
         return UNKNOWN
     if member.count is None:
         return declare_model(target, arguments, path, member.value.span, inner) or UNKNOWN
-    items = []
-    before = inner.context.layers
+    items: list[Instance] = []
+    context, before = inner.context, mark(inner.context)
     for at in range(count):
-        inner.context.build.declared[f"{path}[{at}]"] = None
+        context.build.declare(f"{path}[{at}]")
         item = declare_model(target, arguments, f"{path}[{at}]", member.value.span, inner)
         if item is None:
             return UNKNOWN
-        # One layer tells how many all are: a product of counts ends at once.
-        if at == 0 and _too_many_layers(
-            before + (inner.context.layers - before) * count, member.value.span, inner.context
-        ):
-            return UNKNOWN
         items.append(item)
+        if at:
+            continue
+        # One layer tells how many all are: a product of counts ends at once.
+        all_layers = before.layers + (context.layers - before.layers) * count
+        if _too_many_layers(all_layers, member.value.span, context):
+            return UNKNOWN
+        further, copies = copied(context, before, item, [f"{path}[{at}]" for at in range(1, count)])
+        if further:
+            return LayerArray((item, *further), path, copies)
     return LayerArray(tuple(items), path)
 
 
@@ -319,7 +324,7 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
     """`param` or `state`: a value of the graph with its type and how it starts."""
     context, name = inner.context, member.name.text
     path = instance.below(name)
-    context.build.declared[path] = None
+    context.build.declare(path)
     type = written_type(member.type, inner, path)
     if type is not None and not type.floating and member.keyword == "param":
         context.sink.report(

@@ -141,7 +141,7 @@ def _literal(node: ast.Number, given: Term, who: str, span: Span, type: TensorTy
         inner.context.dims.same((), given)
         return ((),)
     for _ in range(inner.steps):
-        dim = Dim(str(number), number, node.span, True)
+        dim = inner.context.dims.literal(str(number), number, node.span)
         inner.context.dims.outer[dim] = given
         given = (dim,)
     return (given,)

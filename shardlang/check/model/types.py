@@ -157,7 +157,8 @@ def _factor(node: ast.Name | ast.Number, frame: Frame, first: Mapping[str, Term]
         length = size(node.value, node.span, frame.context.sink, "a dim")
         if length is None:
             return None
-        return () if length == 1 else (Dim(f"{path}.{length}" if path else str(length), length, node.span, True),)
+        name = f"{path}.{length}" if path else str(length)
+        return () if length == 1 else (frame.context.dims.literal(name, length, node.span),)
     if node.text in first:
         return first[node.text]
     return known_dim(node, frame, first)

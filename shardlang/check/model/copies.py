@@ -1,0 +1,290 @@
+"""What the first layer of an array adds to the graph -> the same for each layer after it, without checking it again.
+
+All layers of an array are given the same, so they differ in paths, in the numbers of values, and in the dims that a
+layer declares itself. A layer is checked like the first where that may not hold: after a mistake, where numbers become
+dims, and where what goes in is not as it is for the first. `tests/check/test_copies.py` holds both ways to one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Any
+
+from shardlang.check.context import Context
+from shardlang.check.graph.drafts import OpDraft, ValueDraft
+from shardlang.check.model.forward import CALLS_LIMIT
+from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
+from shardlang.graph.graph import Kind
+from shardlang.records import dataclass
+from shardlang.types.dim import FLOATS, Dim, TensorType, Term
+
+# A test takes copies away here, and finds the same graph.
+COPIED = True
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a check has come: how much of everything there is."""
+
+    values: int
+    ops: int
+    calls: int
+    paths: int
+    dims: int
+    layers: int
+    called: int
+    casts: int
+    # What is not to grow where something is copied: mistakes, and dims made of numbers.
+    firm: tuple[int, int, int]
+
+
+def mark(context: Context) -> Mark:
+    """Where the check is now."""
+    build, dims = context.build, context.dims
+    firm = len(context.sink.found), dims.literals, len(dims.become)
+    return Mark(
+        len(build.values), len(build.ops), len(build.calls), len(build.paths), len(build.dims), context.layers,
+        context.calls, len(context.casts), firm,
+    )  # fmt: skip
+
+
+@dataclass(eq=False)
+class Copy:
+    """One further layer: its path, the numbers there of what the first one has, its dims by those of the first.
+
+    `pairs`: the first layer and those within it, each with its copy. `calls`: how often each was called when both were
+    alike.
+    """
+
+    context: Context
+    old: str
+    new: str
+    ids: dict[int, int] = field(default_factory=dict)
+    dims: dict[Dim, Dim] = field(default_factory=dict)
+    types: dict[int, TensorType] = field(default_factory=dict)
+    pairs: list[tuple[Instance, Instance]] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+
+    def path(self, path: str) -> str:
+        return self.new + path[len(self.old) :]
+
+    def dim(self, dim: Dim) -> Dim:
+        """The dim of this layer; those that a layer only calls by another name are the same for all layers."""
+        if dim not in self.dims:
+            unifier, outside = self.context.dims, self.context.dims.outer.get(dim)
+            own = dim.home is not None and (dim.home == self.old or dim.home.startswith(f"{self.old}."))
+            moved = self.term(outside) if own and outside is not None else outside
+            if own and (outside is None or moved != outside):
+                made = Dim(dim.name, dim.size, dim.span, dim.literal, self.path(dim.home or ""))
+                if moved is not None:
+                    unifier.rename(made, moved)
+                self.dims[dim] = made
+            else:
+                self.dims[dim] = dim
+        return self.dims[dim]
+
+    def term(self, term: Term) -> Term:
+        return tuple([self.dim(d) for d in term])
+
+    def type(self, type: TensorType) -> TensorType:
+        known = self.types.get(id(type))  # drafts keep the types, and so their ids
+        if known is None:
+            made = TensorType(type.dtype, tuple([self.term(t) for t in type.dims]))
+            known = self.types[id(type)] = type if made == type else made
+        return known
+
+    def value(self, value: Any, ids: Mapping[int, int]) -> Any:
+        """A static value, a dim, a tensor."""
+        match value:
+            case Tensor():
+                return Tensor(ids.get(value.id, value.id), self.type(value.type), value.name)
+            case DimValue():
+                return DimValue(self.term(value.term))
+            case Dim():
+                return self.dim(value)
+            case tuple():
+                return tuple([self.value(v, ids) for v in value])
+            case _:
+                return value
+
+    def instance(self, first: Instance, parent: Instance | None) -> Instance:
+        """A layer with all that it declares; its parameters are in the graph already."""
+        made = Instance(
+            first.decl, self.path(first.path), first.span, parent, {}, first.places, first.nodes, first.missing,
+            first.forward,
+        )  # fmt: skip
+        self.pairs.append((first, made))
+        for name, value in first.names.items():
+            match value:
+                case Instance():
+                    made.names[name] = self.instance(value, made)
+                case LayerArray():
+                    items = tuple([self.instance(item, made) for item in value.items])
+                    made.names[name] = LayerArray(items, self.path(value.path))
+                case _:
+                    made.names[name] = self.value(value, self.ids)
+        return made
+
+    def add_values(self, first: range) -> None:
+        """Values as drafts, with their places below this layer."""
+        build = self.context.build
+        for id in first:
+            v = build.values[id]
+            self.ids[id] = build.add(
+                ValueDraft(v.kind, self.path(v.path), v.name, self.type(v.type), v.span, v.statement, v.init)
+            )
+
+    def add_paths(self, first: list[tuple[str, int]], ids: Mapping[int, int]) -> None:
+        for path, id in first:
+            if id < 0:
+                self.context.build.declare(self.path(path))
+            else:
+                self.context.build.address(self.path(path), ids.get(id, id))
+
+
+def copied(context: Context, before: Mark, first: Instance, paths: list[str]) -> tuple[list[Instance], list[Copy]]:
+    """The layers of an array at `paths` as the first one was declared, with how they are copied; none where each is to
+    be declared by itself.
+    """
+    build, after = context.build, mark(context)
+    if not COPIED or not first.sound or after.firm != before.firm:
+        return [], []
+    added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
+    copies = [Copy(context, first.path, path) for path in paths]
+    layers = []
+    for copy in copies:
+        context.layers += after.layers - before.layers
+        copy.add_values(range(before.values, after.values))
+        layers.append(copy.instance(first, first.parent))
+        build.dims.update((copy.path(name), copy.term(term)) for name, term in dims)
+        copy.add_paths(added, copy.ids)
+        copy.calls = [0] * len(copy.pairs)
+    return layers, copies
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Before the call of the first layer with `input`: how often each of its layers was called, and what else it is
+    given.
+    """
+
+    context: Context
+    before: Mark
+    copy: Copy
+    input: Tensor
+    others: frozenset[int]
+    counts: list[int]
+
+    def made(self, result: Any) -> Call | None:
+        """The call, when it has been made, to be copied; None where it can not be.
+
+        Numbers, and casts of what is outside of the layer, are there for all layers after the first call.
+        """
+        context, before, after = self.context, self.before, mark(self.context)
+        if after.firm != before.firm or not isinstance(result, Tensor):
+            return None
+        values = context.build.values
+        casts = list(context.casts.items())[before.casts :]
+        inside = {self.input.id, *self.copy.ids, *range(before.values, after.values)}
+        shared = {made.id for (value, _), made in casts if value not in inside}
+        made = [v for v in range(before.values, after.values) if values[v].kind is not Kind.CONSTANT]
+        ops = [at for at in range(before.ops, after.ops) if shared.isdisjoint(context.build.ops[at].results)]
+        kept = [cast for cast in casts if cast[1].id not in shared]
+        return Call(self, after, result, [v for v in made if v not in shared], ops, kept)
+
+
+def ready(array: LayerArray, given: list[Any], context: Context) -> Ready | None:
+    """Before the first layer of an array is called; None where the others will not be copied."""
+    if not array.copies or not _may_be_given(given[0], context):
+        return None
+    copy, others = array.copies[0], frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
+    counts = [layer.calls for layer, _ in copy.pairs]
+    return None if given[0].id in others else Ready(context, mark(context), copy, given[0], others, counts)
+
+
+def _may_be_given(given: Any, context: Context) -> bool:
+    """Whether a layer that is given this may be the first of copies, or a copy: a tensor that is computed or loaded,
+    and not cast yet.
+    """
+    return (
+        isinstance(given, Tensor)
+        and context.build.values[given.id].kind in (Kind.RESULT, Kind.DATA)
+        and not any((given.id, dtype) in context.casts for dtype in FLOATS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the first layer: the values, operators and casts that each further layer has for itself."""
+
+    start: Ready
+    after: Mark
+    result: Tensor
+    values: list[int]
+    ops: list[int]
+    casts: list[tuple[tuple[int, str], Tensor]]
+
+    def copied(self, copy: Copy, given: Tensor) -> Tensor | None:
+        """The result of the same call of another layer; None where that is to be called itself."""
+        start, context = self.start, self.start.context
+        build, input, calls = context.build, start.input, self.after.called - start.before.called
+        same = context.dims.resolve_type(given.type) == context.dims.resolve_type(input.type)
+        fits = len(build.ops) + len(self.ops) <= build.operators_limit and context.calls + calls < CALLS_LIMIT
+        alike = copy.calls == start.counts == [layer.calls for _, layer in copy.pairs]
+        if not (same and fits and alike and given.id not in start.others and _may_be_given(given, context)):
+            return None
+        ids = copy.ids | {v: at for at, v in enumerate(self.values, len(build.values))} | {input.id: given.id}
+        ops = {op: at for at, op in enumerate(self.ops, len(build.ops))}
+        self._add(copy, ids, ops)
+        self._keep(copy, ids)
+        context.calls += calls
+        result: Tensor = copy.value(self.result, ids)
+        return result
+
+    def _add(self, copy: Copy, ids: Mapping[int, int], ops: Mapping[int, int]) -> None:
+        """Values, operators, calls and paths."""
+        build, before = self.start.context.build, self.start.before
+        first, further = before.calls, len(build.calls)
+        for call in build.calls[first : self.after.calls]:
+            within = call.within - first + further if call.within >= first else call.within
+            given = {ids.get(v, v): name for v, name in call.arguments.items()}
+            build.calls.append(replace(call, path=copy.path(call.path), within=within, arguments=given))
+        for v in (build.values[at] for at in self.values):
+            build.values.append(
+                ValueDraft(
+                    v.kind, copy.path(v.path), v.name, copy.type(v.type), v.span, v.statement, producer=ops[v.producer]
+                )
+            )
+        for op in (build.ops[at] for at in self.ops):
+            operands = tuple([ids.get(v, v) for v in op.operands])
+            results = tuple([ids[v] for v in op.results])
+            attrs = {name: copy.value(v, ids) for name, v in op.attrs.items()}
+            path = copy.path(op.path)
+            if op.implied:
+                path = build.cast_path(operands[0], results[0])
+                build.values[results[0]].path = path
+            build.ops.append(
+                OpDraft(
+                    op.operator, operands, results, attrs, op.rule, op.span, path, op.call, op.implied,
+                    op.within - first + further, op.statement,
+                )
+            )  # fmt: skip
+        copy.add_paths(build.paths[before.paths : self.after.paths], ids)
+
+    def _keep(self, copy: Copy, ids: Mapping[int, int]) -> None:
+        """What later calls may ask for: types of parameters, casts, names."""
+        context, values = self.start.context, self.start.context.build.values
+        for first, own in copy.ids.items():
+            values[own].type = copy.type(values[first].type)
+            if first in context.wide:
+                context.wide.add(own)
+        for (value, dtype), made in self.casts:
+            context.casts[ids.get(value, value), dtype] = copy.value(made, ids)
+            if value in copy.ids:
+                copy.ids[made.id] = ids[made.id]
+        for (first_layer, layer), count in zip(copy.pairs, self.start.counts, strict=True):
+            if first_layer.calls > count:
+                layer.calls, layer.result_nodes = first_layer.calls, first_layer.result_nodes
+                layer.results = {name: copy.value(v, ids) for name, v in first_layer.results.items()}
+        copy.calls = [layer.calls for _, layer in copy.pairs]
