@@ -169,7 +169,7 @@ def test_generated_arrays_of_one_to_eight(monkeypatch: pytest.MonkeyPatch) -> No
     for seed in range(25):
         rng = random.Random(seed)
         text = program.write(rng).text("", rng.choice(["f32", "bf16"]))
-        for array in set(re.findall(r"layer \w+\[\d+\]", text)):
+        for array in sorted(re.findall(r"layer \w+\[\d+\]", text)):
             text = text.replace(array, f"{array.partition('[')[0]}[{rng.randint(1, 8)}]")
         here = both(text, monkeypatch)
         sound, made = sound + here[0], made + here[1]
