@@ -49,7 +49,7 @@ GROWTH = """
 import sys
 from pathlib import Path
 import torch
-from shardlang.runtime import mapped, parameters
+from shardlang.runtime.state import mapped, parameters
 from shardlang.runtime.state.row_optimizers import LazyAdam
 from shardlang.runtime.program import Block
 
