@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from timing import Timing, ratios, verdict
@@ -109,7 +110,7 @@ def measure(name: str) -> dict[str, float]:
         at.append(time.process_time())
         if files is None:
             sys.exit("\n".join(d.message for d in sink.found[:5]))
-        parts = dict(zip(("check", "plan", "emit"), (b - a for a, b in zip(at, at[1:], strict=False)), strict=True))
+        parts = dict(zip(("check", "plan", "emit"), (b - a for a, b in pairwise(at)), strict=True))
         return {**parts, "all": at[-1] - at[0]}
 
     template, layers, rules = RUNS[name]

@@ -54,15 +54,16 @@ class Copy:
     """One further layer: its path, the numbers there of what the first one has, its dims by those of the first.
 
     `pairs`: the first layer and those within it, each with its copy. `calls`: how often each was called when both were
-    alike.
+    alike. `same`: dims and types (by identity) that are the same in all layers of the array.
     """
 
     context: Context
     old: str
     new: str
+    same: dict[int, Dim | TensorType]
     ids: dict[int, int] = field(default_factory=dict)
     dims: dict[Dim, Dim] = field(default_factory=dict)
-    types: dict[int, TensorType] = field(default_factory=dict)
+    types: dict[int, tuple[TensorType, TensorType]] = field(default_factory=dict)
     pairs: list[tuple[Instance, Instance]] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
 
@@ -71,6 +72,8 @@ class Copy:
 
     def dim(self, dim: Dim) -> Dim:
         """The dim of this layer; those that a layer only calls by another name are the same for all layers."""
+        if id(dim) in self.same:
+            return dim
         if dim not in self.dims:
             unifier, outside = self.context.dims, self.context.dims.outer.get(dim)
             own = dim.home is not None and (dim.home == self.old or dim.home.startswith(f"{self.old}."))
@@ -81,18 +84,21 @@ class Copy:
                     unifier.rename(made, moved)
                 self.dims[dim] = made
             else:
-                self.dims[dim] = dim
+                self.same[id(dim)] = self.dims[dim] = dim
         return self.dims[dim]
 
     def term(self, term: Term) -> Term:
         return tuple([self.dim(d) for d in term])
 
     def type(self, type: TensorType) -> TensorType:
-        known = self.types.get(id(type))  # drafts keep the types, and so their ids
-        if known is None:
+        if id(type) in self.same:
+            return type
+        if id(type) not in self.types:
             made = TensorType(type.dtype, tuple([self.term(t) for t in type.dims]))
-            known = self.types[id(type)] = type if made == type else made
-        return known
+            if made == type:
+                self.same[id(type)] = made = type
+            self.types[id(type)] = type, made
+        return self.types[id(type)][1]
 
     def value(self, value: Any, ids: Mapping[int, int]) -> Any:
         """A static value, a dim, a tensor."""
@@ -151,7 +157,8 @@ def copied(context: Context, before: Mark, first: Instance, paths: list[str]) ->
     if not COPIED or not first.sound or after.firm != before.firm:
         return [], []
     added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
-    copies = [Copy(context, first.path, path) for path in paths]
+    same: dict[int, Dim | TensorType] = {}
+    copies = [Copy(context, first.path, path, same) for path in paths]
     layers = []
     for copy in copies:
         context.layers += after.layers - before.layers
