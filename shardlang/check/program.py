@@ -36,11 +36,15 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSetting:
-    """`sgd(lr = 0.1)`: kind and arguments with all defaults filled in, and the parameters (value ids) it trains."""
+    """`sgd(lr = 0.1)`: kind and arguments with all defaults filled in, and the parameters (value ids) it trains.
+
+    at: the selectors that are written for it; () for the one of all others.
+    """
 
     kind: str
     arguments: Mapping[str, Any]
     params: tuple[int, ...]
+    at: tuple[str, ...]
     span: Span
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from shardlang import patterns
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
@@ -42,35 +43,29 @@ def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope
     scope = Scope({}, {})
     within = _within_statements(graph)
     for selector in selectors:
-        pattern = re.compile(_pattern(selector))
-        ranges = {f"i{n}": s.index for n, s in enumerate(selector.segments) if isinstance(s.index, tuple)}
-        rank, matched = specificity(selector), False
+        match, rank, matched = matcher(selector), specificity(selector), False
         for path, values in graph.addresses.items():
-            found = pattern.match(path)
-            if found is None or not _within(found, ranges):
+            own = match(path)
+            if not own:
                 continue
             matched = True
-            whole = found.end("own") == len(path)
             for value in (*values, *within.get(path, ())):
                 scope.values[value] = max(rank, scope.values.get(value, rank))
-            for value in values if whole else ():
+            for value in values if own == path else ():
                 scope.named[value] = max(rank, scope.named.get(value, rank))
-        others = (pattern.match(path) for path in graph.declared) if not matched else ()
-        if not matched and not any(found and _within(found, ranges) for found in others):
+        if not matched and not any(map(match, graph.declared)):
             _report_nothing(graph, selector, sink)
     return scope
 
 
 def matcher(selector: ast.Selector) -> Callable[[str], str]:
     """Path -> the part of it, from its beginning, that the selector names; "" where it does not cover the path."""
-    pattern = re.compile(_pattern(selector))
-    ranges = {f"i{n}": s.index for n, s in enumerate(selector.segments) if isinstance(s.index, tuple)}
+    return patterns.matcher(text(selector))
 
-    def match(path: str) -> str:
-        found = pattern.match(path)
-        return found["own"] if found is not None and _within(found, ranges) else ""
 
-    return match
+def text(selector: ast.Selector) -> str:
+    """A selector as it is written, without spaces: `encoder.blocks[0..6].**.bias`."""
+    return ".".join(f"{segment.name}{_index(segment.index)}" for segment in selector.segments)
 
 
 def _within_statements(graph: Graph) -> Mapping[str, list[int]]:
@@ -83,44 +78,20 @@ def _within_statements(graph: Graph) -> Mapping[str, list[int]]:
     return found
 
 
-def _within(found: re.Match[str], ranges: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether the indexes that a match found lie in the ranges that the selector writes."""
-    return all(start <= int(found[name]) < end for name, (start, end) in ranges.items())
-
-
-def _pattern(selector: ast.Selector) -> str:
-    text = ""
-    for i, segment in enumerate(selector.segments):
-        if segment.name == "**":
-            text += r"(?:[^.]+\.)*" if i < len(selector.segments) - 1 else r".+"
-            continue
-        text += re.escape(segment.name).replace(r"\*", r"[^.\[]*") + _index(segment.index, i)
-        text += r"\." if i < len(selector.segments) - 1 else ""
-    return rf"(?P<own>{text})(?:$|[.\[:])"
-
-
-def _index(index: str | int | tuple[int, int] | None, place: int) -> str:
-    match index:
-        case None:
-            return ""
-        case "*":
-            return r"\[\d+\]"
-        case int():
-            return rf"\[{index}\]"
-        case (int(), int()):
-            return rf"\[(?P<i{place}>\d+)\]"
-        case _:
-            return re.escape(str(index))
+def _index(index: str | int | tuple[int, int] | None) -> str:
+    if index is None:
+        return ""
+    return f"[{index[0]}..{index[1]}]" if isinstance(index, tuple) else f"[{index}]"
 
 
 def _report_nothing(graph: Graph, selector: ast.Selector, sink: Sink) -> None:
-    text = selector.span.text
+    written = selector.span.text
     names = _names(graph)
-    below = text.partition(".")[2]
-    near = below if below in names else nearest(text, names)
+    below = written.partition(".")[2]
+    near = below if below in names else nearest(written, names)
     rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
     sink.report(
-        "SH308", f"`{text}` matches nothing of the model", selector.span, "",
+        "SH308", f"`{written}` matches nothing of the model", selector.span, "",
         help=f"did you mean `{near}`?" if near else rules,
     )  # fmt: skip
 

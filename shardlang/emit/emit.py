@@ -44,7 +44,7 @@ def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[s
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
     shared = functions.listed(_twice(functions, written)) if plan.pipeline is not None else {}
     groups.note_text("\n".join([*functions.listed(functions.named).values(), *(t for w in written for t in w.texts)]))
-    lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}\n"
+    lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
         texts = [*functions.listed(written[0].called).values(), *written[0].texts]
@@ -126,4 +126,4 @@ def _file(
     body = "\n\n".join(parts)
     opening = f"{head}\n\n{imports(body, modules or (), layers)}\n\n{mesh_lines(plan)}\n"
     body = f"{body}\n\n{MAIN}" if modules is not None else body
-    return emitted(f"{opening}\n{lists}\n\n{body}" if lists else f"{opening}\n\n{body}")
+    return emitted(f"{opening}\n{lists}\n\n\n{body}" if lists else f"{opening}\n\n{body}")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from shardlang import python_text
+from shardlang.emit.fold import Item, Layers, folded
 from shardlang.emit.text.citations import file_text
-from shardlang.emit.text.lines import WIDTH, call_text, list_text
+from shardlang.emit.text.lines import WIDTH, call_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.python_text import code, literal, tuple_text
+from shardlang.python_text import code, literal
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, identical, uneven_sizes
 from shardlang.types.mesh import Mesh
@@ -85,60 +86,89 @@ def _mesh_arguments(mesh: Mesh) -> str:
 
 
 def parameter_lines(plan: Plan, groups: Groups) -> str:
-    """`parameters = [...]`, an item a line, in the program's order."""
-    items = [_parameter(plan, plan.graph.values[value], groups) for value in plan.graph.params]
-    return f"parameters = {list_text(items)}"
+    """`parameters = [...]`, an item a line, in the program's order; layers that are the same once."""
+    values = [plan.graph.values[value] for value in plan.graph.params]
+    return _declared("Parameter", [Item(value.path, tuple(_parameter(plan, value, groups))) for value in values])
 
 
 def state_lines(plan: Plan) -> str:
-    """`states = [...]`."""
-    items = [_state(plan, plan.graph.values[value]) for value in plan.graph.states]
-    return f"states = {list_text(items)}"
+    """`states = [...]`, where there are any."""
+    values = [plan.graph.values[value] for value in plan.graph.states]
+    return _declared("State", [Item(value.path, tuple(_state(plan, value))) for value in values]) if values else ""
 
 
-def _parameter(plan: Plan, value: Value, groups: Groups) -> str:
+def _declared(kind: str, items: Sequence[Item]) -> str:
+    lines = "".join(f"{line}\n" for item in folded(items) for line in _lines(f"rt.{kind}", item, 1))
+    return f"{kind.lower()}s = [\n{lines}]" if lines else f"{kind.lower()}s = []"
+
+
+def _lines(kind: str, item: Item | Layers, depth: int) -> Iterator[str]:
+    """One tensor, on one line or two; or `*rt.each("blocks[0..6]", ...)`, with those of each layer below it."""
+    space = "    " * depth
+    if isinstance(item, Layers):
+        yield f"{space}*rt.each({literal(item.path)},"
+        for below in item.items:
+            yield from _lines(kind, below, depth + 1)
+        yield f"{space}),"
+        return
+    arguments = [literal(item.path), *item.said]
+    flat = f"{space}{kind}({', '.join(arguments)}),"
+    if len(flat) <= WIDTH:
+        yield flat
+        return
+    yield f"{space}{kind}({', '.join(arguments[:3])},"
+    yield f"{space}{' ' * len(kind)} {', '.join(arguments[3:])}),"
+
+
+def _parameter(plan: Plan, value: Value, groups: Groups) -> list[str]:
     planned = plan.params.get(value.id, ParamPlan(value.id, identical(len(value.type.dims)), ()))
-    arguments = _stored(plan, value, planned.stored)
-    groups.note([a for a in planned.reduce_axes if not planned.zero or a not in planned.zero_axes], planned.stored.mesh)
+    mesh, frozen = plan.meshes[planned.stored.mesh], plan.graph.frozen(value.id)
+    reduced = mesh.ranked(planned.reduce_axes)
+    groups.note([a for a in reduced if not planned.zero or a not in planned.zero_axes], planned.stored.mesh)
     groups.note(planned.zero_axes if planned.zero else (), planned.stored.mesh)
+    arguments = _stored(plan, value, planned.stored)
     if value.type.dtype in ("bf16", "f16"):
         arguments.append(f"use={literal(value.type.dtype)}")
     if planned.sparse:
         arguments.append("sparse=True")
-    if plan.graph.frozen(value.id):
+    if frozen:
         arguments.append("frozen=True")
-    if planned.reduce_axes:
-        arguments.append(f"reduce={literal(planned.reduce_axes)}")
+    if reduced:
+        arguments.append(f"reduce={axes_text(reduced)}")
+    if mesh.time and mesh.time.name not in planned.reduce_axes and not frozen:
+        arguments.append("once=True")
     if planned.zero:
-        arguments.append(f"zero={planned.zero}, zero_axes={literal(planned.zero_axes)}")
-    return call_text("rt.Parameter", arguments, 1)
+        arguments.append(f"zero=({planned.zero}, {axes_text(planned.zero_axes)})")
+    return arguments
 
 
-def _state(plan: Plan, value: Value) -> str:
-    layout = plan.produced.get(value.id, identical(len(value.type.dims)))
-    return call_text("rt.State", _stored(plan, value, layout), 1)
+def _state(plan: Plan, value: Value) -> list[str]:
+    return _stored(plan, value, plan.produced.get(value.id, identical(len(value.type.dims))))
 
 
 def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:
-    """The arguments that a parameter and a state share."""
+    """The arguments that a parameter and a state share, without the path."""
     init = value.init
-    arguments = [literal(value.path), literal(value.type.shape)]
+    arguments = [literal(value.type.shape)]
     if init is not None:
-        arguments.append(f"init={literal((init.kind, *init.args))}")
+        arguments.append(literal((init.kind, *init.args) if init.args else init.kind))
     if value.kind is Kind.STATE and value.type.dtype != "f32":
         arguments.append(f"dtype={literal(value.type.dtype)}")
     arguments.extend(cut_arguments(value.type, layout, plan))
     if value.id in plan.places:
         arguments.append(f"place={literal(plan.places[value.id])}")
-    if plan.pipeline is not None:
-        arguments.append(f"stages={literal(plan.pipeline.param_stages.get(value.id, ()))}")
     return arguments
 
 
+def axes_text(axes: Sequence[str]) -> str:
+    """An axis, or a tuple of several."""
+    return literal(axes[0] if len(axes) == 1 else tuple(axes))
+
+
 def cut_arguments(type: TensorType, layout: Layout, plan: Plan) -> list[str]:
-    """`cut=((), ("mp",))`, and `sizes={1: (4, 4, 2)}` for dims that do not divide."""
-    cut = tuple_text([literal(axes) for axes in layout.dims]) if layout.dims else "()"
-    arguments = [f"cut={cut}"]
+    """`cut={1: "mp"}`, and `sizes={1: (4, 4, 2)}` for dims that do not divide."""
+    cut = ", ".join(f"{dim}: {axes_text(axes)}" for dim, axes in enumerate(layout.dims) if axes)
+    arguments = [f"cut={{{cut}}}"] if cut else []
     mesh = plan.meshes[layout.mesh]
     uneven = dict(_uneven(type, layout, plan))
     if uneven:

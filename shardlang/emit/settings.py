@@ -7,10 +7,12 @@ from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
+from shardlang.emit.fold import patterns
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
+from shardlang.patterns import covered
 from shardlang.plan.needs import left_pending
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
@@ -40,7 +42,7 @@ def program_text(
         f"name={name}, strategy={literal(plan.strategy)}, ranks={plan.ranks}",
         f"mesh=mesh, groups={literal(groups.listed(0))}, seed={training.seed}",
         *_further_meshes(plan, groups),
-        "parameters=parameters, states=states",
+        "parameters=parameters, states=states" if plan.graph.states else "parameters=parameters",
         f"data={data}",
         *([f"eval={evaluated}"] if evaluated else []),
         f"optimizers={list_text([_optimizer_text(plan, o) for o in training.optimizers])}",
@@ -152,9 +154,12 @@ def _field_text(plan: Plan, name: str, value: int) -> str:
 
 
 def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:
-    further = [f"{key}={literal(value)}" for key, value in optimizer.arguments.items()]
-    head = ", ".join([literal(optimizer.kind), *further])
-    paths = [literal(plan.graph.values[value].path) for value in optimizer.params]
-    flat = f"parameters=[{', '.join(paths)}],"
-    listed = flat if len(flat) <= 100 else f"parameters={list_text(paths)},"
-    return f"rt.Optimizer(\n    {head},\n{indented(listed)}\n)"
+    """An optimizer; what it trains by the selectors as they were written, where these cover that and no more."""
+    at: tuple[str, ...] = ()
+    if optimizer.at:
+        paths = [plan.graph.values[value].path for value in plan.graph.params if not plan.graph.frozen(value)]
+        mine = [plan.graph.values[value].path for value in optimizer.params]
+        at = optimizer.at if covered(optimizer.at, paths) == set(mine) else patterns(mine, paths)
+    arguments = [f"{key}={literal(value)}" for key, value in optimizer.arguments.items()]
+    arguments += [f"at={literal(at)}"] if at else []
+    return call_text("rt.Optimizer", [literal(optimizer.kind), *arguments], 2)

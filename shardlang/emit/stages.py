@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.evaluation import Evaluation
+from shardlang.emit.fold import patterns
 from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.once import once_names
+from shardlang.emit.repeats import repeats
 from shardlang.emit.scope import Scope
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.plan.plan import Pipeline, Plan
@@ -63,7 +65,9 @@ def _stage(scope: Scope, module: str, evaluation: Evaluation | None) -> str:
     plan = scope.plan
     names = [literal(plan.graph.values[value].name) for value in scope.fields]
     functions = [f"{name}={module}.{name}" for name in once_names(scope.phases)]
-    arguments = [f"{module}.forward"]
+    used = [plan.graph.values[value].path for value in _saved(plan) if scope.stage in _stages(plan, value)]
+    paths = [plan.graph.values[value].path for value in _saved(plan)]
+    arguments = [f"{module}.forward", f"parameters={literal(patterns(used, paths))}"]
     if scope.received:
         arguments.append(f"receives={list_text([_received(scope, value, evaluation) for value in scope.received])}")
     if names:
@@ -73,6 +77,14 @@ def _stage(scope: Scope, module: str, evaluation: Evaluation | None) -> str:
     if functions:
         arguments.append(", ".join(functions))
     return call_text("rt.Stage", arguments, 1) if not scope.received else _broken(arguments)
+
+
+def _saved(plan: Plan) -> tuple[int, ...]:
+    return (*plan.graph.params, *plan.graph.states)
+
+
+def _stages(plan: Plan, value: int) -> tuple[int, ...]:
+    return _pipeline(plan).param_stages.get(value, ())
 
 
 def _broken(arguments: Sequence[str]) -> str:
@@ -95,12 +107,13 @@ def _received(scope: Scope, value: int, evaluation: Evaluation | None) -> str:
 def schedule_text(plan: Plan) -> str:
     """`schedule = rt.Schedule(...)`: per coordinate its actions, broken over lines."""
     pipeline = _pipeline(plan)
-    rows = [" ".join(f"{a.stage}{a.kind}{a.microbatch}" for a in row) for row in pipeline.actions]
+    rows = [" ".join(repeats(row)) for row in pipeline.actions]
+    said = "0F2 is stage 0, forward, microbatch 2; X*3 is X three times, each one microbatch further"
     body = (
-        f"axis={literal(pipeline.axis)}, coordinates={literal(pipeline.coordinates)},  {comment(pipeline.schedule)}\n"
+        f"axis={literal(pipeline.axis)}, coordinates={literal(pipeline.coordinates)},\n"
         f"actions={list_text([_row(row) for row in rows])},"
     )
-    return f"schedule = rt.Schedule(\n{indented(body)}\n)"
+    return f"{comment(f'{pipeline.schedule}: {said}')}\nschedule = rt.Schedule(\n{indented(body)}\n)"
 
 
 def _row(row: str) -> str:

@@ -18,12 +18,12 @@ from shardlang.runtime.errors import RunError as RunError
 from shardlang.runtime.functions import *  # noqa: F403
 from shardlang.runtime.launch.entry import main as main
 from shardlang.runtime.program import Field as Field
-from shardlang.runtime.program import Layer as Layer
 from shardlang.runtime.program import Optimizer as Optimizer
 from shardlang.runtime.program import Parameter as Parameter
 from shardlang.runtime.program import Program as Program
 from shardlang.runtime.program import Source as Source
 from shardlang.runtime.program import State as State
+from shardlang.runtime.program import each as each
 from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage

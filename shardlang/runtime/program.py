@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.stages import Received, Schedule, Stage
 
@@ -28,7 +30,14 @@ DTYPES = {
     "i32": torch.int32,
     "bool": torch.bool,
 }
-Cut = tuple[tuple[str, ...], ...]
+# An axis of a mesh, or several, the major first.
+Axes = str | tuple[str, ...]
+# Dim -> the axes that cut it.
+Cut = Mapping[int, Axes]
+
+
+def listed(axes: Axes) -> tuple[str, ...]:
+    return (axes,) if isinstance(axes, str) else axes
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,7 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
     """
     offsets, lengths = [], []
     for dim, size in enumerate(shape):
-        axes = cut[dim] if dim < len(cut) else ()
-        group = mesh[tuple(axes)]
+        group = mesh[listed(cut.get(dim, ()))]
         given = sizes.get(dim) if sizes else None
         if group.size == 1:
             offsets.append(0)
@@ -64,55 +72,52 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A trained tensor of whole `shape`: how it begins, how it is cut, over which axes its gradient is summed, ZeRO.
+class Declared:
+    """A tensor that is saved: its whole `shape`, how it begins, how it is cut.
 
-    sparse: its gradient is rows of it (sparse.py). place: "host" where it is in the host's memory, "" on the device.
-    stages: those that use it, ascending; () where there are none, or all do. use: the type of the copy that `forward`
-    works with, made at each use, where that is not its own. frozen: it gets no gradient and stays as it begins.
+    place: "host" where it is in the host's memory, "" on the device.
     """
 
     path: str
     shape: tuple[int, ...]
-    init: tuple[Any, ...] = ("zeros",)
-    cut: Cut = ()
-    reduce: tuple[str, ...] = ()
-    zero: int = 0
-    zero_axes: tuple[str, ...] = ()
+    init: str | tuple[Any, ...] = "zeros"
+    cut: Cut = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     dtype: str = "f32"
-    stages: tuple[int, ...] = ()
-    use: str = ""
-    sparse: bool = False
     place: str = ""
-    frozen: bool = False
 
     def split_axes(self) -> tuple[str, ...]:
-        return tuple(axis for axes in self.cut for axis in axes)
+        return tuple(axis for axes in self.cut.values() for axis in listed(axes))
 
 
 @dataclass(frozen=True)
-class State:
-    """A tensor that is saved but not trained. `stages` as of a parameter."""
+class Parameter(Declared):
+    """A trained tensor. reduce: the axes over ranks that its gradient is summed over. zero: level and axes of ZeRO.
 
-    path: str
-    shape: tuple[int, ...]
-    init: tuple[Any, ...] = ("zeros",)
-    cut: Cut = ()
-    sizes: Mapping[int, tuple[int, ...]] | None = None
-    mesh: Mesh | None = None
-    dtype: str = "f32"
-    stages: tuple[int, ...] = ()
-    place: str = ""
+    once: its gradient is whole in each microbatch, and counts in the first alone. use: the type of the copy that
+    `forward` works with, made at each use, where that is not its own. sparse: its gradient is rows of it (sparse.py).
+    frozen: it gets no gradient and stays as it begins.
+    """
+
+    reduce: Axes = ()
+    zero: tuple[int, Axes] = (0, ())
+    once: bool = False
+    use: str = ""
+    sparse: bool = False
+    frozen: bool = False
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A layer without parameters and states, which functions are given all the same. `stages` as of a parameter."""
+class State(Declared):
+    """A tensor that is saved but not trained."""
 
-    path: str
-    stages: tuple[int, ...] = ()
+
+AnyDeclared = TypeVar("AnyDeclared", bound=Declared)
+
+
+def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
+    """The tensors of every layer of `layers` (`blocks[0..6]`), layer by layer, each under its whole path."""
+    return [replace(tensor, path=f"{layer}.{tensor.path}") for layer in expanded(layers) for tensor in tensors]
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class Field:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    cut: Cut = ()
+    cut: Cut = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     bound: int | None = None
@@ -141,10 +146,12 @@ class Source:
 
 
 class Optimizer:
-    """An optimizer's kind, the paths of the parameters that it trains, its own arguments."""
+    """An optimizer's kind, the paths (patterns.py) of what it trains, its own arguments. Without `at` it trains what no
+    other does.
+    """
 
-    def __init__(self, kind: str, *, parameters: Sequence[str], **arguments: Any) -> None:
-        self.kind, self.parameters, self.arguments = kind, tuple(parameters), arguments
+    def __init__(self, kind: str, *, at: Sequence[str] = (), **arguments: Any) -> None:
+        self.kind, self.at, self.arguments = kind, tuple(at), arguments
 
 
 @dataclass
@@ -173,7 +180,7 @@ class Program:
     groups: Sequence[tuple[str, ...]] = ()
     further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
     states: Sequence[State] = ()
-    layers: Sequence[Layer] = ()
+    layers: Sequence[str] = ()
     seed: int = 0
     loss_pending: tuple[str, ...] = ()
     metrics_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -201,6 +208,11 @@ class Program:
         return self.mesh._microbatches
 
     @property
+    def tensors(self) -> list[Declared]:
+        """Parameters and states."""
+        return [*self.parameters, *self.states]
+
+    @property
     def stages_here(self) -> tuple[int, ...]:
         """The stages that this rank runs."""
         if self.pipeline is None:
@@ -208,21 +220,40 @@ class Program:
         here = self.mesh[self.pipeline.axis].index
         return tuple(stage for stage, at in enumerate(self.pipeline.coordinates) if at == here)
 
-    def coordinates(self, tensor: Parameter | State) -> tuple[int, ...]:
+    def stages_of(self, path: str) -> tuple[int, ...]:
+        """The stages that use a tensor or layer, ascending."""
+        return self._stages_of[path]
+
+    @cached_property
+    def _stages_of(self) -> Mapping[str, tuple[int, ...]]:
+        paths = [*(tensor.path for tensor in self.tensors), *self.layers]
+        used = [covered(stage.parameters, paths) for stage in self.stages]
+        return {path: tuple(at for at, mine in enumerate(used) if path in mine) for path in paths}
+
+    @cached_property
+    def trained_by(self) -> Mapping[str, int]:
+        """Path of a parameter -> the number of the optimizer that trains it."""
+        paths = [tensor.path for tensor in self.parameters if not tensor.frozen]
+        by = {path: at for at, optimizer in enumerate(self.optimizers) for path in paths if not optimizer.at}
+        for at, optimizer in enumerate(self.optimizers):
+            by.update(dict.fromkeys(covered(optimizer.at, paths), at))
+        return {path: by[path] for path in paths if path in by}
+
+    def coordinates(self, tensor: Declared) -> tuple[int, ...]:
         """Where along the stages' axis a tensor is, ascending; where no stage uses it, with the first."""
         if self.pipeline is None:
             return (0,)
-        return tuple(sorted({self.pipeline.coordinates[stage] for stage in tensor.stages or (0,)}))
+        return tuple(sorted({self.pipeline.coordinates[stage] for stage in self.stages_of(tensor.path) or (0,)}))
 
-    def holds(self, tensor: Parameter | State) -> bool:
+    def holds(self, tensor: Declared) -> bool:
         """Whether this rank has a part of a tensor."""
         return self.pipeline is None or self.mesh[self.pipeline.axis].index in self.coordinates(tensor)
 
-    def keeper(self, tensor: Parameter | State) -> int:
+    def keeper(self, tensor: Declared) -> int:
         """The coordinate along the stages' axis that counts, saves and loads a tensor for all."""
         return self.coordinates(tensor)[0]
 
-    def block(self, tensor: Parameter | State | Field) -> Block:
+    def block(self, tensor: Declared | Field) -> Block:
         """This rank's block of a parameter, state or (of the current microbatch) field."""
         return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
 
@@ -231,7 +262,7 @@ def elements(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def dtype_of(program: Program, tensor: Parameter | State | Field | Received) -> torch.dtype:
+def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dtype:
     """Values of float32 become float64 in a run in float64; in bf16 and f16 runs, parameters stay float32."""
     return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
 

@@ -1,20 +1,22 @@
 """Pipeline stages and their schedule as an emitted program writes them down: plain data, and the messages that follow.
 
 `"0F0 0F1 1B0"` becomes actions: stage, kind, microbatch. Kinds: F forward, B backward, I backward to the inputs alone,
-W backward to the parameters alone. What they do is in pipeline.py, how messages travel in messages.py.
+W backward to the parameters alone. `0F0*4` is that four times, each time one microbatch further, and so is
+`(0F4 0B0)*4`; `(0F0*2 2F0*2)*3+2` goes two further each time. What actions do is in pipeline.py, how messages travel in
+messages.py.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from shardlang.runtime.comm.mesh import Mesh
 
-_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+_WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Received:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    cut: tuple[tuple[str, ...], ...] = ()
+    cut: Mapping[int, str | tuple[str, ...]] = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, ...]] | None = None
     mesh: Mesh | None = None
     gradient: bool = False
@@ -56,11 +58,13 @@ class Received:
 class Stage:
     """One stage: `forward(p, *received, *fields)` gives what it sends, in the order that the next stage receives it;
     then the loss, where the loss is; then a dict of metrics, where there are any, and one of sums for `conclude`.
+    parameters: the paths (patterns.py) of the parameters, states and layers that it uses.
     `evaluate`, with the rows of the batch as a last argument, gives what it sends, then a dict of sums, if it has any.
     prepare, prepared, conclude: as of a program.
     """
 
     forward: Callable[..., Any]
+    parameters: Sequence[str] = ()
     receives: Sequence[Received] = ()
     fields: Sequence[str] = ()
     evaluate: Callable[..., Any] | None = None
@@ -80,10 +84,7 @@ class Schedule:
     @cached_property
     def table(self) -> tuple[tuple[Action, ...], ...]:
         """The actions of each coordinate."""
-        return tuple(
-            tuple(Action(int(stage), kind, int(part)) for stage, kind, part in _ACTION.findall(row))
-            for row in self.actions
-        )
+        return tuple(map(_listed, self.actions))
 
     @property
     def splits_backward(self) -> bool:
@@ -99,6 +100,23 @@ class Schedule:
             tuple(Action(stage, "F", part) for _, stage, part in order if self.coordinates[stage] == at)
             for at in range(len(self.actions))
         )
+
+
+def _listed(row: str) -> tuple[Action, ...]:
+    """The actions that a row stands for."""
+    open: list[list[list[Action]]] = [[]]
+    for stage, kind, part, bracket, count, step in _WORD.findall(row):
+        if kind:
+            open[-1].append([Action(int(stage), kind, int(part))])
+        elif bracket == "(":
+            open.append([])
+        elif bracket == ")":
+            group = open.pop()
+            open[-1].append([action for unit in group for action in unit])
+        else:
+            further = range(0, int(count) * int(step or 1), int(step or 1))
+            open[-1][-1] = [Action(a.stage, a.kind, a.microbatch + by) for by in further for a in open[-1][-1]]
+    return tuple(action for unit in open[0] for action in unit)
 
 
 def sent(action: Action, stages: Sequence[Stage]) -> Message | None:

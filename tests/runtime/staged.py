@@ -104,20 +104,22 @@ def whole(m: SimpleNamespace) -> dict:
 
 def stages(m: SimpleNamespace) -> list[rt.Stage]:
     """The model as stages."""
-    cut = (("dp", "microbatch"), ())
+    cut = {0: ("dp", "microbatch")}
     h = rt.Received("h", "f32", (BATCH, 8), cut, gradient=True)
     skip = rt.Received("skip", "f32", (BATCH, WIDTH), cut, gradient=True)
-    kind = rt.Received("kind", "i64", (BATCH,), cut[:1], evaluate=False)
+    kind = rt.Received("kind", "i64", (BATCH,), cut, evaluate=False)
     beside = rt.Received("beside", "f32", (BATCH, 8), cut, gradient=True)
 
     def prepare(label):
         return m.prepare(None, label)
 
+    used = [[path for path, (_, own) in SHAPES.items() if stage in own] for stage in range(4)]
+    used[2].append("counts")
     return [
-        rt.Stage(m.first, fields=["x"], evaluate=torch.no_grad()(m.first_evaluated)),
-        rt.Stage(m.second, [h, skip, kind], evaluate=torch.no_grad()(m.second_evaluated)),
-        rt.Stage(m.third, [h, skip, kind], ["x"], evaluate=torch.no_grad()(m.third_evaluated)),
-        rt.Stage(m.fourth, [h, skip, kind, beside], ["label"], evaluate=torch.no_grad()(m.fourth_evaluated),
+        rt.Stage(m.first, used[0], fields=["x"], evaluate=torch.no_grad()(m.first_evaluated)),
+        rt.Stage(m.second, used[1], [h, skip, kind], evaluate=torch.no_grad()(m.second_evaluated)),
+        rt.Stage(m.third, used[2], [h, skip, kind], ["x"], evaluate=torch.no_grad()(m.third_evaluated)),
+        rt.Stage(m.fourth, used[3], [h, skip, kind, beside], ["label"], evaluate=torch.no_grad()(m.fourth_evaluated),
                  prepare=prepare, prepared=m.prepared, conclude=m.conclude),
     ]  # fmt: skip
 
@@ -125,16 +127,14 @@ def stages(m: SimpleNamespace) -> list[rt.Stage]:
 def program(mesh: rt.Mesh, *, coordinates=None, order="", zero=0, **settings) -> rt.Program:
     """Trained on `mesh`: in stages at `coordinates`, in the order `order` of actions (see `schedule`), or as one."""
     m, batch = model(mesh), ("dp", "microbatch")
-    zeroed = {"zero": zero, "zero_axes": ("dp",)} if zero else {}
+    zeroed = {"zero": (zero, "dp")}
     fields = [
-        rt.Field("x", "f32", (BATCH, WIDTH), cut=(batch, ())),
-        rt.Field("label", "i64", (BATCH,), cut=(batch,), bound=10),
+        rt.Field("x", "f32", (BATCH, WIDTH), cut={0: batch}),
+        rt.Field("label", "i64", (BATCH,), cut={0: batch}, bound=10),
     ]
     parameters = [
-        rt.Parameter(path, shape, init=("normal", 0.5), cut=((),) * len(shape), reduce=batch, **zeroed,
-                     stages=own if coordinates is not None else ())
-        for path, (shape, own) in SHAPES.items()
-    ]  # fmt: skip
+        rt.Parameter(path, shape, init=("normal", 0.5), reduce="dp", **zeroed) for path, (shape, _) in SHAPES.items()
+    ]
     if coordinates is None:
         functions = whole(m)
     else:
@@ -142,10 +142,10 @@ def program(mesh: rt.Mesh, *, coordinates=None, order="", zero=0, **settings) ->
         functions = {"stages": stages(m), "pipeline": rt.Schedule("pp", coordinates, table)}
     return rt.Program(
         name="test.shard", strategy="", ranks=world.size, mesh=mesh, seed=3, precision="f64",
-        parameters=parameters, states=[rt.State("counts", (4,), ("ones",), ((),), stages=(2,) if coordinates else ())],
+        parameters=parameters, states=[rt.State("counts", (4,), "ones")],
         data=rt.Source("random", batch=BATCH, fields=fields, batches=3, seed=1),
         eval=rt.Source("random", batch=BATCH, fields=fields, batches=2, seed=2),
-        optimizers=[rt.Optimizer("adamw", parameters=list(SHAPES), lr=0.01)],
+        optimizers=[rt.Optimizer("adamw", lr=0.01)],
         loss_pending=batch, metrics_pending={"half": batch, "mean": batch, "root": ()},
         finish=lambda totals: {"loss": totals["loss:1"][0] / totals["loss:1"][1], "half": totals["half:1"][0]},
         eval_pending={"loss:1": batch, "half:1": batch},

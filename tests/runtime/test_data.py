@@ -39,13 +39,16 @@ def loader(source: rt.Source, mesh: rt.Mesh, base: Path = Path(), rank: int = 0)
     return Loader(program, source, load(source, base))
 
 
-def source(cut=(("dp",), ("mp",)), label_cut=(("dp",),)) -> rt.Source:
+def source(over="dp", columns="mp") -> rt.Source:
     return rt.Source(
         "random",
         batch=8,
         batches=4,
         seed=1,
-        fields=[rt.Field("x", "f32", (8, 6), cut=cut), rt.Field("label", "i64", (8,), cut=label_cut, bound=10)],
+        fields=[
+            rt.Field("x", "f32", (8, 6), cut={0: over, 1: columns}),
+            rt.Field("label", "i64", (8,), cut={0: over}, bound=10),
+        ],
     )
 
 
@@ -64,7 +67,7 @@ def test_ranks_hold_the_parts_of_one_order(epoch: int) -> None:
 
 def test_uneven_cuts() -> None:
     uneven = rt.Source(
-        "random", batch=8, batches=1, fields=[rt.Field("x", "f32", (8, 5), cut=(("dp",), ()), sizes={0: (5, 2, 1)})]
+        "random", batch=8, batches=1, fields=[rt.Field("x", "f32", (8, 5), cut={0: "dp"}, sizes={0: (5, 2, 1)})]
     )
     whole = next(loader(uneven, rt.Mesh(dp=1)).epoch(1))[0]["x"]
     parts = [next(loader(uneven, rt.Mesh(dp=3), rank=rank).epoch(1))[0]["x"] for rank in range(3)]

@@ -27,22 +27,22 @@ def _forward(p, x, label):
 
 def program(zero: int, bucket_bytes: int, optimizer: str = "adam", parts: int = 1) -> rt.Program:
     mesh = rt.Mesh(dp=world.size, microbatch=rt.Time(parts))
-    cut = (("microbatch", "dp"), ())
-    zeroed = {"zero": zero, "zero_axes": ("dp",)} if zero else {}
+    cut = {0: ("microbatch", "dp")}
+    zeroed = {"zero": (zero, "dp")}
     shapes = {
         f"layers[{n}].{name}": s for n in range(LAYERS) for name, s in (("weight", (WIDTH, WIDTH)), ("bias", (WIDTH,)))
     }
     return rt.Program(
         name="test.shard", strategy="", ranks=world.size, mesh=mesh, seed=3,
         parameters=[
-            rt.Parameter(path, shape, ("normal", 0.3), ((),) * len(shape), reduce=("dp", "microbatch"), **zeroed)
+            rt.Parameter(path, shape, ("normal", 0.3), reduce="dp", **zeroed)
             for path, shape in shapes.items()
         ],
         data=rt.Source(
             "random", batch=BATCH, batches=4, seed=1,
             fields=[rt.Field("x", "f32", (BATCH, WIDTH), cut), rt.Field("label", "f32", (BATCH, WIDTH), cut)],
         ),
-        optimizers=[rt.Optimizer(optimizer, parameters=list(shapes), lr=0.01)],
+        optimizers=[rt.Optimizer(optimizer, lr=0.01)],
         forward=_forward, loss_pending=("dp", "microbatch"), epochs=2, bucket_bytes=bucket_bytes,
     )  # fmt: skip
 

@@ -26,8 +26,8 @@ def program(
     np.savez(folder / "a.npz", x=np.arange(8.0))
     source = rt.Source("numpy", batch=4, path="a.npz", fields=[rt.Field("x", "f32", (4,))])
     return rt.Program(
-        name="t.shard", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[rt.Parameter("w", (2,), init=("ones",))],
-        data=source, optimizers=[rt.Optimizer(kind, parameters=["w"], lr=0.001, **optimizer)],
+        name="t.shard", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[rt.Parameter("w", (2,), init="ones")],
+        data=source, optimizers=[rt.Optimizer(kind, lr=0.001, **optimizer)],
         forward=lambda p, x: ((x.sum() * p.w).square().mean(), {}), steps=steps, epochs=None if steps else 3,
         base=folder, resume=resume, checkpoint=("every", {"steps": 2, "keep": 3, "to": "kept"}),
     )  # fmt: skip

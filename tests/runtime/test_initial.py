@@ -58,7 +58,7 @@ def _this_rank():
 
 
 @pytest.mark.parametrize("init", [init for init, _ in STARTS], ids=repr)
-@pytest.mark.parametrize("cut", [((), ()), (("a",), ("b",)), ((), ("b", "a"))], ids=repr)
+@pytest.mark.parametrize("cut", [{}, {0: "a", 1: "b"}, {1: ("b", "a")}], ids=repr)
 def test_a_rank_begins_with_its_block_of_the_whole(init, cut) -> None:
     random.start(5)
     wanted = _definition(init)
@@ -83,10 +83,10 @@ def test_layers_begin_as_torchs_do() -> None:
 
 def saved_on_ranks() -> None:
     """Even and uneven cuts, of both dims, over groups that are not in rank order; a scalar; a state."""
-    cuts = [((), ()), (("a",), ()), ((), ("b",)), (("b",), ("a",)), (("b", "a"), ()), ((), ("b", "a"))]
+    cuts = [{}, {0: "a"}, {1: "b"}, {0: "b", 1: "a"}, {0: ("b", "a")}, {1: ("b", "a")}]
     tensors = [rt.Parameter(f"w{i}", (5, 8), cut=cut) for i, cut in enumerate(cuts)]
-    tensors.append(rt.Parameter("given", (5, 8), cut=((), ("b", "a")), sizes={1: (1, 4, 0, 3)}))
-    made = _program(*tensors, rt.Parameter("scalar", ()), states=[rt.State("state", (3,), cut=(("a",),))])
+    tensors.append(rt.Parameter("given", (5, 8), cut={1: ("b", "a")}, sizes={1: (1, 4, 0, 3)}))
+    made = _program(*tensors, rt.Parameter("scalar", ()), states=[rt.State("state", (3,), cut={0: "a"})])
     every = [*made.parameters, *made.states]
     whole = {t.path: torch.arange(math.prod(t.shape), dtype=torch.float32).view(t.shape) for t in every}
     # The parent of all ranks is this test's own.

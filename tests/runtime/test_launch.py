@@ -33,11 +33,11 @@ def forward(p, x, label):
 
 program = rt.Program(
     name="small.shard", strategy="", ranks={ranks}, mesh=mesh, groups=[("dp",)],
-    parameters=[rt.Parameter("w", (4, 2), init=("normal", 0.1), cut=((), ()), reduce=("dp",))],
+    parameters=[rt.Parameter("w", (4, 2), ("normal", 0.1), reduce="dp")],
     data=rt.Source({source}, batch=8, fields=[
-        rt.Field("x", "f32", (8, 4), cut=(("dp",), ())),
-        rt.Field("label", "f32", (8, 2), cut=(("dp",), ()))], {arguments}),
-    optimizers=[rt.Optimizer("sgd", parameters=["w"], lr={lr})],
+        rt.Field("x", "f32", (8, 4), cut={{0: "dp"}}),
+        rt.Field("label", "f32", (8, 2), cut={{0: "dp"}})], {arguments}),
+    optimizers=[rt.Optimizer("sgd", lr={lr})],
     forward=forward, loss_pending=("dp",), steps={steps})
 if __name__ == "__main__":
     rt.main(program)

@@ -75,21 +75,21 @@ def program(parts, zero=0, bucket_bytes=200, dp=4, **settings) -> rt.Program:
     """Six steps of batches of 16, cut over dp and then in time; an evaluation of two batches after each epoch."""
     mesh = rt.Mesh(dp=dp, microbatch=rt.Time(parts))
     batch = ("dp", "microbatch")
-    zeroed = {"zero": zero, "zero_axes": ("dp",)} if zero else {}
+    zeroed = {"zero": (zero, "dp")}
     fields = [
-        rt.Field("x", "f32", (BATCH, 6), cut=(batch, ())),
-        rt.Field("label", "i64", (BATCH,), cut=(batch,), bound=10),
+        rt.Field("x", "f32", (BATCH, 6), cut={0: batch}),
+        rt.Field("label", "i64", (BATCH,), cut={0: batch}, bound=10),
     ]
     return rt.Program(
         name="test.shard", strategy="", ranks=world.size, mesh=mesh, seed=3, precision="f64",
         parameters=[
-            rt.Parameter(path, shape, init=("normal", 0.5), cut=((),) * len(shape), **zeroed,
-                         reduce=() if path == "gain" else batch)
+            rt.Parameter(path, shape, init=("normal", 0.5), **zeroed, once=path == "gain",
+                         reduce=() if path == "gain" else "dp")
             for path, shape in SHAPES.items()
         ],
         data=rt.Source("random", batch=BATCH, fields=fields, batches=3, seed=1),
         eval=rt.Source("random", batch=BATCH, fields=fields, batches=2, seed=2),
-        optimizers=[rt.Optimizer("adamw", parameters=list(SHAPES), lr=0.01)],
+        optimizers=[rt.Optimizer("adamw", lr=0.01)],
         forward=forward_of(mesh), prepare=_prepare, prepared=prepared_of(mesh),
         loss_pending=batch, metrics_pending={"mean": batch, "scale": ()},
         evaluate=evaluate_of(mesh), finish=lambda totals: {n: t[0] / t[1] for n, t in totals.items()},

@@ -24,7 +24,7 @@ MESH = rt.Mesh(a=1)
 
 
 def parameter(path: str, *shape: int) -> rt.Parameter:
-    return rt.Parameter(path, shape, cut=((),) * len(shape))
+    return rt.Parameter(path, shape)
 
 
 OURS = [

@@ -67,8 +67,8 @@ def _program(folder: Path, forward, evaluate=None, finish=None, **settings) -> r
     np.savez(folder / "a.npz", x=np.arange(10.0))
     source = rt.Source("numpy", batch=4, path="a.npz", shuffle=False, fields=[rt.Field("x", "f32", (4,))])
     return rt.Program(
-        name="t.shard", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[rt.Parameter("w", (1,), init=("ones",))],
-        data=source, eval=source if evaluate else None, optimizers=[rt.Optimizer("sgd", parameters=["w"], lr=0.0)],
+        name="t.shard", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[rt.Parameter("w", (1,), init="ones")],
+        data=source, eval=source if evaluate else None, optimizers=[rt.Optimizer("sgd", lr=0.0)],
         forward=forward, evaluate=evaluate, finish=finish, base=folder, seed=3, **settings,
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_masks_are_those_of_their_step_and_call(tmp_path: Path) -> None:
 def test_a_gradient_is_of_its_own_step(tmp_path: Path) -> None:
     """x is 0..3 and 4..7: gradients 6 and 22, which do not pile up; the loss shown is that before each update."""
     made = _program(tmp_path, lambda p, x: ((x * p.w).sum(), {}), steps=3)
-    made.optimizers = [rt.Optimizer("sgd", parameters=["w"], lr=0.01)]
+    made.optimizers = [rt.Optimizer("sgd", lr=0.01)]
     _run(made, tmp_path / "m.jsonl")
     losses = [json.loads(line)["loss"] for line in (tmp_path / "m.jsonl").read_text().splitlines()]
     np.testing.assert_allclose(losses, [6 * 1.0, 22 * 0.94, 6 * 0.72], rtol=1e-6)

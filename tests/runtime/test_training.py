@@ -31,10 +31,10 @@ def _forward(p, x, label):
 
 def program(mesh=MESH, zero=0, optimizer="sgd", bucket_bytes=200, reduce=("dp",), **settings):
     """A model of five parameters, one of them not used, one a scalar; batch 8 of 32 examples."""
-    cut = (("dp",), ())
-    zeroed = {"zero": zero, "zero_axes": ("dp",)} if zero else {}
+    cut = {0: "dp"}
+    zeroed = {"zero": (zero, "dp")}
     parameters = [
-        rt.Parameter(path, shape, init=("normal", 0.5), cut=((),) * len(shape), reduce=reduce, **zeroed)
+        rt.Parameter(path, shape, init=("normal", 0.5), reduce=reduce, **zeroed)
         for path, shape in SHAPES.items()
     ]
     arguments = {
@@ -57,8 +57,8 @@ def program(mesh=MESH, zero=0, optimizer="sgd", bucket_bytes=200, reduce=("dp",)
             seed=1,
         ),
         optimizers=[
-            rt.Optimizer(optimizer, parameters=list(SHAPES)[:3], **arguments),
-            rt.Optimizer("sgd", parameters=list(SHAPES)[3:], lr=0.05),
+            rt.Optimizer(optimizer, **arguments),
+            rt.Optimizer("sgd", at=list(SHAPES)[3:], lr=0.05),
         ],
         forward=_forward,
         loss_pending=("dp",),
@@ -138,12 +138,12 @@ def levels_over_two_axes() -> None:
     def run(zero, axes, reduce):
         made = program(**{**two, "reduce": reduce})
         made.parameters = [
-            rt.Parameter(t.path, t.shape, init=t.init, cut=t.cut, reduce=reduce, zero=zero, zero_axes=axes)
+            rt.Parameter(t.path, t.shape, init=t.init, cut=t.cut, reduce=reduce, zero=(zero, axes))
             for t in made.parameters
         ]
         made.loss_pending = reduce
         made.metrics_pending = {"largest": reduce, "scale": ()}
-        cut = (reduce, ())
+        cut = {0: reduce}
         made.data = rt.Source(
             "random",
             batch=8,

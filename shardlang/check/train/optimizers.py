@@ -12,7 +12,7 @@ from shardlang.check.context import Frame
 from shardlang.check.declared import Declared
 from shardlang.check.model.arguments import argument_twice, number, unknown_argument
 from shardlang.check.program import OptimizerSetting
-from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity
+from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
 from shardlang.check.values import UNKNOWN, describe
 from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
@@ -211,7 +211,7 @@ def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: F
     if len(frame.context.sink.found) == reported:  # a selector that is wrong leaves out what it was meant for
         _report_without(best, settings, graph, frame)
     return tuple(
-        OptimizerSetting(kind, arguments, params, setting.span)
+        OptimizerSetting(kind, arguments, params, tuple(map(text, setting.at)), setting.span)
         for index, (setting, (kind, arguments)) in enumerate(settings)
         if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
     )

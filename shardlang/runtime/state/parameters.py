@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shardlang.runtime import random
 from shardlang.runtime.comm.host_copies import device_of
-from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of
+from shardlang.runtime.program import Block, Declared, Program, dtype_of
 
 
 def copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
@@ -36,10 +36,10 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
     return -bound, bound
 
 
-def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype,
+def initial(init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype,
             place: str = "") -> Tensor:  # fmt: skip
-    """The block of a value of shape `whole` as `init` says: (kind, *arguments), kinds as in specs/running.md."""
-    kind, *args = init
+    """The block of a value of shape `whole` as `init` says: a kind (see specs/running.md), or (kind, *arguments)."""
+    kind, *args = (init,) if isinstance(init, str) else init
     device = device_of(place)
     if kind in ("zeros", "ones", "constant"):
         value = {"zeros": 0.0, "ones": 1.0}.get(kind) if kind != "constant" else args[0]
@@ -52,6 +52,6 @@ def initial(init: tuple[Any, ...], path: str, whole: tuple[int, ...], block: Blo
     return random.uniform(key, block.shape, whole, block.offsets, device).mul_(high - low).add_(low).to(dtype)
 
 
-def make(program: Program, tensor: Parameter | State, block: Block) -> Tensor:
+def make(program: Program, tensor: Declared, block: Block) -> Tensor:
     """A block of it as it begins, without ZeRO."""
     return initial(tensor.init, tensor.path, tuple(tensor.shape), block, dtype_of(program, tensor), tensor.place)

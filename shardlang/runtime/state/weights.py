@@ -23,7 +23,7 @@ from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.messages import begin_receive, begin_send
-from shardlang.runtime.program import Block, Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.program import Block, Declared, Program, dtype_of, elements, listed
 from shardlang.runtime.state.weight_names import Names, Place
 
 _NAMES = {
@@ -37,11 +37,11 @@ _NAMES = {
 }
 
 
-def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
+def whole(program: Program, tensor: Declared, local: Tensor) -> Tensor:
     """All blocks of a tensor joined; every rank gets it. All ranks must call it."""
     mesh = tensor.mesh or program.mesh
-    for dim, axes in enumerate(tensor.cut):
-        group = mesh[tuple(axes)]
+    for dim, axes in tensor.cut.items():
+        group = mesh[listed(axes)]
         if group.size > 1:
             given = tensor.sizes.get(dim) if tensor.sizes else None
             sizes = tuple(given) if given else chunk_sizes(tensor.shape[dim], group.size)
@@ -50,7 +50,7 @@ def whole(program: Program, tensor: Parameter | State, local: Tensor) -> Tensor:
 
 
 def save(
-    program: Program, path: Path, tensors: Sequence[tuple[Parameter | State, Callable[[], Tensor] | None]]
+    program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
 ) -> None:
     """Writes every tensor whole; each comes with a function that gives this rank's block, or None where another stage
     has it. All ranks must call it.
@@ -85,7 +85,7 @@ def _begun(draft: Path) -> BinaryIO:
         raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=draft) from None
 
 
-def _brought(program: Program, tensor: Parameter | State, value: Tensor | None) -> Tensor | None:
+def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor | None:
     """On rank 0 the whole of a tensor, wherever its stage is."""
     if program.pipeline is None:
         return value
@@ -103,7 +103,7 @@ def _brought(program: Program, tensor: Parameter | State, value: Tensor | None) 
     return value
 
 
-def _header(program: Program, tensors: Sequence[Parameter | State]) -> bytes:
+def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
     """The safetensors header: its length, then JSON of name -> dtype, shape, place; padded to 8 bytes."""
     entries: dict[str, Any] = {}
     start = 0
@@ -132,14 +132,14 @@ class Weights:
     A path with `*` in its last part is all files that it matches: large weights come in several.
     """
 
-    def __init__(self, path: Path, tensors: Sequence[Parameter | State], names: Names | None = None) -> None:
+    def __init__(self, path: Path, tensors: Sequence[Declared], names: Names | None = None) -> None:
         self.path = path
         self.files = _opened(path)
         self.names = names or Names(())
         self.places = self.names.places([tensor.path for tensor in tensors], self.files.keys())
         self._check(tensors)
 
-    def _check(self, tensors: Sequence[Parameter | State]) -> None:
+    def _check(self, tensors: Sequence[Declared]) -> None:
         there, due = set(self.files.keys()), {place.name for place in self.places.values()}
         rest = sorted(name for name in there - due if not self.names.spare(name))
         for what, names in (("lacks", sorted(due - there)), ("has, and the program has not,", rest)):
@@ -158,7 +158,7 @@ class Weights:
                     file=self.path,
                 )  # fmt: skip
 
-    def read(self, tensor: Parameter | State, where: Block, dtype: torch.dtype) -> Tensor:
+    def read(self, tensor: Declared, where: Block, dtype: torch.dtype) -> Tensor:
         """A block of a tensor, where the program has it."""
         place, device = self.places[tensor.path], device_of(tensor.place)
         if not tensor.shape:

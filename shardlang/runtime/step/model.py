@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.comm.mesh import Group, Mesh, world
-from shardlang.runtime.program import DTYPES, Block, Optimizer, Parameter, Program, State, dtype_of, elements
+from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, elements, listed
 from shardlang.runtime.state import mapped, optimizers, parameters
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.state.sparse import RowBucket
@@ -45,57 +45,52 @@ class Model:
         self.bucket_stages: list[tuple[int, ...]] = []
         self.reducer = Reducer(self._buckets())
         read = {**self._read(), **self.states}
-        self.p = namespace(read, (layer.path for layer in program.layers))
+        self.p = namespace(read, program.layers)
         self.trees = {stage: self._of_stage(stage, read) for stage in program.stages_here}
         self.trained = self._trained()
         self.optimizers = [
             optimizers.optimizer(
-                o.kind, [self.trained[path] for path in o.parameters if path in self.trained], o.arguments
+                o.kind, [self.trained[p] for p, by in program.trained_by.items() if by == at and p in self.trained],
+                o.arguments,
             )
-            for o in program.optimizers
+            for at, o in enumerate(program.optimizers)
         ]
-        self.hosted = [self._hosted(o) for o in program.optimizers]
+        self.hosted = [self._hosted(at, o.kind) for at, o in enumerate(program.optimizers)]
         self.norm_parts = [
             (self.trained[t.path], self._mesh(t)[self._cut_axes(t)])
             for t in self.parameters
             if self.keeps(t) and not t.frozen
         ]
 
-    def keeps(self, tensor: Parameter | State) -> bool:
+    def keeps(self, tensor: Declared) -> bool:
         """Whether this rank's stage is the one that counts and saves a tensor."""
         pipeline = self.program.pipeline
         return pipeline is None or self.program.keeper(tensor) == self.program.mesh[pipeline.axis].index
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """What a stage trains."""
-        mine = [tensor.path for tensor in self.parameters if stage in tensor.stages and not tensor.frozen]
+        mine = [t.path for t in self.parameters if stage in self.program.stages_of(t.path) and not t.frozen]
         return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
 
     def _of_stage(self, stage: int, read: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
         """The tree of what a stage alone uses."""
-        used = {t.path for t in (*self.program.parameters, *self.program.states) if stage in t.stages}
-        layers = (layer.path for layer in self.program.layers if stage in layer.stages)
-        return namespace({path: held for path, held in read.items() if path in used}, layers)
+        used = {path: held for path, held in read.items() if stage in self.program.stages_of(path)}
+        return namespace(used, (path for path in self.program.layers if stage in self.program.stages_of(path)))
 
-    def _mesh(self, tensor: Parameter | State) -> Mesh:
+    def _mesh(self, tensor: Declared) -> Mesh:
         return tensor.mesh or self.program.mesh
 
-    def _reduce(self, tensor: Parameter) -> tuple[str, ...]:
-        """The axes over ranks on which a gradient is pending; what is pending over microbatches autograd sums."""
-        return self._mesh(tensor)._ranked(tensor.reduce)
-
     def _count_once(self) -> None:
-        """A gradient that is not pending over the microbatches is whole in each: that of the first counts."""
+        """A gradient that is whole in each microbatch: that of the first counts."""
         for tensor in self.parameters:
-            time = self._mesh(tensor)._time
-            if not time or time in tensor.reduce or tensor.frozen:
+            if not tensor.once:
                 continue
             if tensor.path in self.stored:
                 self.stored[tensor.path].once = True
             else:
                 self.leaves[tensor.path].register_hook(_of_the_first)
 
-    def _begin(self, tensor: Parameter | State) -> Tensor:
+    def _begin(self, tensor: Declared) -> Tensor:
         """This rank's block of a value as it begins: initialised, or from given weights."""
         weights, dtype = self.weights, dtype_of(self.program, tensor)
 
@@ -108,18 +103,23 @@ class Model:
         return mapped.made(block, dtype, part) if mapped.wanted(tensor.place) else part(block)
 
     def zero_group(self, tensor: Parameter) -> Group | None:
-        group = self._mesh(tensor)[tuple(tensor.zero_axes)]
-        return group if tensor.zero and group.size > 1 else None
+        level, axes = tensor.zero
+        group = self._mesh(tensor)[listed(axes)]
+        return group if level and group.size > 1 else None
+
+    def zero_axes(self, tensor: Parameter) -> tuple[str, ...]:
+        """The axes over which a parameter's rows are spread under ZeRO."""
+        return listed(tensor.zero[1]) if self.zero_group(tensor) else ()
 
     def _cut_axes(self, tensor: Parameter) -> tuple[str, ...]:
         """The axes over which this rank's trained tensor is a part only, in the mesh's order."""
-        axes = {*tensor.split_axes(), *(tensor.zero_axes if self.zero_group(tensor) else ())}
+        axes = {*tensor.split_axes(), *self.zero_axes(tensor)}
         return tuple(axis for axis in self._mesh(tensor) if axis in axes)
 
     def _leaf(self, tensor: Parameter) -> Tensor:
         value = self._begin(tensor)
         group = self.zero_group(tensor)
-        if group is None or tensor.zero < 3:
+        if group is None or tensor.zero[0] < 3:
             return value.requires_grad_(not tensor.frozen)
         piece, use = mapped.clone(shard(value, group)), DTYPES[tensor.use] if tensor.use else None
         self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
@@ -156,12 +156,12 @@ class Model:
 
     def _reduction(self, tensor: Parameter) -> Reduction:
         """What is to be done with a gradient."""
-        shard = tuple(tensor.zero_axes) if self.zero_group(tensor) else ()
+        shard, stages = self.zero_axes(tensor), self.program.stages_of(tensor.path)
         pipeline, here = self.program.pipeline, self.program.stages_here
         return Reduction(
-            self._mesh(tensor), shard, self._reduce(tensor), bool(shard) and tensor.zero >= 2,
+            self._mesh(tensor), shard, listed(tensor.reduce), bool(shard) and tensor.zero[0] >= 2,
             self.program.mesh, pipeline.axis if pipeline is not None else "",
-            self.program.coordinates(tensor), tuple(stage for stage in tensor.stages if stage in here),
+            self.program.coordinates(tensor), tuple(stage for stage in stages if stage in here),
         )  # fmt: skip
 
     @property
@@ -221,17 +221,17 @@ class Model:
         for leaf in (*self.leaves.values(), *self.trained.values()):
             leaf.grad = None
 
-    def _hosted(self, optimizer: Optimizer) -> str:
+    def _hosted(self, at: int, kind: str) -> str:
         """What an optimizer is called in the log, if that is to have its time: one of parameters on the host."""
-        mine = [t.path for t in self.parameters if t.path in optimizer.parameters and t.place == "host"]
-        return f"{optimizer.kind} of {', '.join(mine)}" if mine and self.program.log else ""
+        by = self.program.trained_by
+        mine = [t.path for t in self.parameters if by.get(t.path) == at and t.place == "host"]
+        return f"{kind} of {', '.join(mine)}" if mine and self.program.log else ""
 
-    def blocks(self) -> list[tuple[Parameter | State, Callable[[], Tensor] | None]]:
+    def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
         """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None
         where that is another stage's to give.
         """
-        named: list[Parameter | State] = [*self.program.parameters, *self.program.states]
-        return [(tensor, self._block(tensor.path) if self.keeps(tensor) else None) for tensor in named]
+        return [(t, self._block(t.path) if self.keeps(t) else None) for t in self.program.tensors]
 
     def _block(self, path: str) -> Callable[[], Tensor]:
         if path in self.stored:
@@ -265,5 +265,5 @@ def given_weights(program: Program) -> Weights | None:
         return None
     _, arguments = program.init
     return Weights(
-        program.base / str(arguments["path"]), [*program.parameters, *program.states], arguments.get("names")
+        program.base / str(arguments["path"]), program.tensors, arguments.get("names")
     )

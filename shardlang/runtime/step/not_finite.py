@@ -85,7 +85,7 @@ def _in_examples(loader: Loader, examples: np.ndarray) -> Found | None:
 
 def _in_weights(program: Program) -> Found | None:
     weights = given_weights(program)
-    for tensor in (*program.parameters, *program.states) if weights is not None else ():
+    for tensor in program.tensors if weights is not None else ():
         for block in _blocks(tensor.shape):
             assert weights is not None
             part = weights.read(tensor, block, torch.float32)

@@ -15,7 +15,7 @@ from torch import Tensor
 from shardlang.locks import Claims, held_in, require_apart
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.program import Parameter, Program, State
+from shardlang.runtime.program import Declared, Parameter, Program
 from shardlang.runtime.state.checkpoint_folders import is_name
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, Saved
 from shardlang.runtime.step.model import Model
@@ -67,7 +67,7 @@ def save(model: Model, to: Checkpoints, step: int) -> None:
 
 def _optimizers(program: Program) -> dict[str, str]:
     """By the path of a parameter the optimizer that trains it."""
-    return {path: optimizer.kind for optimizer in program.optimizers for path in optimizer.parameters}
+    return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 
 def _require_optimizers(model: Model, found: Saved) -> None:
@@ -141,12 +141,12 @@ def _offsets(model: Model, tensor: Parameter, held: Tensor) -> tuple[int, ...]:
     return (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
 
 
-def _writes(model: Model, tensor: Parameter | State) -> bool:
+def _writes(model: Model, tensor: Declared) -> bool:
     """Whether this rank is the first of those that hold the same block."""
     mesh: Mesh = tensor.mesh or model.program.mesh
-    cut = {axis for axes in tensor.cut for axis in axes}
-    if isinstance(tensor, Parameter) and model.zero_group(tensor) is not None:
-        cut.update(tensor.zero_axes)
+    cut = set(tensor.split_axes())
+    if isinstance(tensor, Parameter):
+        cut.update(model.zero_axes(tensor))
     stages = model.program.pipeline.axis if model.program.pipeline is not None else ""
     others = [axis for axis in mesh if axis not in cut and axis != stages]
     return model.keeps(tensor) and all(mesh[axis].index == 0 for axis in others)

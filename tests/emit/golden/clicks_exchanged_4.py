@@ -13,10 +13,9 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=4)
 
 parameters = [
-    rt.Parameter("table", (400, 8), init=("normal", 0.01), cut=(("dp",), ()), place="host", sparse=True),
-    rt.Parameter("w", (8, 1), init=("normal", 0.1), cut=((), ()), reduce=("dp",)),
+    rt.Parameter("table", (400, 8), ("normal", 0.01), cut={0: "dp"}, place="host", sparse=True),
+    rt.Parameter("w", (8, 1), ("normal", 0.1), reduce="dp"),
 ]
-states = []
 
 
 def forward(p, ids, label):
@@ -39,23 +38,17 @@ def forward(p, ids, label):
 program = rt.Program(
     name="clicks.shard", strategy="exchanged", ranks=4,
     mesh=mesh, groups=(("dp",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=32, batches=8, seed=1,
         fields=[
-            rt.Field("ids", "i64", (32, 4), cut=(("dp",), ()), bound=400, place="host"),
-            rt.Field("label", "f32", (32, 1), cut=(("dp",), ())),
+            rt.Field("ids", "i64", (32, 4), cut={0: "dp"}, bound=400, place="host"),
+            rt.Field("label", "f32", (32, 1), cut={0: "dp"}),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "lazy_adam", lr=0.01, betas=(0.9, 0.999), eps=1e-08,
-            parameters=["table"],
-        ),
-        rt.Optimizer(
-            "adam", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0,
-            parameters=["w"],
-        ),
+        rt.Optimizer("lazy_adam", lr=0.01, betas=(0.9, 0.999), eps=1e-08, at=("table",)),
+        rt.Optimizer("adam", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={},
     steps=8, bucket_bytes=25_000_000,

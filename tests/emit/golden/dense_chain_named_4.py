@@ -13,10 +13,9 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(line=4)
 
 parameters = [
-    rt.Parameter("w", (64, 64), init=("normal", 0.02), cut=((), ()), reduce=("line",)),
-    rt.Parameter("v", (64, 64), init=("normal", 0.02), cut=((), ("line",))),
+    rt.Parameter("w", (64, 64), ("normal", 0.02), reduce="line"),
+    rt.Parameter("v", (64, 64), ("normal", 0.02), cut={1: "line"}),
 ]
-states = []
 
 
 def forward(p, x, label):
@@ -36,19 +35,16 @@ def forward(p, x, label):
 program = rt.Program(
     name="dense_chain.shard", strategy="named", ranks=4,
     mesh=mesh, groups=(("line",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=32, batches=8, seed=7,
         fields=[
-            rt.Field("x", "f32", (32, 64), cut=(("line",), ())),
-            rt.Field("label", "f32", (32, 64), cut=((), ("line",))),
+            rt.Field("x", "f32", (32, 64), cut={0: "line"}),
+            rt.Field("label", "f32", (32, 64), cut={1: "line"}),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["w", "v"],
-        ),
+        rt.Optimizer("sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("line",), metrics_pending={},
     epochs=2, bucket_bytes=25_000_000,

@@ -13,10 +13,9 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(a=4)
 
 parameters = [
-    rt.Parameter("w", (64, 64), init=("normal", 0.02), cut=((), ()), reduce=("a",)),
-    rt.Parameter("v", (64, 64), init=("normal", 0.02), cut=((), ("a",))),
+    rt.Parameter("w", (64, 64), ("normal", 0.02), reduce="a"),
+    rt.Parameter("v", (64, 64), ("normal", 0.02), cut={1: "a"}),
 ]
-states = []
 
 
 def forward(p, x, label):
@@ -36,19 +35,16 @@ def forward(p, x, label):
 program = rt.Program(
     name="dense_chain.shard", strategy="rows_then_columns", ranks=4,
     mesh=mesh, groups=(("a",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=32, batches=8, seed=7,
         fields=[
-            rt.Field("x", "f32", (32, 64), cut=(("a",), ())),
-            rt.Field("label", "f32", (32, 64), cut=((), ("a",))),
+            rt.Field("x", "f32", (32, 64), cut={0: "a"}),
+            rt.Field("label", "f32", (32, 64), cut={1: "a"}),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["w", "v"],
-        ),
+        rt.Optimizer("sgd", lr=0.1, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("a",), metrics_pending={},
     epochs=2, bucket_bytes=25_000_000,

@@ -14,14 +14,12 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=4, mp=2)
 
 parameters = [
-    rt.Parameter("up.weight", (128, 64), init=("kaiming_uniform", 64.0), cut=(("mp",), ()), reduce=("dp",)),
-    rt.Parameter("up.bias", (128,), init=("uniform", -0.125, 0.125), cut=(("mp",),), reduce=("dp",)),
-    rt.Parameter("down.weight", (10, 128), init=("kaiming_uniform", 128.0), cut=((), ("mp",)), reduce=("dp",)),
-    rt.Parameter(
-        "down.bias", (10,), init=("uniform", -0.08838834764831845, 0.08838834764831845), cut=(("mp",),), reduce=("dp",),
-    ),
+    rt.Parameter("up.weight", (128, 64), ("kaiming_uniform", 64.0), cut={0: "mp"}, reduce="dp"),
+    rt.Parameter("up.bias", (128,), ("uniform", -0.125, 0.125), cut={0: "mp"}, reduce="dp"),
+    rt.Parameter("down.weight", (10, 128), ("kaiming_uniform", 128.0), cut={1: "mp"}, reduce="dp"),
+    rt.Parameter("down.bias", (10,), ("uniform", -0.08838834764831845, 0.08838834764831845),
+                 cut={0: "mp"}, reduce="dp"),
 ]
-states = []
 
 
 def digits(p, image):
@@ -84,26 +82,23 @@ def finish(totals):
 program = rt.Program(
     name="digits.shard", strategy="both", ranks=8,
     mesh=mesh, groups=(("dp",), ("mp",)), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "digits", batch=64, split="train",
         fields=[
-            rt.Field("image", "f32", (64, 64), cut=(("dp",), ())),
-            rt.Field("label", "i64", (64,), cut=(("dp",),), bound=10),
+            rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
+            rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
     eval=rt.Source(
         "digits", batch=64, split="test",
         fields=[
-            rt.Field("image", "f32", (64, 64), cut=(("dp",), ())),
-            rt.Field("label", "i64", (64,), cut=(("dp",),), bound=10),
+            rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
+            rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["up.weight", "up.bias", "down.weight", "down.bias"],
-        ),
+        rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
     evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},

@@ -14,26 +14,15 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=8)
 
 parameters = [
-    rt.Parameter(
-        "up.weight", (128, 64), init=("kaiming_uniform", 64.0), cut=((), ()), reduce=("dp",), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "up.bias", (128,), init=("uniform", -0.125, 0.125), cut=((),), reduce=("dp",), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "down.weight", (10, 128), init=("kaiming_uniform", 128.0), cut=((), ()), reduce=("dp",),
-        zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "down.bias", (10,), init=("uniform", -0.08838834764831845, 0.08838834764831845), cut=((),), reduce=("dp",),
-        zero=3, zero_axes=("dp",),
-    ),
+    rt.Parameter("up.weight", (128, 64), ("kaiming_uniform", 64.0), reduce="dp", zero=(3, "dp")),
+    rt.Parameter("up.bias", (128,), ("uniform", -0.125, 0.125), reduce="dp", zero=(3, "dp")),
+    rt.Parameter("down.weight", (10, 128), ("kaiming_uniform", 128.0), reduce="dp", zero=(3, "dp")),
+    rt.Parameter("down.bias", (10,), ("uniform", -0.08838834764831845, 0.08838834764831845),
+                 reduce="dp", zero=(3, "dp")),
 ]
-states = []
 
 
-def digits(p, image):
-    """Digits of digits.shard:7: image [batch@dp, pixels] -> [batch@dp, classes]."""
+def forward(p, image, label):
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
     up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[8, 128]  [batch@dp, hidden]
 
@@ -42,11 +31,6 @@ def digits(p, image):
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
     scores = F.linear(h, p.down.weight, p.down.bias)  # f32[8, 10]  [batch@dp, classes]
-    return scores
-
-
-def forward(p, image, label):
-    scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss = F.cross_entropy(scores, label, reduction="sum") / 64  # f32[]  [] +dp
@@ -62,7 +46,14 @@ def forward(p, image, label):
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
-    scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
+    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[8, 128]  [batch@dp, hidden]
+
+    # digits.shard:12  h = up(image) |> relu
+    h = torch.relu(up_out)  # f32[8, 128]  [batch@dp, hidden]
+
+    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
+    scores = F.linear(h, p.down.weight, p.down.bias)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_1 = scores.argmax(1)     # i64[8]  [batch@dp]
@@ -88,26 +79,23 @@ def finish(totals):
 program = rt.Program(
     name="digits.shard", strategy="sharded", ranks=8,
     mesh=mesh, groups=(("dp",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "digits", batch=64, split="train",
         fields=[
-            rt.Field("image", "f32", (64, 64), cut=(("dp",), ())),
-            rt.Field("label", "i64", (64,), cut=(("dp",),), bound=10),
+            rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
+            rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
     eval=rt.Source(
         "digits", batch=64, split="test",
         fields=[
-            rt.Field("image", "f32", (64, 64), cut=(("dp",), ())),
-            rt.Field("label", "i64", (64,), cut=(("dp",),), bound=10),
+            rt.Field("image", "f32", (64, 64), cut={0: "dp"}),
+            rt.Field("label", "i64", (64,), cut={0: "dp"}, bound=10),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["up.weight", "up.bias", "down.weight", "down.bias"],
-        ),
+        rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
     evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},

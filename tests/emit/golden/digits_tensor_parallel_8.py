@@ -14,12 +14,11 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(mp=8)
 
 parameters = [
-    rt.Parameter("up.weight", (128, 64), init=("kaiming_uniform", 64.0), cut=(("mp",), ())),
-    rt.Parameter("up.bias", (128,), init=("uniform", -0.125, 0.125), cut=(("mp",),)),
-    rt.Parameter("down.weight", (10, 128), init=("kaiming_uniform", 128.0), cut=((), ("mp",))),
-    rt.Parameter("down.bias", (10,), init=("uniform", -0.08838834764831845, 0.08838834764831845), cut=((),)),
+    rt.Parameter("up.weight", (128, 64), ("kaiming_uniform", 64.0), cut={0: "mp"}),
+    rt.Parameter("up.bias", (128,), ("uniform", -0.125, 0.125), cut={0: "mp"}),
+    rt.Parameter("down.weight", (10, 128), ("kaiming_uniform", 128.0), cut={1: "mp"}),
+    rt.Parameter("down.bias", (10,), ("uniform", -0.08838834764831845, 0.08838834764831845)),
 ]
-states = []
 
 
 def digits(p, image):
@@ -81,26 +80,23 @@ def finish(totals):
 program = rt.Program(
     name="digits.shard", strategy="tensor_parallel", ranks=8,
     mesh=mesh, groups=(("mp",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "digits", batch=64, split="train",
         fields=[
-            rt.Field("image", "f32", (64, 64), cut=((), ())),
-            rt.Field("label", "i64", (64,), cut=(("mp",),), bound=10),
+            rt.Field("image", "f32", (64, 64)),
+            rt.Field("label", "i64", (64,), cut={0: "mp"}, bound=10),
         ],
     ),
     eval=rt.Source(
         "digits", batch=64, split="test",
         fields=[
-            rt.Field("image", "f32", (64, 64), cut=((), ())),
-            rt.Field("label", "i64", (64,), cut=(("mp",),), bound=10),
+            rt.Field("image", "f32", (64, 64)),
+            rt.Field("label", "i64", (64,), cut={0: "mp"}, bound=10),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["up.weight", "up.bias", "down.weight", "down.bias"],
-        ),
+        rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("mp",), metrics_pending={"accuracy": ("mp",)},
     evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("mp",), "accuracy:1": ("mp",)},

@@ -14,22 +14,15 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2)
 
 parameters = [
-    rt.Parameter("conv1.weight", (10, 1, 5, 5), init=("kaiming_uniform", 25.0), cut=((), (), (), ()), reduce=("dp",)),
-    rt.Parameter("conv1.bias", (10,), init=("uniform", -0.2, 0.2), cut=((),), reduce=("dp",)),
-    rt.Parameter("conv2.weight", (20, 10, 5, 5), init=("kaiming_uniform", 250.0), cut=((), (), (), ()), reduce=("dp",)),
-    rt.Parameter(
-        "conv2.bias", (20,), init=("uniform", -0.06324555320336758, 0.06324555320336758), cut=((),), reduce=("dp",),
-    ),
-    rt.Parameter("fc1.weight", (50, 320), init=("kaiming_uniform", 320.0), cut=((), ()), reduce=("dp",)),
-    rt.Parameter(
-        "fc1.bias", (50,), init=("uniform", -0.05590169943749474, 0.05590169943749474), cut=((),), reduce=("dp",),
-    ),
-    rt.Parameter("fc2.weight", (10, 50), init=("kaiming_uniform", 50.0), cut=((), ()), reduce=("dp",)),
-    rt.Parameter(
-        "fc2.bias", (10,), init=("uniform", -0.1414213562373095, 0.1414213562373095), cut=((),), reduce=("dp",),
-    ),
+    rt.Parameter("conv1.weight", (10, 1, 5, 5), ("kaiming_uniform", 25.0), reduce="dp"),
+    rt.Parameter("conv1.bias", (10,), ("uniform", -0.2, 0.2), reduce="dp"),
+    rt.Parameter("conv2.weight", (20, 10, 5, 5), ("kaiming_uniform", 250.0), reduce="dp"),
+    rt.Parameter("conv2.bias", (20,), ("uniform", -0.06324555320336758, 0.06324555320336758), reduce="dp"),
+    rt.Parameter("fc1.weight", (50, 320), ("kaiming_uniform", 320.0), reduce="dp"),
+    rt.Parameter("fc1.bias", (50,), ("uniform", -0.05590169943749474, 0.05590169943749474), reduce="dp"),
+    rt.Parameter("fc2.weight", (10, 50), ("kaiming_uniform", 50.0), reduce="dp"),
+    rt.Parameter("fc2.bias", (10,), ("uniform", -0.1414213562373095, 0.1414213562373095), reduce="dp"),
 ]
-states = []
 
 
 def forward(p, image, label):
@@ -138,35 +131,23 @@ def finish(totals):
 program = rt.Program(
     name="mnist_ddp.shard", strategy="ddp", ranks=2,
     mesh=mesh, groups=(("dp",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "mnist", batch=128, path="data/mnist", split="train",
         fields=[
-            rt.Field("image", "f32", (128, 1, 28, 28), cut=(("dp",), (), (), ())),
-            rt.Field("label", "i64", (128,), cut=(("dp",),), bound=10),
+            rt.Field("image", "f32", (128, 1, 28, 28), cut={0: "dp"}),
+            rt.Field("label", "i64", (128,), cut={0: "dp"}, bound=10),
         ],
     ),
     eval=rt.Source(
         "mnist", batch=128, path="data/mnist", split="test",
         fields=[
-            rt.Field("image", "f32", (128, 1, 28, 28), cut=(("dp",), (), (), ())),
-            rt.Field("label", "i64", (128,), cut=(("dp",),), bound=10),
+            rt.Field("image", "f32", (128, 1, 28, 28), cut={0: "dp"}),
+            rt.Field("label", "i64", (128,), cut={0: "dp"}, bound=10),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.01, momentum=0.5, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=[
-                "conv1.weight",
-                "conv1.bias",
-                "conv2.weight",
-                "conv2.bias",
-                "fc1.weight",
-                "fc1.bias",
-                "fc2.weight",
-                "fc2.bias",
-            ],
-        ),
+        rt.Optimizer("sgd", lr=0.01, momentum=0.5, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
     evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},

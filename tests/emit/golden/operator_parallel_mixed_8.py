@@ -14,9 +14,8 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(a=2, b=4)
 
 parameters = [
-    rt.Parameter("w1", (32, 16), init=("normal", 0.01), cut=(("b",), ()), reduce=("a",)),
+    rt.Parameter("w1", (32, 16), ("normal", 0.01), cut={0: "b"}, reduce="a"),
 ]
-states = []
 
 
 def forward(p, x, label):
@@ -36,19 +35,16 @@ def forward(p, x, label):
 program = rt.Program(
     name="operator_parallel.shard", strategy="mixed", ranks=8,
     mesh=mesh, groups=(("a",), ("b",), ("a", "b")), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=16, batches=4, seed=1,
         fields=[
-            rt.Field("x", "f32", (16, 32), cut=(("a",), ("b",))),
-            rt.Field("label", "i64", (16,), cut=(("a", "b"),), bound=16),
+            rt.Field("x", "f32", (16, 32), cut={0: "a", 1: "b"}),
+            rt.Field("label", "i64", (16,), cut={0: ("a", "b")}, bound=16),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.01, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["w1"],
-        ),
+        rt.Optimizer("sgd", lr=0.01, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("a", "b"), metrics_pending={},
     epochs=1, bucket_bytes=25_000_000,

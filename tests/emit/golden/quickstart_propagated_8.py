@@ -14,10 +14,9 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(a=2, b=4)
 
 parameters = [
-    rt.Parameter("w", (32, 16), init=("normal", 0.01), cut=(("b",), ()), reduce=("a",)),
-    rt.Parameter("w2", (16, 16), init=("normal", 0.01), cut=(("b",), ()), reduce=("a",)),
+    rt.Parameter("w", (32, 16), ("normal", 0.01), cut={0: "b"}, reduce="a"),
+    rt.Parameter("w2", (16, 16), ("normal", 0.01), cut={0: "b"}, reduce="a"),
 ]
-states = []
 
 
 def forward(p, x, label):
@@ -41,19 +40,16 @@ def forward(p, x, label):
 program = rt.Program(
     name="quickstart.shard", strategy="propagated", ranks=8,
     mesh=mesh, groups=(("a",), ("b",), ("a", "b")), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=16, batches=4, seed=1,
         fields=[
-            rt.Field("x", "f32", (16, 32), cut=(("a",), ("b",))),
-            rt.Field("label", "f32", (16, 16), cut=(("a",), ("b",))),
+            rt.Field("x", "f32", (16, 32), cut={0: "a", 1: "b"}),
+            rt.Field("label", "f32", (16, 16), cut={0: "a", 1: "b"}),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "sgd", lr=0.4, momentum=0.1, dampening=0.0, weight_decay=0.0, nesterov=False,
-            parameters=["w", "w2"],
-        ),
+        rt.Optimizer("sgd", lr=0.4, momentum=0.1, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("a", "b"), metrics_pending={},
     epochs=5, bucket_bytes=25_000_000,

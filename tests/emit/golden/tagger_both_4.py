@@ -14,17 +14,11 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2, mp=2, microbatch=rt.Time(4))
 
 parameters = [
-    rt.Parameter("up.weight", (16, 8), init=("kaiming_uniform", 8.0), cut=(("mp",), ()), reduce=("dp", "microbatch")),
-    rt.Parameter(
-        "up.bias", (16,), init=("uniform", -0.3535533905932738, 0.3535533905932738), cut=(("mp",),),
-        reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "head.weight", (12, 16), init=("kaiming_uniform", 16.0), cut=((), ("mp",)), reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter("head.bias", (12,), init=("uniform", -0.25, 0.25), cut=((),), reduce=("dp", "microbatch")),
+    rt.Parameter("up.weight", (16, 8), ("kaiming_uniform", 8.0), cut={0: "mp"}, reduce="dp"),
+    rt.Parameter("up.bias", (16,), ("uniform", -0.3535533905932738, 0.3535533905932738), cut={0: "mp"}, reduce="dp"),
+    rt.Parameter("head.weight", (12, 16), ("kaiming_uniform", 16.0), cut={1: "mp"}, reduce="dp"),
+    rt.Parameter("head.bias", (12,), ("uniform", -0.25, 0.25), reduce="dp"),
 ]
-states = []
 
 
 def prepare(x, label):
@@ -47,7 +41,10 @@ def forward(p, x, label, loss_count):
     # tagger.shard:12  h = up(x) |> relu |> dropout(p = 0.25)
     h_1 = torch.relu(up_out)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
     h = rt.dropout(
-        h_1, 0.25, rt.random.key("h"), whole=(16, 8, 16),
+        h_1,
+        0.25,
+        rt.random.key("h"),
+        whole=(16, 8, 16),
         offsets=(mesh["microbatch", "dp"].index * 2, 0, mesh.mp.index * 8),
     )  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
@@ -112,8 +109,11 @@ def evaluate(p, x, label, rows):
 
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label_batch_seq, ignore_index=0, reduction="none"), 0,
-        mesh["microbatch", "dp"].index * 2, rows, mask=label_batch_seq != 0,
+        F.cross_entropy(logits.movedim(2, 1), label_batch_seq, ignore_index=0, reduction="none"),
+        0,
+        mesh["microbatch", "dp"].index * 2,
+        rows,
+        mask=label_batch_seq != 0,
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
@@ -139,26 +139,23 @@ def finish(totals):
 program = rt.Program(
     name="tagger.shard", strategy="both", ranks=4,
     mesh=mesh, groups=(("dp",), ("mp",), ("dp", "mp")), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=16, batches=4,
         fields=[
-            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), (), ())),
-            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ()), bound=12),
+            rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
+            rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
     eval=rt.Source(
         "random", batch=16, batches=2,
         fields=[
-            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), (), ())),
-            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ()), bound=12),
+            rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
+            rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01,
-            parameters=["up.weight", "up.bias", "head.weight", "head.bias"],
-        ),
+        rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
     ],
     prepare=prepare, prepared=prepared, conclude=conclude,
     forward=forward, loss_pending=("dp", "mp", "microbatch"),

@@ -17,34 +17,15 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 parameters = [
-    rt.Parameter(
-        "embed.weight", (16, 8), init=("kaiming_uniform", 8.0), cut=((), ()), stages=(0,), reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "embed.bias", (16,), init=("uniform", -0.3535533905932738, 0.3535533905932738), cut=((),), stages=(0,),
-        reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "middle.weight", (16, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(1,),
-        reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "middle.bias", (16,), init=("uniform", -0.25, 0.25), cut=((),), stages=(1,), reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "last.weight", (16, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(2,), reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "last.bias", (16,), init=("uniform", -0.25, 0.25), cut=((),), stages=(2,), reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "head.weight", (12, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(3,), reduce=("dp", "microbatch"),
-    ),
-    rt.Parameter(
-        "head.bias", (12,), init=("uniform", -0.25, 0.25), cut=((),), stages=(3,), reduce=("dp", "microbatch"),
-    ),
+    rt.Parameter("embed.weight", (16, 8), ("kaiming_uniform", 8.0), reduce="dp"),
+    rt.Parameter("embed.bias", (16,), ("uniform", -0.3535533905932738, 0.3535533905932738), reduce="dp"),
+    rt.Parameter("middle.weight", (16, 16), ("kaiming_uniform", 16.0), reduce="dp"),
+    rt.Parameter("middle.bias", (16,), ("uniform", -0.25, 0.25), reduce="dp"),
+    rt.Parameter("last.weight", (16, 16), ("kaiming_uniform", 16.0), reduce="dp"),
+    rt.Parameter("last.bias", (16,), ("uniform", -0.25, 0.25), reduce="dp"),
+    rt.Parameter("head.weight", (12, 16), ("kaiming_uniform", 16.0), reduce="dp"),
+    rt.Parameter("head.bias", (12,), ("uniform", -0.25, 0.25), reduce="dp"),
 ]
-states = []
 
 
 def finish(totals):
@@ -58,26 +39,29 @@ def finish(totals):
 
 
 stages = [
-    rt.Stage(stage0.forward, fields=("x",), evaluate=stage0.evaluate),
+    rt.Stage(stage0.forward, parameters=("embed",), fields=("x",), evaluate=stage0.evaluate),
     rt.Stage(
         stage1.forward,
+        parameters=("middle",),
         receives=[
-            rt.Received("h", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+            rt.Received("h", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
         ],
         evaluate=stage1.evaluate,
     ),
     rt.Stage(
         stage2.forward,
+        parameters=("last",),
         receives=[
-            rt.Received("m", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
-            rt.Received("h", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+            rt.Received("m", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
+            rt.Received("h", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
         ],
         evaluate=stage2.evaluate,
     ),
     rt.Stage(
         stage3.forward,
+        parameters=("head",),
         receives=[
-            rt.Received("y", "f64", (16, 8, 16), cut=(("microbatch", "dp"), (), ()), gradient=True),
+            rt.Received("y", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
         ],
         fields=("label",),
         evaluate=stage3.evaluate,
@@ -85,46 +69,35 @@ stages = [
     ),
 ]
 
+# interleaved_1f1b: 0F2 is stage 0, forward, microbatch 2; X*3 is X three times, each one microbatch further
 schedule = rt.Schedule(
-    axis="pp", coordinates=(0, 1, 0, 1),  # interleaved_1f1b
+    axis="pp", coordinates=(0, 1, 0, 1),
     actions=[
-        "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
-        "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3",
+        "0F0 0F1 2F0 2F1 (0F2 2B0)*2 (2F2 0B0)*2 2B2 2B3 0B2 0B3",
+        "1F0 1F1 (3F0 3B0)*2 (1F2 1B0)*2 (3F2 3B2)*2 1B2 1B3",
     ],
 )
 
 program = rt.Program(
     name="staged.shard", strategy="looped", ranks=4,
     mesh=mesh, groups=(("dp",),), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=16, batches=4,
         fields=[
-            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), (), ())),
-            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ()), bound=12),
+            rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
+            rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
     eval=rt.Source(
         "random", batch=16, batches=2,
         fields=[
-            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), (), ())),
-            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ()), bound=12),
+            rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp")}),
+            rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp")}, bound=12),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01,
-            parameters=[
-                "embed.weight",
-                "embed.bias",
-                "middle.weight",
-                "middle.bias",
-                "last.weight",
-                "last.bias",
-                "head.weight",
-                "head.bias",
-            ],
-        ),
+        rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
     ],
     stages=stages, pipeline=schedule, loss_pending=("dp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "microbatch")},

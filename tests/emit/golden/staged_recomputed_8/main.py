@@ -15,40 +15,16 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
 parameters = [
-    rt.Parameter(
-        "embed.weight", (16, 8), init=("kaiming_uniform", 8.0), cut=((), ()), stages=(0,),
-        reduce=("dp", "mp", "microbatch"), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "embed.bias", (16,), init=("uniform", -0.3535533905932738, 0.3535533905932738), cut=((),), stages=(0,),
-        reduce=("dp", "mp", "microbatch"), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "middle.weight", (16, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(0,),
-        reduce=("dp", "mp", "microbatch"), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "middle.bias", (16,), init=("uniform", -0.25, 0.25), cut=((),), stages=(0,), reduce=("dp", "mp", "microbatch"),
-        zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "last.weight", (16, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(1,),
-        reduce=("dp", "mp", "microbatch"), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "last.bias", (16,), init=("uniform", -0.25, 0.25), cut=((),), stages=(1,), reduce=("dp", "mp", "microbatch"),
-        zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "head.weight", (12, 16), init=("kaiming_uniform", 16.0), cut=((), ()), stages=(1,),
-        reduce=("dp", "mp", "microbatch"), zero=3, zero_axes=("dp",),
-    ),
-    rt.Parameter(
-        "head.bias", (12,), init=("uniform", -0.25, 0.25), cut=((),), stages=(1,), reduce=("dp", "mp", "microbatch"),
-        zero=3, zero_axes=("dp",),
-    ),
+    rt.Parameter("embed.weight", (16, 8), ("kaiming_uniform", 8.0), reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("embed.bias", (16,), ("uniform", -0.3535533905932738, 0.3535533905932738),
+                 reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("middle.weight", (16, 16), ("kaiming_uniform", 16.0), reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("middle.bias", (16,), ("uniform", -0.25, 0.25), reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("last.weight", (16, 16), ("kaiming_uniform", 16.0), reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("last.bias", (16,), ("uniform", -0.25, 0.25), reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("head.weight", (12, 16), ("kaiming_uniform", 16.0), reduce=("dp", "mp"), zero=(3, "dp")),
+    rt.Parameter("head.bias", (12,), ("uniform", -0.25, 0.25), reduce=("dp", "mp"), zero=(3, "dp")),
 ]
-states = []
 
 
 def finish(totals):
@@ -62,12 +38,13 @@ def finish(totals):
 
 
 stages = [
-    rt.Stage(stage0.forward, fields=("x",), evaluate=stage0.evaluate),
+    rt.Stage(stage0.forward, parameters=("embed", "middle"), fields=("x",), evaluate=stage0.evaluate),
     rt.Stage(
         stage1.forward,
+        parameters=("last", "head"),
         receives=[
-            rt.Received("m", "f64", (16, 8, 16), cut=(("microbatch", "dp"), ("mp",), ()), gradient=True),
-            rt.Received("h", "f64", (16, 8, 16), cut=(("microbatch", "dp"), ("mp",), ()), gradient=True),
+            rt.Received("m", "f64", (16, 8, 16), cut={0: ("microbatch", "dp"), 1: "mp"}, gradient=True),
+            rt.Received("h", "f64", (16, 8, 16), cut={0: ("microbatch", "dp"), 1: "mp"}, gradient=True),
         ],
         fields=("label",),
         evaluate=stage1.evaluate,
@@ -75,46 +52,35 @@ stages = [
     ),
 ]
 
+# zero_bubble: 0F2 is stage 0, forward, microbatch 2; X*3 is X three times, each one microbatch further
 schedule = rt.Schedule(
-    axis="pp", coordinates=(0, 1),  # zero_bubble
+    axis="pp", coordinates=(0, 1),
     actions=[
-        "0F0 0F1 0I0 0W0 0I1 0W1",
-        "1F0 1I0 1F1 1I1 1W0 1W1",
+        "0F0 0F1 (0I0 0W0)*2",
+        "(1F0 1I0)*2 1W0 1W1",
     ],
 )
 
 program = rt.Program(
     name="staged.shard", strategy="recomputed", ranks=8,
     mesh=mesh, groups=(("dp",), ("mp",), ("dp", "mp")), seed=0,
-    parameters=parameters, states=states,
+    parameters=parameters,
     data=rt.Source(
         "random", batch=16, batches=4,
         fields=[
-            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), ("mp",), ())),
-            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ("mp",)), bound=12),
+            rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp"), 1: "mp"}),
+            rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp"), 1: "mp"}, bound=12),
         ],
     ),
     eval=rt.Source(
         "random", batch=16, batches=2,
         fields=[
-            rt.Field("x", "f64", (16, 8, 8), cut=(("microbatch", "dp"), ("mp",), ())),
-            rt.Field("label", "i64", (16, 8), cut=(("microbatch", "dp"), ("mp",)), bound=12),
+            rt.Field("x", "f64", (16, 8, 8), cut={0: ("microbatch", "dp"), 1: "mp"}),
+            rt.Field("label", "i64", (16, 8), cut={0: ("microbatch", "dp"), 1: "mp"}, bound=12),
         ],
     ),
     optimizers=[
-        rt.Optimizer(
-            "adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01,
-            parameters=[
-                "embed.weight",
-                "embed.bias",
-                "middle.weight",
-                "middle.bias",
-                "last.weight",
-                "last.bias",
-                "head.weight",
-                "head.bias",
-            ],
-        ),
+        rt.Optimizer("adamw", lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.01),
     ],
     stages=stages, pipeline=schedule, loss_pending=("dp", "mp", "microbatch"),
     metrics_pending={"perplexity": (), "accuracy": ("dp", "mp", "microbatch")},

@@ -1,0 +1,115 @@
+"""Many paths -> few: layers of an array that are the same are written once, `encoder.blocks[0..6]`.
+
+What is written is what patterns.py reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.patterns import covered
+from shardlang.records import dataclass
+
+_LAYER = re.compile(r"(.*?)\[(\d+)\]\.(.+)")
+_PART = re.compile(r"[^.\[\]]+|\[\d+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A tensor, by its path below the layers around it, and what is said of it."""
+
+    path: str
+    said: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Layers of an array from `start` up to, not with, `end`, all with the same `items`."""
+
+    array: str
+    start: int
+    end: int
+    items: tuple[Item | Layers, ...]
+
+    @property
+    def path(self) -> str:
+        return f"{self.array}{span(self.start, self.end)}"
+
+
+def span(start: int, end: int) -> str:
+    """`[0..6]`, and `[0]` for one index."""
+    return f"[{start}]" if end == start + 1 else f"[{start}..{end}]"
+
+
+def folded(items: Sequence[Item]) -> list[Item | Layers]:
+    """The items with neighbouring layers joined that are the same. Layer by layer, it is their order."""
+    found: list[Item | Layers] = []
+    split = ((item, _LAYER.fullmatch(item.path)) for item in items)
+    for array, group in groupby(split, lambda pair: pair[1] and pair[1][1]):
+        if array is None:
+            found.extend(item for item, _ in group)
+            continue
+        below = ((int(match[2]), Item(match[3], item.said)) for item, match in group if match)
+        layers = ((at, tuple(folded([item for _, item in own]))) for at, own in groupby(below, itemgetter(0)))
+        found.extend(Layers(array, start, end, same) for start, end, same in _runs(layers))
+    return found
+
+
+def _runs(layers: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """(first index, behind the last, what they have) of neighbours that have the same."""
+    now: tuple[int, int, Any] | None = None
+    for at, has in layers:
+        if now is not None and (at, has) == now[1:]:
+            now = now[0], at + 1, has
+            continue
+        if now is not None:
+            yield now
+        now = at, at + 1, has
+    if now is not None:
+        yield now
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Paths below one; chosen: what a list of patterns is to cover; ends: a path ends here."""
+
+    below: dict[str, _Tree] = field(default_factory=dict)
+    chosen: bool = False
+    ends: bool = False
+
+
+def patterns(chosen: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
+    """A short list of paths that cover `chosen`, and no other of `paths`."""
+    wanted, root = set(chosen), _Tree()
+    for path in paths:
+        node = root
+        for part in _PART.findall(path):
+            node = node.below.setdefault(part, _Tree())
+        node.ends, node.chosen = True, path in wanted
+    found = tuple(text.removeprefix(".") or "**" for text in _patterns(root))
+    if covered(found, paths) != wanted:
+        raise InternalError(f"the paths {', '.join(found)} do not cover what they should")
+    return found
+
+
+def _patterns(node: _Tree) -> list[str]:
+    """What stands behind the path of `node` in patterns of what is chosen below; [""] for all."""
+    if node.ends:
+        return [""] if node.chosen else []
+    each = [(part, _patterns(below)) for part, below in node.below.items()]
+    if each and all(found == [""] for _, found in each):
+        return [""]
+    texts: list[str] = []
+    for indexed, group in groupby(each, lambda pair: pair[0].startswith("[")):
+        if indexed:
+            runs = _runs((int(part[1:-1]), found) for part, found in group)
+            texts.extend(f"{span(start, end)}{text}" for start, end, found in runs for text in found)
+        else:
+            texts.extend(f".{part}{text}" for part, found in group for text in found)
+    return texts

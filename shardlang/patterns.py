@@ -1,0 +1,59 @@
+"""Paths that stand for several: `**.bias`, `encoder.blocks[0..6]`.
+
+`*` is any name or part of one, `**` any number of parts, `[*]` any index, `[0..6]` the indexes 0 to 5. The compiler
+reads what users write so, and the runtime what the compiler wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+_PART = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
+_RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
+
+
+def matcher(pattern: str) -> Callable[[str], str]:
+    """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover the path. A pattern
+    covers all that is below what it names.
+    """
+    parts = _PART.findall(pattern)
+    ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
+    expression = "".join(_expression(*part, last=at == len(parts) - 1) for at, part in enumerate(parts))
+    compiled = re.compile(rf"({expression})(?:$|[.\[:])")
+
+    def match(path: str) -> str:
+        found = compiled.match(path)
+        if found is None:
+            return ""
+        own, *indexes = found.groups()
+        within = all(start <= int(index) < end for (start, end), index in zip(ranges, indexes, strict=True))
+        return str(own) if within else ""
+
+    return match
+
+
+def _expression(name: str, index: str, last: bool) -> str:
+    if name == "**":
+        return r".+" if last else r"(?:[^.]+\.)*"
+    text = re.escape(name).replace(r"\*", r"[^.\[]*")
+    if ".." in index:
+        text += r"\[(\d+)\]"
+    elif index:
+        text += r"\[\d+\]" if index == "*" else rf"\[{index}\]"
+    return text if last else rf"{text}\."
+
+
+def covered(patterns: Iterable[str], paths: Iterable[str]) -> set[str]:
+    """Those of `paths` that any of `patterns` covers."""
+    matchers = [matcher(pattern) for pattern in patterns]
+    return {path for path in paths if any(match(path) for match in matchers)}
+
+
+def expanded(path: str) -> list[str]:
+    """The paths that a path with ranges stands for, in order; the first range changes slowest."""
+    found = _RANGE.search(path)
+    if found is None:
+        return [path]
+    before, after = path[: found.start()], expanded(path[found.end() :])
+    return [f"{before}[{at}]{rest}" for at in range(int(found[1]), int(found[2])) for rest in after]

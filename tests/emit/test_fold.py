@@ -1,0 +1,65 @@
+"""Layers that are the same are written once, and what is written stands for what there was, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardlang import patterns as read
+from shardlang import runtime as rt
+from shardlang.emit.fold import Item, Layers, folded, patterns
+from shardlang.runtime.program import Declared
+from tests.emit.sources import main_file
+from tests.emit.test_settings import TEXT
+
+NAMES = st.sampled_from(["w", "b", "blocks[0].w", "blocks[1].w", "blocks[2].w", "blocks[2].b", "blocks[4].w"])
+NESTED = st.sampled_from([f"net.a[{i}].{x}" for i in range(4) for x in ("w", *(f"e[{j}].w" for j in range(3)))])
+PATHS = st.lists(st.one_of(NAMES, NESTED), unique=True).flatmap(st.permutations)
+ORDERED = st.lists(st.one_of(NAMES, NESTED), unique=True).map(sorted)
+
+
+def declared(items: Sequence[Item | Layers]) -> Iterator[Declared]:
+    """As the emitted program declares them."""
+    for item in items:
+        if isinstance(item, Layers):
+            yield from rt.each(item.path, *declared(item.items))
+        else:
+            yield Declared(item.path, (), item.said)
+
+
+@given(st.one_of(PATHS, ORDERED), st.sets(st.integers(0, 20)))
+def test_what_is_folded_unfolds_to_the_same_in_the_same_order(paths: list[str], odd: set[int]) -> None:
+    items = [Item(path, ("odd",) if at in odd else ()) for at, path in enumerate(paths)]
+    assert [(d.path, d.init) for d in declared(folded(items))] == [(item.path, item.said) for item in items]
+
+
+def test_layers_that_differ_give_several_ranges() -> None:
+    items = [Item(f"a[{i}].e[{j}].w", ("x",) if i == 2 else ()) for i in range(5) for j in range(3)]
+    assert [item.path for item in folded(items)] == ["a[0..2]", "a[2]", "a[3..5]"]
+    first = folded(items)[0]
+    assert isinstance(first, Layers) and first.items == (Layers("e", 0, 3, (Item("w", ()),)),)
+
+
+@given(st.one_of(PATHS, ORDERED), st.sets(st.integers(0, 20)))
+def test_patterns_cover_what_is_chosen_and_no_more(paths: list[str], at: set[int]) -> None:
+    chosen = {path for number, path in enumerate(paths) if number in at}
+    found = patterns(chosen, paths)
+    assert read.covered(found, paths) == chosen
+    assert len(found) <= len(chosen)
+
+
+def test_patterns_are_prefixes_and_ranges() -> None:
+    paths = ["embed.w", *(f"net.blocks[{i}].{x}" for i in range(6) for x in ("q.w", "q.b", "k.b")), "head.w"]
+    assert patterns([p for p in paths if not p.startswith("head")], paths) == ("embed", "net")
+    assert patterns([p for p in paths if p.endswith(".b")], paths) == ("net.blocks[0..6].q.b", "net.blocks[0..6].k")
+    assert patterns([p for p in paths if "[1]" in p or "[2]" in p], paths) == ("net.blocks[1..3]",)
+    assert (patterns(paths, paths), patterns([], paths)) == (("**",), ())
+
+
+def test_an_optimizer_is_for_the_selectors_that_are_written_unless_another_takes_of_them() -> None:
+    one = TEXT.replace("optimizer at **.bias =", "optimizer at back.bias = sgd(lr = 0.1)\n  optimizer at fc, **.bias =")
+    text = main_file(one, 4)
+    assert 'at=("back.bias",)' in text and 'at=("fc",)' in text and "**" not in text
+    assert 'at=("fc", "back.b*")' in main_file(TEXT.replace("**.bias", "fc, back.b*"), 4)
