@@ -19,7 +19,7 @@ def matcher(pattern: str) -> Callable[[str], str]:
     """
     parts = _PART.findall(pattern)
     ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
-    expression = "".join(_expression(*part, last=at == len(parts) - 1) for at, part in enumerate(parts))
+    expression = "".join(_expression(name, index, at == len(parts) - 1) for at, (name, index) in enumerate(parts))
     compiled = re.compile(rf"({expression})(?:$|[.\[:])")
 
     def match(path: str) -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from shardlang import python_text
-from shardlang.emit.fold import Item, Layers, folded
 from shardlang.emit.text.citations import file_text
+from shardlang.emit.text.fold import Item, Layers, folded
 from shardlang.emit.text.lines import WIDTH, call_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups

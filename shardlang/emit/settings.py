@@ -7,9 +7,9 @@ from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.evaluation import Evaluation
-from shardlang.emit.fold import patterns
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.text.citations import file_text
+from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
 from shardlang.patterns import covered

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.evaluation import Evaluation
-from shardlang.emit.fold import patterns
 from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.once import once_names
-from shardlang.emit.repeats import repeats
 from shardlang.emit.scope import Scope
+from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
+from shardlang.emit.text.repeats import repeats
 from shardlang.plan.plan import Pipeline, Plan
 from shardlang.python_text import comment, docstring, literal
 

@@ -116,7 +116,7 @@ def test_an_emitted_program_gives_an_optimizer_all_its_arguments(kind: str) -> N
     text = (ROOT / "examples" / "quickstart.shard").read_text("utf-8")
     made = main_file(re.sub(r"optimizer = .*", f"optimizer = {kind}(lr = 0.5)", text), 8)
     arguments = [f"{name}={0.5 if value is ... else value!r}" for name, value in ALL[kind].defaults.items()]
-    assert f'"{kind}", {", ".join(arguments)},\n' in made
+    assert f'rt.Optimizer("{kind}", {", ".join(arguments)}),\n' in made
 
 
 def test_the_names_of_what_an_optimizer_keeps() -> None:

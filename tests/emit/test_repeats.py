@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlang.emit.repeats import repeats
+from shardlang.emit.text.repeats import repeats
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Action
 from shardlang.runtime.stages import Schedule

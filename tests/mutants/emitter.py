@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.fault import Fault
 
+FOLDED = ("emit/test_fold.py",)
 GOLDENS = ("emit/test_goldens.py",)
 FORMS = ("end_to_end/test_forms.py",)
 CURVES = ("end_to_end/test_curves.py",)
@@ -47,12 +48,22 @@ FAULTS = (
     Fault("every call is the first", "random numbers of a layer called twice", "emit/text/sites.py",
           "call=op.call,", "call=0,", SETTINGS),
     Fault("a gradient's reduction is not written", "data parallelism", "emit/header.py",
-          "if planned.reduce_axes:", "if planned.reduce_axes and planned.zero:", GOLDENS),
+          "if reduced:", "if reduced and planned.zero:", GOLDENS),
     Fault("ZeRO is not written", "sharded parameters", "emit/header.py",
           "if planned.zero:\n        arguments", "if planned.zero > 3:\n        arguments", GOLDENS),
     Fault("the cut of a parameter is reversed", "stored blocks", "emit/header.py",
-          "cut = tuple_text([literal(axes) for axes in layout.dims])",
-          "cut = tuple_text([literal(axes) for axes in reversed(layout.dims)])", GOLDENS),
+          "for dim, axes in enumerate(layout.dims) if axes)",
+          "for dim, axes in enumerate(reversed(layout.dims)) if axes)", GOLDENS),
+    Fault("a gradient that is whole in each microbatch is summed", "losses without the batch", "emit/header.py",
+          "if mesh.time and mesh.time.name not in", "if mesh.time and mesh.time.name in", GOLDENS),
+    Fault("layers that differ are written as one", "one layer apart from its neighbours", "emit/text/fold.py",
+          "(at, has) == now[1:]", "at == now[1]", FOLDED),
+    Fault("layers with another between them are written as one", "stages of several layers", "emit/text/fold.py",
+          "(at, has) == now[1:]", "has == now[2]", FOLDED),
+    Fault("selectors are written though another optimizer takes of them", "`optimizer at`", "emit/settings.py",
+          "if covered(optimizer.at, paths) == set(mine) else", "if optimizer.at else", FOLDED),
+    Fault("repetitions go one microbatch further", "schedules in rounds", "emit/text/repeats.py",
+          '(f"+{step}" if step > 1 else "")', '""', ("emit/test_repeats.py",)),
     Fault("the loss is not summed over ranks", "the figure shown", "emit/settings.py",
           "loss_pending = left_pending(plan, loss)", "loss_pending = ()", GOLDENS),
     Fault("metrics are summed as the loss is", "the figures shown", "emit/settings.py",
