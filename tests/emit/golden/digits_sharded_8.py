@@ -22,7 +22,8 @@ parameters = [
 ]
 
 
-def forward(p, image, label):
+def digits(p, image):
+    """Digits of digits.shard:7: image [batch@dp, pixels] -> [batch@dp, classes]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
     up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[8, 128]  [batch@dp, hidden]
 
@@ -31,6 +32,11 @@ def forward(p, image, label):
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
     scores = F.linear(h, p.down.weight, p.down.bias)  # f32[8, 10]  [batch@dp, classes]
+    return scores
+
+
+def forward(p, image, label):
+    scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
     loss = F.cross_entropy(scores, label, reduction="sum") / 64  # f32[]  [] +dp
@@ -46,14 +52,7 @@ def forward(p, image, label):
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)
-    up_out = F.linear(image, p.up.weight, p.up.bias)  # f32[8, 128]  [batch@dp, hidden]
-
-    # digits.shard:12  h = up(image) |> relu
-    h = torch.relu(up_out)  # f32[8, 128]  [batch@dp, hidden]
-
-    # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    scores = F.linear(h, p.down.weight, p.down.bias)  # f32[8, 10]  [batch@dp, classes]
+    scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)
     accuracy_1 = scores.argmax(1)     # i64[8]  [batch@dp]

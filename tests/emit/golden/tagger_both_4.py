@@ -41,10 +41,7 @@ def forward(p, x, label, loss_count):
     # tagger.shard:12  h = up(x) |> relu |> dropout(p = 0.25)
     h_1 = torch.relu(up_out)  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
     h = rt.dropout(
-        h_1,
-        0.25,
-        rt.random.key("h"),
-        whole=(16, 8, 16),
+        h_1, 0.25, rt.random.key("h"), whole=(16, 8, 16),
         offsets=(mesh["microbatch", "dp"].index * 2, 0, mesh.mp.index * 8),
     )  # f64[2, 8, 8]  [batch@dp, seq, hidden@mp]
 
@@ -109,11 +106,8 @@ def evaluate(p, x, label, rows):
 
     # tagger.shard:56  loss = cross_entropy(logits, label, ignore_index = 0)
     loss_total = rt.tally(
-        F.cross_entropy(logits.movedim(2, 1), label_batch_seq, ignore_index=0, reduction="none"),
-        0,
-        mesh["microbatch", "dp"].index * 2,
-        rows,
-        mask=label_batch_seq != 0,
+        F.cross_entropy(logits.movedim(2, 1), label_batch_seq, ignore_index=0, reduction="none"), 0,
+        mesh["microbatch", "dp"].index * 2, rows, mask=label_batch_seq != 0,
     )  # f64[2]  (sum, count) +(dp, mp)
 
     # tagger.shard:58  metric accuracy = mean(argmax(logits, over = classes) == label)
