@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardlang.cli import output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.path_runs import patterns
+from shardlang.plan.bytes.block_report import same_layers
 from shardlang.records import dataclass
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def _sides(verdict: Verdict, wanted: Wanted) -> list[str]:
         lines.append("emitted program: not run, as that needs as many processes (--real runs it)")
     lines.append(f"plan on {wanted.ranks} simulated ranks: {_counts(verdict.simulated)}")
     if _ties(verdict):
-        lines.append(f"not compared, as rounding decides them: {', '.join(_ties(verdict))}")
+        lines.append(f"not compared, as rounding decides them: {', '.join(patterns(_ties(verdict)))}")
     return lines
 
 
@@ -131,6 +133,8 @@ def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
         _BLAME[verdict.culprit] if verdict.emitted is not None else "the emitted program was not run",
         emitted,
     ]
+    same = same_layers(check.job.plan, first.path)
+    notes[1:1] = [f"{', '.join(same)} are the same: what is wrong in one layer is wrong in all"] if same else []
     sink.report(
         "SH510", f"{_CULPRITS[verdict.culprit]}: {first.what}", span, first.path, notes=tuple(notes),
         help="this is a fault of shardc, not of your program: please report it with the program and this command",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +19,13 @@ from shardlang.cli.plan_view.part import part_of
 from shardlang.cli.plan_view.program import Detail, program
 from shardlang.cli.plan_view.rank_view import of_rank
 from shardlang.cli.plan_view.screen import screen
+from shardlang.cli.verify_text import Check, Wanted, tell
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import width
 from shardlang.driver import check_source, plan_program
 from shardlang.files import read_program
 from shardlang.path_runs import endings, in_runs, patterns
+from shardlang.plan.bytes.block_report import same_layers
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
@@ -263,3 +266,14 @@ def test_parameters_are_named_by_patterns() -> None:
 def test_a_selector_covers_what_it_names() -> None:
     found = part_of(found_of(*THREE_D), lambda path: path if path.endswith("mlp.up.weight") else "")
     assert found["blocks"] == [] and len(found["parameters"]) == 12
+
+
+def test_verify_names_layers_in_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert same_layers(plan_of(*THREE_D), "encoder.blocks[3].attention.mixed") == ["encoder.blocks[0..6]"]
+    assert same_layers(plan_of(*THREE_D), "head.return") == []
+    ties = tuple(f"blocks[{i}].top" for i in range(3))
+    seen: Any = SimpleNamespace(steps=3, values=1, gradients=1, parameters=1, largest=0.0, ties=ties)
+    verdict: Any = SimpleNamespace(ok=True, simulated=seen, emitted=None, drawn="")
+    job: Any = object()
+    tell(Check("s", job, verdict), Wanted("x.shard", 4, 3, "f64", None, False), Sink())
+    assert "not compared, as rounding decides them: blocks[0..3].top\n" in capsys.readouterr().out

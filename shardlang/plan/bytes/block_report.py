@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardlang.path_runs import in_runs
 from shardlang.plan.blocks.blocks import call_tree
-from shardlang.plan.blocks.call import Call, runs
+from shardlang.plan.blocks.call import Call, is_below, runs
 from shardlang.plan.plan import Plan, Step
 from shardlang.source import Span
 
@@ -39,6 +40,21 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
         }
 
     return list(items(call_tree(plan, plan.steps)))
+
+
+def same_layers(plan: Plan, path: str) -> list[str]:
+    """The layers, in runs, that are the same as the innermost of an array that a value is in; none if it is alone."""
+    found: list[str] = []
+
+    def look(call: Call) -> None:
+        for item in runs(call.items):
+            for run in [item] if isinstance(item, tuple) else []:
+                if any(is_below(path, inner.path) for inner in run):
+                    found[:] = in_runs(inner.path for inner in run) if len(run) > 1 else found
+                    look(next(inner for inner in run if is_below(path, inner.path)))
+
+    look(call_tree(plan, plan.steps))
+    return found
 
 
 def written(span: Span) -> str:
