@@ -61,7 +61,7 @@ def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[s
         module, own = modules[file.scope.stage or 0], functions.listed(file.called)
         texts = [*(text for name, text in own.items() if name not in shared), *file.texts]
         head = stage_docstring(plan, alike[file.texts])
-        files[f"{module}.py"] = _file(head, plan, "", texts, None, [name for name in own if name in shared])
+        files[f"{module}.py"] = _file(head, plan, "", texts, None, functions.used(file.called, shared))
     return files
 
 

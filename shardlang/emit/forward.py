@@ -68,7 +68,8 @@ def named(parts: Forward, functions: Functions) -> Scope:
     """The file's part of the plan with the names that its functions have in common."""
     scope = parts.scope
     reserved, sums = [*parts.called, *functions.named], apart(scope.plan, scope.phases)
-    return replace(scope, names=functions.naming.names(parts.values(), sums, reserved=reserved))
+    formals = parts.trained.formals(scope.received)
+    return replace(scope, names=functions.naming.names(parts.values(), sums, reserved=reserved, formals=formals))
 
 
 def forward_text(parts: Forward, groups: Groups) -> str:

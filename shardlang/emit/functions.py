@@ -120,6 +120,12 @@ class Functions:
             self.made[key] = Function(name, f"def {name}({text}", self.takes_p(call), frozenset(body.called))
         return self.made[key]
 
+    def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
+        """Those of the `shared` functions that a file calls itself, by a name of `names` or in a function of its own."""
+        own = [name for name in self.listed(names) if name not in shared]
+        inner = {called for f in self.made.values() if f.name in own for called in f.calls}
+        return sorted({*names, *inner} & set(shared))
+
     @property
     def named(self) -> list[str]:
         """The names of all functions."""
@@ -226,6 +232,18 @@ class Body:
             found.update(self.scene.read(item), self.scene.made(item))
         return found
 
+    def formals(self, values: Collection[int]) -> dict[int, str]:
+        """What the first layer that is given a value calls it."""
+        found: dict[int, str] = {}
+        graph = self.plan.graph
+        for item in self.items:
+            first = item.calls[0] if isinstance(item, Loop) else item
+            given = graph.calls[first.call].arguments if isinstance(first, Call) else {}
+            for value, _ in self.scene.read(item):
+                if value in values and origin(graph, value) in given:
+                    found.setdefault(value, given[origin(graph, value)])
+        return found
+
     def text(self) -> str:
         """The function of a block from its arguments on: `p, x):` and what is below it."""
         call = self.call
@@ -321,7 +339,7 @@ class Body:
         begins = {made[result]: names[first.reads[at]] for at, result in loop.carried.items()}
         lines = [Line(f"{name} = {value}") for name, value in begins.items() if name != value]
         array, start = array_of(first.path) or ("", 0)
-        layer = writer.sizes.taken.claim(identifier(array.rpartition(".")[2].removesuffix("s") or "layer"))
+        layer = writer.sizes.taken.first([identifier(array.rpartition(".")[2].removesuffix("s") or "layer"), "layer"])
         if not self.functions.takes_p(first):
             lines.append(Line(f"for _ in range({len(loop.calls)}):"))
         else:

@@ -23,6 +23,7 @@ from shardlang.python_text import literal
 from shardlang.records import dataclass, remembered
 from shardlang.types.layout import Layout
 
+_AT = re.compile(r"\[\d+\]")
 # What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.
 RESERVED = frozenset(
     {
@@ -113,16 +114,16 @@ class Naming:
 
     def names(
         self, values: Set[int] | None = None, apart: Set[int] = frozenset(), call: int = ROOT,
-        reserved: Iterable[str] = (),
+        reserved: Iterable[str] = (), formals: Mapping[int, str] | None = None,
     ) -> dict[Form, str]:  # fmt: skip
         """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are
         given. apart: sums over the microbatches that one function reads beside their parts. call: the call of a layer
         (index into `Graph.calls`) whose function it is, with the layer's parameters in `p`. reserved: further names
-        that are taken.
+        that are taken. formals: values that are called as a layer calls what it is given.
         """
         graph = self.plan.graph
         wanted = {v.id for v in graph.values} if values is None else values
-        paths = {id: self._path(id, call) for id in sorted(wanted)}
+        paths = {id: self._path(id, call) for id in sorted(wanted)} | dict(formals or {})
         short, alike = _short(graph, paths), _alike(self.plan) - apart
         taken = Taken({*_mesh_names(self.plan), *reserved})
         names: dict[Form, str] = {}
@@ -195,7 +196,9 @@ def _short(graph: Graph, paths: Mapping[int, str]) -> dict[int, str]:
 def _tails(path: str) -> list[str]:
     """`a.b[3].c` -> c, b_3_c, a_b_3_c. A name that the compiler numbered (`h:1`) reads `h_1`."""
     parts = path.split(".")
-    return [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
+    tails = [identifier("_".join(parts[at:])) for at in reversed(range(len(parts)))]
+    whole = identifier(_AT.sub("", parts[-1]))  # `blocks[3]_out`: `blocks_out`, where there is but one
+    return tails if whole == tails[0] else [whole, *tails]
 
 
 @remembered

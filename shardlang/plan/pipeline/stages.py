@@ -242,6 +242,16 @@ class _Assigning:
         return found
 
 
+def widened(graph: Graph) -> set[int]:
+    """The casts to a wider type that mixed precision needs: a stage that reads such a value is sent the narrow one."""
+    values = graph.values
+    return {
+        op.id for op in graph.ops
+        if op.operator == "cast" and op.path == f"{values[op.operands[0]].path}:{values[op.results[0]].type.dtype}"
+        and values[op.operands[0]].type.bytes < values[op.results[0]].type.bytes
+    }  # fmt: skip
+
+
 def of_data_alone(graph: Graph) -> set[int]:
     """Operators that compute from the data alone: each stage that needs them has its own."""
     values = {v.id for v in graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}

@@ -54,6 +54,9 @@ class _Transferring:
         for op in self.graph.ops:
             for value in op.operands if op.section == "loss" else ():
                 self.trained[value] = max(self.trained.get(value, -1), self.stages[op.id])
+        for op in reversed(self.graph.ops):
+            for value in op.operands if op.id in self.copied else ():
+                self.trained[value] = max(self.trained.get(value, -1), *(self.trained.get(r, -1) for r in op.results))
 
     def keep(self, op: Op) -> None:
         stage = self.stages[op.id]
@@ -85,7 +88,9 @@ class _Transferring:
         )
 
     def _copy(self, op: Op, stage: int) -> None:
-        """An operator on data in the stage that reads it: the first keeps its values, others get their own."""
+        """An operator in the stage that reads it: the first keeps its values, others get their own."""
+        trained = any(self.trained.get(v, -1) >= stage for v in op.results)
+        op = op if trained else replace(op, section="metric")
         operands = tuple([self.value(v, stage) for v in op.operands])
         if not any((v, s) in self.there for v in op.results for s in range(max(self.stages, default=0) + 1)):
             self.made.keep(op, operands)
@@ -95,6 +100,6 @@ class _Transferring:
                 whole = self.graph.values[value]
                 self.there[value, stage] = self.made.add(
                     op, op.operator, operands, whole.type, op.rule, f"{whole.path}@{stage}", name=whole.name,
-                    attrs=op.attrs, key=op.path,
+                    attrs=op.attrs, key=op.path, gradient=whole.gradient and self.trained.get(value, -1) >= stage,
                 )  # fmt: skip
         self.of_new.append(stage)
