@@ -121,7 +121,7 @@ class Functions:
         return self.made[key]
 
     def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
-        """Those of the `shared` functions that a file calls itself, by a name of `names` or in a function of its own."""
+        """Those of the `shared` functions that a file calls itself: in `names`, or called by a function of its own."""
         own = [name for name in self.listed(names) if name not in shared]
         inner = {called for f in self.made.values() if f.name in own for called in f.calls}
         return sorted({*names, *inner} & set(shared))
