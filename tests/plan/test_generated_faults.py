@@ -7,6 +7,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.verify.compare import verify_plan
+from shardlang.plan.verify import verify
 from shardlang.source import Source
 from tests.plan.test_uneven import planned
 
@@ -90,3 +91,63 @@ def test_a_schedule_is_that_of_the_steps_that_are_verified(schedule: str) -> Non
     text = in_parts("mesh a = 2\n  split batch over a", 2).replace("optimizer = sgd(lr = 0.1)", rate)
     report = verify_plan(planned(text, 2), steps=3)
     assert report.ok and report.steps == 3, report.difference
+
+
+# The second look at layouts took `a` from `maps`, the major factor of what `flatten` makes.
+MINOR = """
+use std.nn: Linear, MLP
+
+dim seq = 4, batch = 8, chan = 4, maps = 2
+
+model Net {
+  dim r6 = 3, r7 = 3
+  param p8: [maps, chan, r6, r7] = normal(0.3)
+  state s10: [maps] = zeros()
+  state s11: [maps] = ones()
+  layer fc13 = Linear(24, seq)
+  state s15: [seq] = zeros()
+  state s16: [seq] = ones()
+  layer mlp23 = MLP(seq, 2 * seq)
+  param p25: [1, seq] = kaiming_uniform(4)
+
+  forward(x: [batch, chan, 8, 4]) {
+    v3 = softmax(x, over = chan)
+    v9 = conv2d(v3, p8)
+    v12 = batch_norm(v9, s10, s11)
+    v14 = flatten(v12, keep = batch) |> fc13
+    v19 = batch_norm(v14, s15, s16)
+    v20 = sum(v19, over = seq)
+    v22 = v19 * (rearrange(v20 -> [batch, 1]))
+    v24 = tanh(mlp23(v22))
+    v26 = v22 + p25
+    return v26
+  }
+}
+
+strategy s {
+  mesh a = 2, cp = 4, dp = 3
+  split mlp23.d over a?
+  split batch over dp uneven
+  at v3: shard ((1, 2, 2, 2))
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, chan, 8, 4], target: [batch, seq], keep: [batch, seq], batches = 2)
+  out = model(x)
+  loss = bce_with_logits(out, target) + 0.1 * mean(square(model.v24))
+  kept = cast(cast(keep > 0.3, i64), f32)
+  right = sum(cast(out > 0.3, f32) * kept)
+  share = sum(kept) / 192
+  metric m0 = right / 192 / share
+  optimizer = lazy_adam(lr = 1e-2, eps = 1e-3)
+  steps = 3
+}
+"""
+
+
+def test_an_axis_is_not_taken_from_a_factor_while_a_minor_one_stays_cut() -> None:
+    plan = planned(MINOR, 24)
+    assert verify(plan, frozenset(["batch", "8"])) == []
+    report = verify_plan(plan)
+    assert report.ok, str(report.difference)

@@ -54,17 +54,25 @@ def initial(kind: OpClass) -> Assignment:
 
 
 def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tuple[Assignment, ...]:
-    """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule has settled it."""
+    """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule has settled it.
+
+    `given` is not among them where it cuts a minor factor of a product alone: then `axis` was taken from the major one.
+    """
+    return tuple(a for a in _ways(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh))
+
+
+def _ways(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator[Assignment]:
     demand = kind.demand
     settled = axis in (*given.split_axes(), *given.replicated) or any(a == axis for a, _ in given.through)
     if settled or (demand is not None and demand.complete):
-        return (given, *_masked(kind.rule, given, axis))
-    splits = [a for a in _splits(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh)]
-    through = [
-        assign(given.factors, (*given.through, (axis, i)), given.replicated, given.mesh)
-        for i in range(len(kind.rule.through))
-    ]
-    return (*splits, given, *through, *_repeated(kind, given, axis))
+        yield given
+        yield from _masked(kind.rule, given, axis)
+        return
+    yield from _splits(kind, given, axis, mesh)
+    yield given
+    for i in range(len(kind.rule.through)):
+        yield assign(given.factors, (*given.through, (axis, i)), given.replicated, given.mesh)
+    yield from _repeated(kind, given, axis)
 
 
 def _masked(rule: FactorRule, given: Assignment, axis: str) -> list[Assignment]:
