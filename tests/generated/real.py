@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from shardlang.interpret.meaning.elements import in_type
-from shardlang.interpret.verify.compare import SMALLEST_SCALE
+from shardlang.interpret.verify.one_device import SMALLEST_SCALE
 from shardlang.plan.plan import Plan
 from tests.generated import roads
 from tests.generated.cases import AGREED, CRASHED, WRONG, Outcome, case

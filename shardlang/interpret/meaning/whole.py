@@ -5,8 +5,9 @@ Independent of planner, emitter and runtime. What a plan does on many ranks is i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -17,13 +18,16 @@ from shardlang.interpret.meaning.call import ELEMENTS, Call, Run, call_of, compu
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.meaning.statistics import moved_statistics
 
+# How often a step is computed again, moved.
+DRAWS = 3
+
 
 @dataclass(frozen=True)
 class Results:
     """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where it does not depend).
 
     uses: the part of a value's gradient that comes back along one use, by (op, operand position). states: after the
-    step, by value id.
+    step, by value id. nearby: the same step from parameters and data that are moved by a unit in the last place.
     """
 
     values: Mapping[int, Tensor]
@@ -32,6 +36,7 @@ class Results:
     gradients: Mapping[int, Tensor]
     uses: Mapping[tuple[int, int], Tensor]
     states: Mapping[int, Tensor]
+    nearby: Callable[[], list[Results]]
 
     def parts_of(self, value: int) -> list[Tensor]:
         """A value, in the one part that it has here."""
@@ -71,21 +76,32 @@ class _Pass:
 
 
 def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *,
-        training: bool = True, step: int = 1, seed: int = 0) -> Results:
+        training: bool = True, step: int = 1, seed: int = 0, moved: torch.Generator | None = None) -> Results:
     """One step's forward and (when training) backward pass.
 
     fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as in random keys.
+    moved: draws which way each number that is given moves by a unit in the last place.
     """
+
+    @cache
+    def nearby() -> list[Results]:
+        draws = torch.Generator().manual_seed(seed)
+        return [run(graph, fields, params, training=training, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
+
     state = _Pass(graph, Run(training, step, seed))
     for value in graph.values:
         if value.kind is Kind.RESULT:
             continue
-        state.values[value.id] = leaf(graph, value.id, fields, params).requires_grad_(
+        given = leaf(graph, value.id, fields, params)
+        if moved is not None and value.kind is not Kind.CONSTANT and given.is_floating_point():
+            ways = 2 * torch.randint(2, given.shape, generator=moved).to(given.dtype) - 1
+            given = given * (1 + ways * torch.finfo(given.dtype).eps)
+        state.values[value.id] = given.requires_grad_(
             training and value.kind is Kind.PARAM and value.gradient
         )
     for op in graph.ops:
         state.compute(op)
-    return _results(state, {v: state.states.get(v, params[v]) for v in graph.states})
+    return _results(state, {v: state.states.get(v, params[v]) for v in graph.states}, nearby)
 
 
 def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]) -> Tensor:
@@ -100,7 +116,7 @@ def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping
     return given.detach().to(wanted).clone()
 
 
-def _results(state: _Pass, states: Mapping[int, Tensor]) -> Results:
+def _results(state: _Pass, states: Mapping[int, Tensor], nearby: Callable[[], list[Results]]) -> Results:
     graph, values = state.graph, state.values
     loss = None if graph.loss is None else values[graph.loss]
     known = {v: x for v, x in values.items() if x.requires_grad}
@@ -115,4 +131,5 @@ def _results(state: _Pass, states: Mapping[int, Tensor]) -> Results:
         gradients=dict(zip(known, gradients[: len(known)], strict=False)),
         uses=dict(zip(state.uses, gradients[len(known) :], strict=False)),
         states={v: x.detach() for v, x in states.items()},
+        nearby=nearby,
     )

@@ -24,11 +24,9 @@ from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.optimizers import Descent
 from shardlang.interpret.ranks.ranks import CannotRun, Form, layout_of, places
 from shardlang.interpret.ranks.stored import storage
+from shardlang.interpret.verify.one_device import form_gradients, scale_of, zero_in_truth
 from shardlang.plan.plan import Plan
 from shardlang.types.layout import Layout, layout_text
-
-# Below this a value's own size says nothing of the rounding of what it was computed from.
-SMALLEST_SCALE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -109,12 +107,6 @@ class Finding:
     message: str = ""
 
 
-def scale_of(expected: Tensor) -> float:
-    """What errors are relative to: the greatest finite magnitude of the whole tensor."""
-    finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
-    return max(float(finite.abs().max()) if finite.numel() else 0.0, SMALLEST_SCALE)
-
-
 def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Block) -> Finding:
     """One rank's (or group's) tensor against its block of the whole."""
     if found.shape != expected.shape:
@@ -161,29 +153,6 @@ def dual(layout: Layout) -> Layout:
     return Layout(layout.dims, layout.replicated, (), layout.mesh)
 
 
-def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
-    """What one device has for the gradient at each form: the sum over the uses at and below it in the value's tree."""
-    found: dict[Form, Tensor] = {}
-
-    def add(value: int, conversion: int, part: Tensor) -> None:
-        at = conversion
-        while True:
-            found[value, at] = found[value, at] + part if (value, at) in found else part
-            if at < 0:
-                return
-            at = plan.conversions[at].parent
-
-    for planned in plan.ops:
-        for position, use in enumerate(planned.operands):
-            part = results.uses.get((planned.op, position))
-            if part is not None:
-                add(use.value, use.conversion, part)
-    if plan.graph.loss is not None and results.loss is not None:
-        value, conversion = ranks.returned_form(plan, plan.graph.loss)
-        add(value, conversion, torch.ones_like(results.loss))
-    return found
-
-
 # The order in which things are computed in a step; values by their place in the plan, gradients the other way round.
 _PHASES = ("value", "step", "figure", "gradient", "stored gradient", "state", "parameter")
 
@@ -202,7 +171,7 @@ def forms_of(plan: Plan) -> list[Form]:
 
 @dataclass
 class Comparison:
-    """Counts what was compared; `first` is the first difference over the tolerance."""
+    """Counts what was compared; `first` is the first difference over the tolerance. alone: one device's step."""
 
     plan: Plan
     tolerance: float
@@ -213,6 +182,7 @@ class Comparison:
     largest: float = 0.0
     ties: tuple[str, ...] = ()
     loose: set[int] = field(default_factory=set)
+    alone: whole.Results | None = None
 
     @cached_property
     def forms(self) -> list[Form]:
@@ -230,8 +200,11 @@ class Comparison:
         return f"{value.span.source.name}:{value.span.line}"
 
     def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
+        wrong = finding.error > self.tolerance
+        if wrong and self.alone is not None and zero_in_truth(self.plan, kind, form, self.alone, finding.error):
+            return None
         self.largest = max(self.largest, finding.error)
-        if finding.error <= self.tolerance:
+        if not wrong:
             return None
         described = self.plan.graph.values[form[0]]
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
@@ -244,10 +217,12 @@ class Comparison:
 
     def first_value(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
         """The first value that differs, of a step that did not come to its end."""
+        self.alone = theirs
         return next((d for d in self._values(mine.forms, theirs) if d is not None), None)
 
     def first(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
         """The first of all that differs, in the order of computation."""
+        self.alone = theirs
         return next((d for d in self._all(mine, theirs) if d is not None), None)
 
     def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:

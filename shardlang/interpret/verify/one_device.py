@@ -1,0 +1,67 @@
+"""What one device has for each form of a plan, how large it is, and whether it is zero in truth."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from shardlang.interpret.meaning import whole
+from shardlang.interpret.ranks import ranks
+from shardlang.interpret.ranks.ranks import Form
+from shardlang.plan.plan import Plan
+
+# Below this a value's own size says nothing of the rounding of what it was computed from.
+SMALLEST_SCALE = 1e-4
+# Rounding on ranks is another draw of what moves one device: so many times the furthest of a few draws at most.
+FURTHER = 8
+
+
+def scale_of(expected: Tensor) -> float:
+    """What errors are relative to: the greatest finite magnitude of the whole tensor."""
+    finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
+    return max(float(finite.abs().max()) if finite.numel() else 0.0, SMALLEST_SCALE)
+
+
+def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
+    """What one device has for the gradient at each form: the sum over the uses at and below it in the value's tree."""
+    found: dict[Form, Tensor] = {}
+
+    def add(value: int, conversion: int, part: Tensor) -> None:
+        at = conversion
+        while True:
+            found[value, at] = found[value, at] + part if (value, at) in found else part
+            if at < 0:
+                return
+            at = plan.conversions[at].parent
+
+    for planned in plan.ops:
+        for position, use in enumerate(planned.operands):
+            part = results.uses.get((planned.op, position))
+            if part is not None:
+                add(use.value, use.conversion, part)
+    if plan.graph.loss is not None and results.loss is not None:
+        value, conversion = ranks.returned_form(plan, plan.graph.loss)
+        add(value, conversion, torch.ones_like(results.loss))
+    return found
+
+
+def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, error: float) -> bool:
+    """Whether all that one device has for a form, and a relative error beside it, is what rounding leaves of zero: it
+    moves as far when parameters and data move by a unit in the last place.
+    """
+    here = _computed(plan, kind, form, results)
+    if here is None or max(float(here.abs().max()), error * scale_of(here)) > SMALLEST_SCALE:
+        return False
+    near = [_computed(plan, kind, form, other) for other in results.nearby()]
+    room = FURTHER * torch.stack([x - here for x in near if x is not None]).abs().max()
+    return bool(here.abs().max() <= room) and error * scale_of(here) <= float(room)
+
+
+def _computed(plan: Plan, kind: str, form: Form, results: whole.Results) -> Tensor | None:
+    """What one device computes for a form, by the kind of comparison; None for what only an optimizer makes."""
+    if kind == "gradient":
+        found = form_gradients(plan, results).get(form)
+    else:
+        tables = {"stored gradient": results.gradients, "state": results.states, "parameter": {}}
+        found = tables.get(kind, results.values).get(form[0])
+    return None if found is None or not found.numel() else found.double()
