@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.plan import Plan
 from shardlang.source import Source
-from tests.generated import figures, program
-from tests.generated.cases import AGREED, REFUSED, case, judged, reached
+from tests.generated import figures, program, roads
+from tests.generated.cases import AGREED, ILL, REFUSED, WRONG, case, judged, reached
 from tests.generated.real import Real
 from tests.generated.tally import INTERNAL, REGISTRY
 
@@ -47,6 +49,33 @@ train {{
   optimizer = sgd(lr = 0.1)
   steps = 2
 }}
+"""
+# Each step makes a difference of weights a thousand times larger.
+CHAOTIC = """
+dim batch = 8, d = 4, width = 8
+
+model Net {
+  param w: [d, width] = normal(0.5)
+
+  forward(x: [batch, width]) -> [batch, d] {
+    v = einsum(x, w -> [batch, d])
+    return sin(v * 100)
+  }
+}
+
+strategy s {
+  mesh dp = 2
+  split width over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, width], label: [batch, d], batches = 4)
+  loss = sum(model(x) * label)
+  optimizer = sgd(lr = 0.1)
+  precision = f64
+  steps = 4
+}
 """
 # What the pairs are made of that no operator's name tells.
 FEATURES = {
@@ -83,6 +112,28 @@ def test_generated_pairs_agree_on_real_ranks(tmp_path: Path) -> None:
     failed = [f"seed {o.seed}, {o.ranks} ranks: {o.kind}: {o.detail}" for o in outcomes if o.failed]
     assert not failed, "\n".join(failed)
     assert {o.kind for o in outcomes} <= {AGREED, REFUSED}
+
+
+@pytest.mark.slow
+def test_a_pair_that_rounding_moves_as_far_is_ill_conditioned_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pair with 1.0001 times the rate on two ranks is wrong, by more than rounding."""
+    real, emitted = Real(tmp_path), roads.emitted
+    outcome = judged(CHAOTIC, 2)
+    assert outcome.kind == AGREED, outcome.detail
+    try:
+        found = real.judged(outcome, 2)
+        assert found.kind == ILL and not found.failed, (found.kind, found.detail)
+
+        def faulty(plan: Plan, **named: Any) -> dict[str, str]:
+            rate = "0.10001" if plan.ranks == 2 else "0.1"
+            return {name: text.replace("lr=0.1", f"lr={rate}") for name, text in emitted(plan, **named).items()}
+
+        monkeypatch.setattr(roads, "emitted", faulty)
+        assert real.judged(outcome, 2).kind == WRONG
+    finally:
+        real.close()
 
 
 def test_every_operator_is_generated_with_and_without_a_gradient_and_every_feature() -> None:

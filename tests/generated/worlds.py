@@ -34,10 +34,12 @@ class World:
         self.ranks = ranks
         self.process: subprocess.Popen[str] | None = None
 
-    def run(self, main_file: Path, watched: int = 0) -> str:
+    def run(self, main_file: Path, watched: int = 0, moved: int = 0) -> str:
         """Runs an emitted program; its figures and weights are beside it afterwards. What went wrong, or "".
 
         watched: so many steps, of which each rank writes down everything that it computes, in `watched` beside it.
+        moved: where it is not 0, each number of the parameters moves by a unit in the last place first, up or down as
+        drawn from it.
         """
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
@@ -45,7 +47,7 @@ class World:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(f"{watched} {main_file}\n")
+        self.process.stdin.write(f"{watched} {moved} {main_file}\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         failed = json.loads(line)["failed"] if line else f"the world of {self.ranks} ranks has ended"
@@ -73,27 +75,35 @@ def _rank(rank: int, ranks: int, store: str, jobs: int, results: int) -> None:
     with os.fdopen(jobs) as lines:
         for line in lines:
             try:
-                watched, _, main_file = line.strip().partition(" ")
+                watched, moved, main_file = line.strip().split(" ", 2)
                 if int(watched):
                     _watch(Path(main_file), int(watched))
                 else:
-                    _run(Path(main_file), rank)
+                    _run(Path(main_file), rank, int(moved))
                 failed = ""
             except BaseException:
                 failed = f"rank {rank}: {traceback.format_exc()}"
             os.write(results, (json.dumps({"rank": rank, "failed": failed[-4000:]}) + "\n").encode())
 
 
-def _run(main_file: Path, rank: int) -> None:
+def _run(main_file: Path, rank: int, moved: int) -> None:
+    import torch
+
     from shardlang.runtime.launch.launcher import read_program
     from shardlang.runtime.logs import Log
-    from shardlang.runtime.step.train import datasets, run
+    from shardlang.runtime.step.train import Run, datasets
 
     program = read_program(main_file)
     program.base = main_file.parent
-    log = Log(None, main_file.with_name("metrics.jsonl") if rank == 0 else None)
+    log, draws = Log(None, main_file.with_name("metrics.jsonl") if rank == 0 else None), torch.Generator()
+    draws.manual_seed(moved)
     try:
-        run(program, datasets(program), log, main_file.with_name("weights.safetensors"))
+        training = Run(program, datasets(program), log)
+        for leaf in training.model.leaves.values() if moved else ():
+            ways = 2 * torch.randint(2, leaf.shape, generator=draws).to(leaf.dtype) - 1
+            leaf.data.mul_(1 + ways * torch.finfo(leaf.dtype).eps)
+        training.train()
+        training.save(main_file.with_name("weights.safetensors"))
     finally:
         log.end()
 
