@@ -115,6 +115,7 @@ def test_lines_fit_and_names_are_whole(case: tuple[str, str | None, int], room: 
         for detail in (Detail(), Detail(operands=True), Detail(full=True)):
             lines = text(view, room, detail)
             assert max(map(width, lines)) <= room
+            assert detail.full or not any(line.endswith(" - / -") for line in lines)
             for line, after in pairwise(lines):
                 end, begin = re.search(r"(\w+)$", line), re.match(r"\s*(\w+)", after)
                 if end and begin and end[1] + begin[1] in known:

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from shardlang.display import width
 from shardlang.records import dataclass
 
+# Where what is beside a text begins at most, and where numbers at the end of a line end at most.
+COLUMN, END = 66, 100
 _UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _BRACKETS = {"(": ")", "[": "]"}
 
@@ -103,10 +105,10 @@ def _pairs(text: str) -> list[tuple[int, int]]:
 
 
 def beside(margin: str, text: str, right: str, room: int) -> list[str]:
-    """A text and what is beside it: at half the width, else at the end of the line, else below."""
+    """A text and what is beside it: at half the width (of a wide terminal less), else further right, else below."""
     lines = filled(text.split(" "), room, margin, f"{margin}  ")
     if len(lines) > 1 or width(lines[-1]) + 2 + width(right) > room:
         end = filled(right.split(" "), room, "", f"{margin}    ")
         return [*lines, *(" " * (room - width(line)) + line if len(end) == 1 else line for line in end)]
-    column = min(max(room // 2, width(lines[-1]) + 2), room - width(right))
+    column = min(max(min(room // 2, COLUMN), width(lines[-1]) + 2), room - width(right))
     return [lines[-1] + " " * (column - width(lines[-1])) + right]

@@ -31,7 +31,8 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
     title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
     yield from (Line(text, "title") for text in filled(title.split(" "), room, "", "  "))
     for (tensor, each, *notes, _), paths in groups.items():
-        said = [text or "not summed" for text, common in zip(notes, usual, strict=True) if text != common]
+        each_note = zip(notes, usual, ("no zero", "not summed"), strict=True)
+        said = [text or none for text, common, none in each_note if text != common]
         right = f"{tensor}  {', '.join([each, *said])}"
         names = ", ".join(patterns(paths))
         if width(names) + 2 + width(right) > room:

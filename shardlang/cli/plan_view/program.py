@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, beside, filled, shortened
+from shardlang.cli.plan_view.columns import END, Line, beside, filled, shortened
 from shardlang.cli.plan_view.screen import called, collective, over, sent
 from shardlang.display import one_line, width
 from shardlang.path_runs import in_runs
@@ -177,7 +177,7 @@ class _Writing:
     def _statement(self, statement: Statement, layers: tuple[str, ...]) -> Iterator[Line]:
         margin = _margin(layers)
         if not statement.operators:  # what is sent for the layer that follows
-            for entry in statement.sent:
+            for entry in self._told(statement.sent):
                 yield from self._sent(entry, margin, f" of {_below(called(entry['value']), layers)}")
             return
         text, last = statement.text, statement.operators[-1]
@@ -188,19 +188,23 @@ class _Writing:
         if self.detail.operands or self.detail.full:
             yield from self._operands(statement, f"{margin}    ", layers)
         names = {called(o["name"]) for o in statement.operators}
-        for entry in statement.sent:
-            if entry["forward_bytes"] or entry["backward_bytes"] or self.detail.full:
-                name = called(entry["value"])
-                of = "" if name in names and name == called(last["name"]) else f" of {_below(name, layers)}"
-                yield from self._sent(entry, f"{margin}  ", of)
+        for entry in self._told(statement.sent):
+            name = called(entry["value"])
+            of = "" if name in names and name == called(last["name"]) else f" of {_below(name, layers)}"
+            yield from self._sent(entry, f"{margin}  ", of)
+
+    def _told(self, entries: Sequence[Found]) -> list[Found]:
+        """Conversions that send something; with `full` all."""
+        return [e for e in entries if e["forward_bytes"] or e["backward_bytes"] or self.detail.full]
 
     def _sent(self, entry: Found, margin: str, of: str) -> Iterator[Line]:
         what = entry["forward"] or ("backward " if entry["backward"] else "") + (entry["backward"] or entry["kind"])
         text = one_line(f"{collective(what)}{of}{over(entry['axes'])}{_groups(entry)}")
         both = f"{sent(entry['forward_bytes'])} / {sent(entry['backward_bytes'])}"
-        lines = filled(text.split(" "), self.room - width(both) - 2, margin, f"{margin}  ")
+        end = min(self.room, END)
+        lines = filled(text.split(" "), end - width(both) - 2, margin, f"{margin}  ")
         yield from (Line(line, "sent") for line in lines[:-1])
-        yield Line(lines[-1] + " " * (self.room - width(lines[-1]) - width(both)) + both, "sent")
+        yield Line(lines[-1] + " " * (end - width(lines[-1]) - width(both)) + both, "sent")
 
     def _operands(self, statement: Statement, margin: str, layers: tuple[str, ...]) -> Iterator[Line]:
         for operator in statement.operators:
@@ -239,4 +243,6 @@ def _groups(entry: Found) -> str:
     groups = [entry["group"]] if "group" in entry else entry["groups"] or []
     text = " ".join(f"{{{','.join(map(str, group))}}}" for group in groups)
     count = entry["group_count"]
-    return f" {text}" if 0 < len(text) <= 24 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
+    if len(text) > 24 and len(text.partition(" ")[0]) <= 16:
+        text = f"{text.partition(' ')[0]} and {count - 1} more"
+    return f" {text}" if 0 < len(text) <= 30 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
