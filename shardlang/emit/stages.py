@@ -5,6 +5,7 @@ Each stage's file has the functions that a program without stages has in main.py
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError
@@ -57,11 +58,16 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def stage_list(scopes: Sequence[Scope], modules: Sequence[str], evaluation: Evaluation | None) -> str:
-    """`stages = [rt.Stage(...), ...]`. modules: the file of each."""
-    return f"stages = {list_text([_stage(s, module, evaluation) for s, module in zip(scopes, modules, strict=True)])}"
+    """`stages = [rt.Stage(...), ...]`; before it, what several stages receive alike. modules: the file of each."""
+    received = [list_text([_received(scope, value, evaluation) for value in scope.received]) for scope in scopes]
+    several = [text for text in dict.fromkeys(received) if received.count(text) > 1 and text != "[]"]
+    names = {text: f"received_{at}" if at > 1 else "received" for at, text in enumerate(several, 1)}
+    made = zip(scopes, modules, received, strict=True)
+    stages = [_stage(scope, module, names.get(text, text), evaluation) for scope, module, text in made]
+    return "\n\n".join([*(f"{name} = {text}" for text, name in names.items()), f"stages = {list_text(stages)}"])
 
 
-def _stage(scope: Scope, module: str, evaluation: Evaluation | None) -> str:
+def _stage(scope: Scope, module: str, received: str, evaluation: Evaluation | None) -> str:
     plan = scope.plan
     names = [literal(plan.graph.values[value].name) for value in scope.fields]
     functions = [f"{name}={module}.{name}" for name in once_names(scope.phases)]
@@ -69,14 +75,14 @@ def _stage(scope: Scope, module: str, evaluation: Evaluation | None) -> str:
     paths = [plan.graph.values[value].path for value in _saved(plan)]
     arguments = [f"{module}.forward", f"parameters={literal(patterns(used, paths))}"]
     if scope.received:
-        arguments.append(f"receives={list_text([_received(scope, value, evaluation) for value in scope.received])}")
+        arguments.append(f"receives={received}")
     if names:
         arguments.append(f"fields=({', '.join(names)}{',' if len(names) == 1 else ''})")
     if evaluation is not None:
         arguments.append(f"evaluate={module}.evaluate")
     if functions:
         arguments.append(", ".join(functions))
-    return call_text("rt.Stage", arguments, 1) if not scope.received else _broken(arguments)
+    return _broken(arguments) if "\n" in received else call_text("rt.Stage", arguments, 1)
 
 
 def _saved(plan: Plan) -> tuple[int, ...]:
@@ -95,7 +101,7 @@ def _broken(arguments: Sequence[str]) -> str:
 def _received(scope: Scope, value: int, evaluation: Evaluation | None) -> str:
     plan = scope.plan
     whole, layout = plan.graph.values[value], plan.produced[value]
-    arguments = [literal(scope.names[value, -1]), literal(whole.type.dtype), literal(whole.type.shape)]
+    arguments = [literal(whole.type.dtype), literal(whole.type.shape)]
     arguments.extend(cut_arguments(whole.type, layout, plan))
     if whole.gradient:
         arguments.append("gradient=True")
@@ -109,8 +115,9 @@ def schedule_text(plan: Plan) -> str:
     pipeline = _pipeline(plan)
     rows = [" ".join(repeats(row)) for row in pipeline.actions]
     said = "0F2 is stage 0, forward, microbatch 2; X*3 is X three times, each one microbatch further"
+    coordinates = f"axis={literal(pipeline.axis)}, coordinates={literal(pipeline.coordinates)},"
     body = (
-        f"axis={literal(pipeline.axis)}, coordinates={literal(pipeline.coordinates)},\n"
+        "\n    ".join(textwrap.wrap(coordinates, WIDTH - 8, break_long_words=False, break_on_hyphens=False)) + "\n"
         f"actions={list_text([_row(row) for row in rows])},"
     )
     return f"{comment(f'{pipeline.schedule}: {said}')}\nschedule = rt.Schedule(\n{indented(body)}\n)"

@@ -44,7 +44,6 @@ class Received:
     gradient: one flows back. evaluate: it is needed in an evaluation too.
     """
 
-    name: str
     dtype: str
     shape: tuple[int, ...]
     cut: Mapping[int, str | tuple[str, ...]] = field(default_factory=dict)

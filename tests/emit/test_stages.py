@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from shardlang import runtime as rt
 from shardlang.emit.scope import scopes
 from tests.emit.cases import ROOT
 from tests.emit.sources import emitted_files, planned
@@ -132,4 +133,12 @@ def test_what_is_sent_is_what_is_received(text: str, strategy: str, ranks: int) 
         assert len(one.sent) == len(following.received) > 0
         assert one.loss is None and following.loss is not None if following is parts[-1] else True
     main = emitted_files(text, ranks, strategy)["main.py"]
-    assert main.count("rt.Received(") == sum(len(part.received) for part in parts)
+    given = {"rt": rt, "mesh": rt.Mesh()}
+    lists = ast.parse(main).body
+    for node in lists:
+        named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id
+        if named and named.startswith("received"):
+            given[named] = eval(ast.unparse(node.value), given)
+    stages = next(node for node in lists if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "stages")
+    told = [next((k.value for k in call.keywords if k.arg == "receives"), ast.List([])) for call in stages.value.elts]
+    assert [len(eval(ast.unparse(r), given)) for r in told] == [len(part.received) for part in parts]

@@ -105,10 +105,10 @@ def whole(m: SimpleNamespace) -> dict:
 def stages(m: SimpleNamespace) -> list[rt.Stage]:
     """The model as stages."""
     cut = {0: ("dp", "microbatch")}
-    h = rt.Received("h", "f32", (BATCH, 8), cut, gradient=True)
-    skip = rt.Received("skip", "f32", (BATCH, WIDTH), cut, gradient=True)
-    kind = rt.Received("kind", "i64", (BATCH,), cut, evaluate=False)
-    beside = rt.Received("beside", "f32", (BATCH, 8), cut, gradient=True)
+    h = rt.Received("f32", (BATCH, 8), cut, gradient=True)
+    skip = rt.Received("f32", (BATCH, WIDTH), cut, gradient=True)
+    kind = rt.Received("i64", (BATCH,), cut, evaluate=False)
+    beside = rt.Received("f32", (BATCH, 8), cut, gradient=True)
 
     def prepare(label):
         return m.prepare(None, label)

@@ -38,33 +38,24 @@ def finish(totals):
     return {"loss": loss, "perplexity": perplexity, "accuracy": accuracy}
 
 
+received = [
+    rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
+]
+
 stages = [
     rt.Stage(stage0.forward, parameters=("embed",), fields=("x",), evaluate=stage0.evaluate),
-    rt.Stage(
-        stage1.forward,
-        parameters=("middle",),
-        receives=[
-            rt.Received("h", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
-        ],
-        evaluate=stage1.evaluate,
-    ),
+    rt.Stage(stage1.forward, parameters=("middle",), receives=received, evaluate=stage1.evaluate),
     rt.Stage(
         stage2.forward,
         parameters=("last",),
         receives=[
-            rt.Received("m", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
-            rt.Received("h", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
+            rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
+            rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
         ],
         evaluate=stage2.evaluate,
     ),
     rt.Stage(
-        stage3.forward,
-        parameters=("head",),
-        receives=[
-            rt.Received("y", "f64", (16, 8, 16), cut={0: ("microbatch", "dp")}, gradient=True),
-        ],
-        fields=("label",),
-        evaluate=stage3.evaluate,
+        stage3.forward, parameters=("head",), receives=received, fields=("label",), evaluate=stage3.evaluate,
         prepare=stage3.prepare, prepared=stage3.prepared, conclude=stage3.conclude,
     ),
 ]

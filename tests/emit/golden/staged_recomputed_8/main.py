@@ -43,8 +43,8 @@ stages = [
         stage1.forward,
         parameters=("last", "head"),
         receives=[
-            rt.Received("m", "f64", (16, 8, 16), cut={0: ("microbatch", "dp"), 1: "mp"}, gradient=True),
-            rt.Received("h", "f64", (16, 8, 16), cut={0: ("microbatch", "dp"), 1: "mp"}, gradient=True),
+            rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp"), 1: "mp"}, gradient=True),
+            rt.Received("f64", (16, 8, 16), cut={0: ("microbatch", "dp"), 1: "mp"}, gradient=True),
         ],
         fields=("label",),
         evaluate=stage1.evaluate,
