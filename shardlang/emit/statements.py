@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
-from shardlang.emit.text.citations import Place, place
+from shardlang.emit.text.citations import Citation, place
 from shardlang.emit.text.lines import Block, Line, block_text
 from shardlang.emit.text.moves import move_text
 from shardlang.emit.text.sites import Sites
@@ -50,7 +50,7 @@ class Writer:
     def blocks(self, steps: Iterable[Step]) -> list[Block]:
         """The blocks of `steps`. A conversion stands with the statement that made its value, or that reads it next."""
         blocks: list[Block] = []
-        here: Place | None = None
+        here: Citation | None = None
         waiting: list[Line] = []
         made: set[int] = set()
         for step in steps:

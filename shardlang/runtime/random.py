@@ -25,7 +25,7 @@ _MASK = (1 << 64) - 1
 _CHUNK = 1 << 17
 
 
-class State:
+class KeyParts:
     """The run's seed and current step (0 before the first), which every key contains."""
 
     seed = 0
@@ -34,12 +34,12 @@ class State:
 
 def start(seed: int) -> None:
     """Sets the run's seed and goes back to step 0."""
-    State.seed, State.step = seed, 0
+    KeyParts.seed, KeyParts.step = seed, 0
 
 
 def at_step(step: int) -> None:
     """Sets the step that keys made from now on contain."""
-    State.step = step
+    KeyParts.step = step
 
 
 def _signed(value: int) -> int:
@@ -56,7 +56,7 @@ def key(at: str | Node, *further: str | int, step: int | None = None) -> int:
         below, *further = further
         at = f"{path(at)}.{below}".removeprefix(".")
     call = int(further[0]) if further else 0
-    return seeded_key(State.seed, at, call, State.step if step is None else step)
+    return seeded_key(KeyParts.seed, at, call, KeyParts.step if step is None else step)
 
 
 def seeded_key(seed: int, path: str, call: int = 0, step: int = 0) -> int:

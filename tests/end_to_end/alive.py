@@ -94,7 +94,7 @@ def _watch(folder: Path) -> None:
     """Every model made from now on writes what is there after the forwards of its second step."""
     import torch.distributed as dist
 
-    from shardlang.runtime.random import State
+    from shardlang.runtime.random import KeyParts
     from shardlang.runtime.step.model import Model
 
     forward_context, backward = Model.forward_context, Model.backward
@@ -108,7 +108,7 @@ def _watch(folder: Path) -> None:
 
     def measured(model: Any, loss: Any, last: bool = True) -> None:
         rank = dist.get_rank() if dist.is_initialized() else 0
-        if State.step == 2 and last:
+        if KeyParts.step == 2 and last:
             (folder / f"alive-{rank}.json").write_text(json.dumps(modes[id(model)].left()))
         backward(model, loss, last)
 
@@ -121,14 +121,14 @@ def _watch_stages(folder: Path) -> None:
     """With stages everything from the begin of the second step to its first backward is followed, receives too."""
     import torch.distributed as dist
 
-    from shardlang.runtime.random import State
+    from shardlang.runtime.random import KeyParts
     from shardlang.runtime.step.pipeline import Pipeline
 
     step, backward = Pipeline.step, Pipeline._backward
     open_: list[Any] = []
 
     def stepped(pipeline: Any, batch: Any) -> Any:
-        if State.step == 2:
+        if KeyParts.step == 2:
             open_.append(following())
             open_[0].__enter__()
         return step(pipeline, batch)

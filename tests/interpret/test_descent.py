@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from shardlang.interpret.meaning.optimizers import RULES
 from shardlang.interpret.meaning.row_optimizers import looked_up
-from shardlang.interpret.ranks.optimizers import RULES
 from tests.emit.sources import planned
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [

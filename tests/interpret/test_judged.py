@@ -10,7 +10,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks import optimizers
-from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
@@ -47,15 +47,15 @@ def backwards(x: Any, gradient: Any, memory: Any, step: int, arguments: Any) -> 
 @pytest.mark.parametrize("wrong", [other_eps, backwards])
 def test_a_fault_of_that_size_is_found(plan: Plan, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranks' optimizer does something else with `s` alone, by as much as rounding might."""
-    right = Descent.stored
+    right = Optimizers.stored
     s = next(v for v in plan.graph.params if plan.graph.values[v].path == "s")
 
-    def stored(self: Descent, kept: Any, gradients: Any, rows: Any) -> Any:
+    def stored(self: Optimizers, kept: Any, gradients: Any, rows: Any) -> Any:
         after = right(self, kept, gradients, rows)
         memory: dict[Any, Any] = {}
         local = zip(kept[s], gradients[s], strict=True)
         return {**after, s: [wrong(x, g, memory, self.step, {"lr": 1e-2, "eps": 1e-8}) for x, g in local]}
 
-    monkeypatch.setattr(Descent, "stored", stored)
+    monkeypatch.setattr(Optimizers, "stored", stored)
     report = verify_plan(plan, steps=1, tolerance=1e-3, dtype="f32")
     assert report.difference is not None and (report.difference.kind, report.difference.path) == ("parameter", "s")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.meaning.call import ELEMENTS, Call, Run, computed
+from shardlang.interpret.meaning.call import ELEMENTS, Call, PassSettings, computed
 from shardlang.interpret.meaning.draws import key_of
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.ops.declaration import REGISTRY
@@ -22,7 +22,7 @@ def call_of(case: Case) -> Call:
     return Call(
         case.call.operator, inference.attrs, rule, tuple(f.size for f in factors), (0,) * len(factors),
         tuple(ELEMENTS[t.dtype] for t in inference.results), (None,) * len(case.inputs),
-        key_of(0, "net.x", 0, 0), Run(step=0),
+        key_of(0, "net.x", 0, 0), PassSettings(step=0),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shardlang.interpret.ranks.coordinates import places_of
+from shardlang.interpret.ranks.coordinates import coordinates_of
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.observe import Record, Trial
 from shardlang.types.layout import Layout
@@ -43,7 +43,7 @@ def _records(folder: Path, step: int, ranks: int) -> list[Record]:
 def whole(plan: Plan, layout: Layout, shape: Sequence[int], parts: Sequence[Tensor]) -> Tensor:
     """The value whose blocks the ranks hold; where several hold the same, they must agree."""
     assert not layout.pending
-    at = places_of(plan.meshes[layout.mesh])
+    at = coordinates_of(plan.meshes[layout.mesh])
     result = torch.full(tuple(shape), torch.nan, dtype=parts[0].dtype)
     for rank, part in enumerate(parts):
         place = tuple(slice(start, start + size) for start, size in at.block(rank, tuple(shape), layout))

@@ -119,7 +119,7 @@ FAULTS = (
     Fault("a key without the number of the call", "a layer called twice", "runtime/random.py",
           r"\0{call}\0{step}", r"\0{step}", ("interpret/test_draws.py",)),
     Fault("a key without the step", "masks of later steps", "runtime/random.py",
-          "State.step if step is None else step", "0 if step is None else step", RANDOM),
+          "KeyParts.step if step is None else step", "0 if step is None else step", RANDOM),
     Fault("a mask of the step before", "masks under accumulation of steps", "runtime/step/train.py",
           "random.at_step(self.step)", "random.at_step(self.step - 1)", TRAIN),
     Fault("numbers by local index", "draws of a value that is cut", "runtime/random.py",

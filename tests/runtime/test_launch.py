@@ -127,7 +127,7 @@ def test_a_run_ends_well_with_figures_logs_and_weights(tmp_path: Path) -> None:
 
 
 def test_an_exception_names_rank_place_and_log(tmp_path: Path) -> None:
-    line = "h = h @ p.w if mesh.dp.index == 1 and rt.random.State.step == 3 else h"
+    line = "h = h @ p.w if mesh.dp.index == 1 and rt.random.KeyParts.step == 3 else h"
     begun = time.monotonic()
     code, _, err = finish(start(write(tmp_path, line=line, cited="y = h @ w", steps=1000)))
     assert time.monotonic() - begun < 30
@@ -142,7 +142,7 @@ def test_an_exception_names_rank_place_and_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("how", "text"), [("SIGKILL", "was killed by SIGKILL"), ("exit", "ended with exit code 7")])
 def test_a_rank_that_dies_without_a_word(tmp_path: Path, how: str, text: str) -> None:
     act = "os._exit(7)" if how == "exit" else f"os.kill(os.getpid(), signal.{how})"
-    line = f"{act} if mesh.dp.index == 2 and rt.random.State.step == 3 else None"
+    line = f"{act} if mesh.dp.index == 2 and rt.random.KeyParts.step == 3 else None"
     code, _, err = finish(start(write(tmp_path, line=line, steps=10_000)))
     assert code == 3
     assert f"error[SH501]: rank 2 {text}" in err
@@ -214,7 +214,7 @@ def _wait_for(path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_names_the_step(tmp_path: Path) -> None:
-    line = "h = h * (float('nan') if rt.random.State.step == 2 else 1.0)"
+    line = "h = h * (float('nan') if rt.random.KeyParts.step == 2 else 1.0)"
     code, _, err = finish(start(write(tmp_path, line=line)))
     assert code == 3
     assert err.startswith("error[SH506]: the loss is nan at step 2 (epoch 1)")

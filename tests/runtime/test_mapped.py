@@ -12,7 +12,7 @@ import torch
 
 from shardlang.runtime.program import Block
 from shardlang.runtime.state import mapped
-from shardlang.runtime.state.optimizers import State
+from shardlang.runtime.state.optimizers import Slots
 from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT
 
@@ -131,7 +131,7 @@ def test_parts_and_state_are_where_their_table_is(tmp_path: Path, monkeypatch: p
     rows = mapped.clone(table[2:4])
     rows += 1
     assert table.tolist() == [[2.0] * 3] * 7
-    held = State([table, rows, torch.ones(3)])  # none of a size that kernels take as it is
+    held = Slots([table, rows, torch.ones(3)])  # none of a size that kernels take as it is
     assert [mapped._is_mapped(t) for t in (table, table[1:], rows, *held.flat)] == [True] * 5 + [False]
     assert [v.shape for v in held.views()] == [(7, 3), (2, 3), (3,)]
     assert list(tmp_path.iterdir()) == []

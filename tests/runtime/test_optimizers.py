@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
-from shardlang.interpret.ranks.optimizers import rate
+from shardlang.interpret.meaning.optimizers import rate
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.state.optimizers import clip, optimizer, scheduled
 

@@ -13,7 +13,7 @@ _COMMENT = re.compile(r'\s*#[^"]*$')
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Citation:
     """One statement of the user's: lines with equal places are one block. `layer` is "" in the model of `train`."""
 
     file: str
@@ -39,11 +39,11 @@ def file_text(source: Source, root: Source) -> str:
     return posixpath.relpath(source.name, folder) if folder else source.name
 
 
-def place(op: Op, root: Source) -> Place:
+def place(op: Op, root: Source) -> Citation:
     """Where an operator stands."""
     line = op.span.line
     text = _COMMENT.sub("", op.span.source.line(line)).strip()
-    return Place(file_text(op.span.source, root), line, text, _layer(op.path), op.call)
+    return Citation(file_text(op.span.source, root), line, text, _layer(op.path), op.call)
 
 
 def _layer(path: str) -> str:

@@ -23,7 +23,7 @@ ELEMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PassSettings:
     """What all operators of one pass share: training or `eval`, and what random keys are made of."""
 
     training: bool = True
@@ -45,7 +45,7 @@ class Call:
     dtypes: tuple[torch.dtype, ...]
     constants: tuple[float | int | None, ...]
     key: int
-    run: Run
+    run: PassSettings
 
     def whole(self, dims: tuple[DimFactors, ...]) -> tuple[int, ...]:
         """The sizes that tensor dims made of these factors have in the whole."""
@@ -64,7 +64,7 @@ class Call:
         return index
 
 
-def call_of(graph: Graph, op: Op, run: Run) -> Call:
+def call_of(graph: Graph, op: Op, run: PassSettings) -> Call:
     """The call of `op` on one device."""
     values = [graph.values[v] for v in op.operands]
     return Call(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.interpret.meaning.call import ELEMENTS, Call, Run, call_of, computed
+from shardlang.interpret.meaning.call import ELEMENTS, Call, PassSettings, call_of, computed
 from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.meaning.statistics import moved_statistics
 
@@ -48,7 +48,7 @@ class _Pass:
     """One forward pass, keeping each value and each operand as a node of torch's graph of its own."""
 
     graph: Graph
-    run: Run
+    run: PassSettings
     values: dict[int, Tensor] = field(default_factory=dict)
     uses: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     states: dict[int, Tensor] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
         draws = torch.Generator().manual_seed(seed)
         return [run(graph, fields, params, training=training, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
 
-    state = _Pass(graph, Run(training, step, seed))
+    state = _Pass(graph, PassSettings(training, step, seed))
     for value in graph.values:
         if value.kind is Kind.RESULT:
             continue

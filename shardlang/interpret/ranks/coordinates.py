@@ -14,11 +14,11 @@ from shardlang.types.layout import Given, Layout, chunk_sizes
 from shardlang.types.mesh import Mesh
 
 Block = tuple[tuple[int, int], ...]
-GivenSizes = Sequence[tuple[int, ...] | None]
+PartSizes = Sequence[tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
-class Places:
+class Coordinates:
     """All ranks of one mesh, in row-major order of its axes."""
 
     mesh: Mesh
@@ -45,7 +45,7 @@ class Places:
         """The axes of the mesh that are not among `axes`."""
         return tuple(a.name for a in self.mesh.axes if a.name not in axes)
 
-    def block(self, rank: int, shape: Sequence[int], layout: Layout, given: GivenSizes = ()) -> Block:
+    def block(self, rank: int, shape: Sequence[int], layout: Layout, given: PartSizes = ()) -> Block:
         """(start, size) along each dim of what a rank holds of a value of `shape`; `given`: see `part`, per dim."""
         given = given or (None,) * len(shape)
         return tuple(self.part(rank, *dim) for dim in zip(shape, layout.dims, given, strict=True))
@@ -60,9 +60,9 @@ class Places:
 
 
 @lru_cache(maxsize=4096)
-def places_of(mesh: Mesh) -> Places:
-    """One `Places` a mesh, so that its tables are made once."""
-    return Places(mesh)
+def coordinates_of(mesh: Mesh) -> Coordinates:
+    """One `Coordinates` a mesh, so that its tables are made once."""
+    return Coordinates(mesh)
 
 
 @lru_cache(maxsize=4096)
@@ -71,22 +71,22 @@ def _parts(mesh: Mesh, size: int, axes: tuple[str, ...], given: tuple[int, ...] 
     degree = mesh.degree(axes)
     sizes = given if given is not None and len(given) == degree else chunk_sizes(size, degree)
     starts = list(itertools.accumulate(sizes, initial=0))
-    places = places_of(mesh)
-    indices = [places.index(rank, axes) for rank in range(mesh.size)]
+    coordinates = coordinates_of(mesh)
+    indices = [coordinates.index(rank, axes) for rank in range(mesh.size)]
     return tuple((starts[i], sizes[i]) for i in indices)
 
 
 @lru_cache(maxsize=4096)
 def _groups(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    places = places_of(mesh)
-    rest = places.rest(axes)
+    coordinates = coordinates_of(mesh)
+    rest = coordinates.rest(axes)
     found: dict[int, list[tuple[int, int]]] = {}
     for rank in range(mesh.size):
-        found.setdefault(places.index(rank, rest), []).append((places.index(rank, axes), rank))
+        found.setdefault(coordinates.index(rank, rest), []).append((coordinates.index(rank, axes), rank))
     return tuple(tuple(rank for _, rank in sorted(members)) for members in found.values())
 
 
-def given_of(type: TensorType, given: Given) -> tuple[tuple[int, ...] | None, ...]:
+def part_sizes_of(type: TensorType, given: Given) -> tuple[tuple[int, ...] | None, ...]:
     """Per dim of a value the sizes of its parts that are given by hand; () where there are none at all."""
     return tuple(given.get(term[0]) if len(term) == 1 else None for term in type.dims) if given else ()
 

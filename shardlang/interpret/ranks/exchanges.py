@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.interpret.ranks.coordinates import GivenSizes, Places
+from shardlang.interpret.ranks.coordinates import Coordinates, PartSizes
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.types.layout import Layout, chunk_sizes
 
@@ -77,7 +77,7 @@ def exchanged(gather: int, split: int, xs: Tensors, given: Sizes = None) -> Tens
     return [torch.cat([mine[i] for mine in pieces], gather) for i in range(len(xs))]
 
 
-def row(move: Move, given: GivenSizes = ()) -> tuple[Change, Change]:
+def row(move: Move, given: PartSizes = ()) -> tuple[Change, Change]:
     """Forward and backward of a row of the table. given: per dim the sizes of its parts, where they are given."""
     dim, from_dim, kind = move.dim, move.from_dim, MoveKind
     sizes, from_sizes = (given[d] if given and d >= 0 else None for d in (dim, from_dim))
@@ -130,20 +130,22 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
     return result
 
 
-def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, places: Places,
-              after_places: Places, given: GivenSizes = ()) -> Tensors:
-    """A value's tensors after a move of the plan. The places differ only for a view on another mesh. given: per dim."""
+def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, coordinates: Coordinates,
+              after_coordinates: Coordinates, given: PartSizes = ()) -> Tensors:
+    """A value's tensors after a move of the plan; coordinates differ only by a view on another mesh. given: per dim."""
     if move.kind is MoveKind.PERMUTE:
-        return permuted(xs, before, after, places, after_places)
+        return permuted(xs, before, after, coordinates, after_coordinates)
     forth, back = row(move, given)
     axes = move.axes if move.kind is not MoveKind.VIEW else ()
-    return exchange(xs, places.groups(axes), forth, back)
+    return exchange(xs, coordinates.groups(axes), forth, back)
 
 
-def permuted(xs: Sequence[Tensor], before: Layout, after: Layout, places: Places, after_places: Places) -> Tensors:
+def permuted(
+    xs: Sequence[Tensor], before: Layout, after: Layout, coordinates: Coordinates, after_coordinates: Coordinates
+) -> Tensors:
     """Every rank takes the tensor of the rank that holds its blocks, and its part in I, R and P, under `before`."""
-    holders = {_part(before, rank, places): rank for rank in range(len(xs))}
-    sources = [holders[_part(after, rank, after_places)] for rank in range(len(xs))]
+    holders = {_part(before, rank, coordinates): rank for rank in range(len(xs))}
+    sources = [holders[_part(after, rank, after_coordinates)] for rank in range(len(xs))]
     users = [sources.index(rank) for rank in range(len(xs))]
 
     def send(found: list[int]) -> Change:
@@ -152,32 +154,31 @@ def permuted(xs: Sequence[Tensor], before: Layout, after: Layout, places: Places
     return exchange(xs, [range(len(xs))], send(sources), send(users))
 
 
-def _part(layout: Layout, rank: int, places: Places) -> tuple[int, ...]:
+def _part(layout: Layout, rank: int, coordinates: Coordinates) -> tuple[int, ...]:
     """The number of a rank's block of each dim, and its numbers among the pending, replicated and identical."""
     named = (*layout.split_axes(), *layout.pending, *layout.replicated)
-    return tuple(
-        places.index(rank, axes) for axes in (*layout.dims, layout.pending, layout.replicated, places.rest(named))
-    )
+    every = (*layout.dims, layout.pending, layout.replicated, coordinates.rest(named))
+    return tuple(coordinates.index(rank, axes) for axes in every)
 
 
-def sum_identical(xs: Sequence[Tensor], axes: Sequence[str], places: Places) -> Tensors:
+def sum_identical(xs: Sequence[Tensor], axes: Sequence[str], coordinates: Coordinates) -> Tensors:
     """P -> I within an operator: for work that is not split over `axes`."""
-    return exchange(xs, places.groups(axes), total, nothing)
+    return exchange(xs, coordinates.groups(axes), total, nothing)
 
 
-def sum_replicated(xs: Sequence[Tensor], axes: Sequence[str], places: Places) -> Tensors:
+def sum_replicated(xs: Sequence[Tensor], axes: Sequence[str], coordinates: Coordinates) -> Tensors:
     """P -> R within an operator: for work that is split over `axes`."""
-    return exchange(xs, places.groups(axes), total, total)
+    return exchange(xs, coordinates.groups(axes), total, total)
 
 
 def gathered_for_split(
-    xs: Sequence[Tensor], dim: int, axes: Sequence[str], places: Places, given: Sizes = None
+    xs: Sequence[Tensor], dim: int, axes: Sequence[str], coordinates: Coordinates, given: Sizes = None
 ) -> Tensors:
     """S -> R within an operator: what is split over `axes` along `dim`, whole, for work that is split over them."""
-    return exchange(xs, places.groups(axes), partial(gathered, dim), partial(scattered, dim, given=given))
+    return exchange(xs, coordinates.groups(axes), partial(gathered, dim), partial(scattered, dim, given=given))
 
 
-def extreme(xs: Sequence[Tensor], axes: Sequence[str], places: Places, low: bool = False) -> Tensors:
+def extreme(xs: Sequence[Tensor], axes: Sequence[str], coordinates: Coordinates, low: bool = False) -> Tensors:
     """The greatest (least) over `axes`, without gradient."""
 
     def most(parts: Tensors) -> Tensors:
@@ -185,4 +186,4 @@ def extreme(xs: Sequence[Tensor], axes: Sequence[str], places: Places, low: bool
         found = stack.amin(0) if low else stack.amax(0)
         return [found.clone() for _ in parts]
 
-    return exchange([x.detach() for x in xs], places.groups(axes), most, nothing)
+    return exchange([x.detach() for x in xs], coordinates.groups(axes), most, nothing)

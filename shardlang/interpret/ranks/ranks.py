@@ -14,10 +14,10 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Kind
-from shardlang.interpret.meaning.call import Run, call_of
+from shardlang.interpret.meaning.call import PassSettings, call_of
 from shardlang.interpret.meaning.whole import leaf
 from shardlang.interpret.ranks import split_operators
-from shardlang.interpret.ranks.coordinates import Places, cut_out, given_of, places_of
+from shardlang.interpret.ranks.coordinates import Coordinates, coordinates_of, cut_out, part_sizes_of
 from shardlang.interpret.ranks.exchanges import converted
 from shardlang.interpret.ranks.stored import storage
 from shardlang.plan.dim_factors import of_factors
@@ -66,8 +66,8 @@ def layout_of(plan: Plan, form: Form) -> Layout:
     return plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
 
 
-def places(plan: Plan, layout: Layout) -> Places:
-    return places_of(plan.meshes[layout.mesh])
+def coordinates(plan: Plan, layout: Layout) -> Coordinates:
+    return coordinates_of(plan.meshes[layout.mesh])
 
 
 def returned_form(plan: Plan, value: int) -> Form:
@@ -86,7 +86,7 @@ def store(plan: Plan, params: Mapping[int, Tensor]) -> dict[int, Locals]:
 @dataclass
 class _Pass:
     plan: Plan
-    run: Run
+    run: PassSettings
     forms: dict[Form, Locals] = field(default_factory=dict)
     states: dict[Form, Locals] = field(default_factory=dict)
 
@@ -104,8 +104,8 @@ class _Pass:
 
     def _cut(self, value: int, whole: Tensor) -> Locals:
         layout = self.plan.produced[value]
-        at, shape = places(self.plan, layout), tuple(whole.shape)
-        given = given_of(self.plan.graph.values[value].type, self.plan.sizes)
+        at, shape = coordinates(self.plan, layout), tuple(whole.shape)
+        given = part_sizes_of(self.plan.graph.values[value].type, self.plan.sizes)
         return [cut_out(whole, at.block(rank, shape, layout, given)).clone() for rank in range(at.mesh.size)]
 
     def compute(self) -> None:
@@ -130,7 +130,7 @@ class _Pass:
         operands = [self.forms[form] for form in used]
         if op.section != "loss":
             operands = [[x.detach() for x in xs] for xs in operands]
-        at = places_of(self.plan.meshes[planned.mesh])
+        at = coordinates_of(self.plan.meshes[planned.mesh])
         given = of_factors(op, self.plan.graph, self.plan.sizes)
         split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, given)
         with torch.set_grad_enabled(op.section == "loss"):
@@ -152,8 +152,9 @@ class _Pass:
         xs = self.forms[source]
         if not conversion.gradient:
             xs = [x.detach() for x in xs]
-        given = given_of(self.plan.graph.values[conversion.value].type, self.plan.sizes)
-        return converted(xs, conversion.move, before, after, places(self.plan, before), places(self.plan, after), given)
+        given = part_sizes_of(self.plan.graph.values[conversion.value].type, self.plan.sizes)
+        here, there = coordinates(self.plan, before), coordinates(self.plan, after)
+        return converted(xs, conversion.move, before, after, here, there, given)
 
     def backward(self, inner: bool = True) -> dict[Form, Locals]:
         """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once (of parameters alone)."""
@@ -187,7 +188,7 @@ def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Te
         stages = plan.pipeline.mesh.axis_size(plan.pipeline.axis) if plan.pipeline else 1
         if mesh.size * stages != plan.ranks * plan.microbatches:
             raise InternalError(f"{mesh.name} has {mesh.size} places for {plan.ranks} ranks")
-    state = _Pass(plan, Run(training, step, seed))
+    state = _Pass(plan, PassSettings(training, step, seed))
     state.load(fields, kept)
     state.compute()
     gradients = state.backward(inner) if training else {}

@@ -17,7 +17,7 @@ from torch import Tensor
 from shardlang.ending import FAILED
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import Locals, returned_form
 from shardlang.interpret.ranks.stored import storage
 from shardlang.locks import Claims
@@ -40,7 +40,7 @@ class Simulated(Accumulation):
     def __init__(self, plan: Plan, run: Run) -> None:
         super().__init__(run.program, run.model, run.figures, run.evaluated)
         self.plan, self.run = plan, run
-        self.descent = Descent(plan, run.total)
+        self.optimizers = Optimizers(plan, run.total)
         self.paths = {v: plan.graph.values[v].path for v in (*plan.graph.params, *plan.graph.states)}
         whole = {**run.model.leaves, **run.model.states}
         self.kept: dict[int, Locals] = ranks.store(plan, {v: whole[path].detach() for v, path in self.paths.items()})
@@ -56,7 +56,7 @@ class Simulated(Accumulation):
             self.plan, fields, self.kept, step=self.run.step, seed=self.program.seed, inner=False
         )
         self.kept = {**self.kept, **mine.states}
-        self.reduced, self.rows = mine.stored, self.descent.looked_up(mine.parts_of)
+        self.reduced, self.rows = mine.stored, self.optimizers.looked_up(mine.parts_of)
         assert graph.loss is not None
         figures = {"loss": graph.loss, **graph.metrics}
         return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
@@ -65,13 +65,13 @@ class Simulated(Accumulation):
         """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
         form = returned_form(self.plan, value)
         layout = ranks.layout_of(self.plan, form)
-        first = ranks.places(self.plan, layout).groups(layout.pending)[0]
+        first = ranks.coordinates(self.plan, layout).groups(layout.pending)[0]
         return torch.stack([mine.forms[form][rank].double() for rank in first]).sum(0)
 
     @torch.no_grad()
     def update(self, step: int, total: int) -> None:
         """A step of the optimizers on all ranks; what they store is then put together for evaluation and saving."""
-        self.kept = {**self.kept, **self.descent.stored(self.kept, self.reduced, self.rows)}
+        self.kept = {**self.kept, **self.optimizers.stored(self.kept, self.reduced, self.rows)}
         whole = {**self.model.leaves, **self.model.states}
         for value, path in self.paths.items():
             whole[path].copy_(storage(self.plan, value).assembled(self.kept[value]))

@@ -21,7 +21,7 @@ from shardlang.interpret.meaning.lookups import place
 from shardlang.interpret.meaning.operators import OPERATORS, factors_of
 from shardlang.interpret.meaning.statistics import affine, kept_labels, logit_entropies, others, squared_errors
 from shardlang.interpret.ranks import exchanges
-from shardlang.interpret.ranks.coordinates import Places
+from shardlang.interpret.ranks.coordinates import Coordinates
 from shardlang.ops.rule import DimFactors
 
 Tensors = Sequence[Tensor]
@@ -34,18 +34,18 @@ class Split:
 
     call: Call
     axes: tuple[tuple[str, ...], ...]
-    places: Places
+    coordinates: Coordinates
     given: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """The operator as each rank computes it."""
-        return tuple(self._call(rank) for rank in range(len(self.places.at)))
+        return tuple(self._call(rank) for rank in range(len(self.coordinates.at)))
 
     def _call(self, rank: int) -> Call:
         factors = self.call.rule.factors
         pairs = enumerate(zip(factors, self.axes, strict=True))
-        parts = [self.places.part(rank, f.size, axes, self.given.get(i)) for i, (f, axes) in pairs]
+        parts = [self.coordinates.part(rank, f.size, axes, self.given.get(i)) for i, (f, axes) in pairs]
         return replace(self.call, sizes=tuple(size for _, size in parts), starts=tuple(start for start, _ in parts))
 
     def over(self, dims: Iterable[DimFactors]) -> tuple[str, ...]:
@@ -57,13 +57,13 @@ class Split:
         return math.prod(self.call.whole(tuple(dims)))
 
     def sum_identical(self, xs: Tensors, axes: Sequence[str]) -> list[Tensor]:
-        return exchanges.sum_identical(xs, axes, self.places)
+        return exchanges.sum_identical(xs, axes, self.coordinates)
 
     def sum_replicated(self, xs: Tensors, axes: Sequence[str]) -> list[Tensor]:
-        return exchanges.sum_replicated(xs, axes, self.places)
+        return exchanges.sum_replicated(xs, axes, self.coordinates)
 
     def extreme(self, xs: Tensors, axes: Sequence[str], low: bool = False) -> list[Tensor]:
-        return exchanges.extreme(xs, axes, self.places, low)
+        return exchanges.extreme(xs, axes, self.coordinates, low)
 
 
 Function = Callable[..., list[Tensor]]
@@ -80,7 +80,7 @@ def on_ranks(split: Split, operands: Sequence[Tensors]) -> list[Tensor]:
 
 
 def _by_rank(split: Split, operands: Sequence[Tensors]) -> list[tuple[Tensor, ...]]:
-    return [tuple(x[rank] for x in operands) for rank in range(len(split.places.at))]
+    return [tuple(x[rank] for x in operands) for rank in range(len(split.coordinates.at))]
 
 
 # --- reductions ---
@@ -295,7 +295,7 @@ def _embedding(split: Split, ids: Tensors, tables: Tensors) -> list[Tensor]:
     rows = split.call.rule.operands[1][0]
     if not set(split.over([rows])) & set(split.over(split.call.rule.operands[0])):
         return [OPERATORS["embedding"](*local) for local in zip(split.calls, ids, tables, strict=True)]
-    there = exchanges.gathered_for_split(tables, 0, split.over([rows]), split.places, split.given.get(rows[0]))
+    there = exchanges.gathered_for_split(tables, 0, split.over([rows]), split.coordinates, split.given.get(rows[0]))
     return [table[x.long()] for table, x in zip(there, ids, strict=True)]
 
 
@@ -306,7 +306,7 @@ def _conv2d(split: Split, xs: Tensors, weights: Tensors, bias: Tensors | None = 
     """Where input channels are split the result is pending, and the bias (R there) joins that sum on one rank."""
     axes = split.over([split.call.rule.operands[0][1]])
     if bias is not None and axes:
-        bias = exchanges.exchange(bias, split.places.groups(axes), exchanges.kept_first, exchanges.kept_first)
+        bias = exchanges.exchange(bias, split.coordinates.groups(axes), exchanges.kept_first, exchanges.kept_first)
     operands = (xs, weights) if bias is None else (xs, weights, bias)
     return [OPERATORS["conv2d"](*local) for local in zip(split.calls, *operands, strict=True)]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shardlang.interpret.ranks import exchanges
-from shardlang.interpret.ranks.coordinates import Block, GivenSizes, Places, cut_out, given_of, places_of
+from shardlang.interpret.ranks.coordinates import Block, Coordinates, PartSizes, coordinates_of, cut_out, part_sizes_of
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.types.layout import Layout, chunk_sizes
 
@@ -24,20 +24,20 @@ class Storage:
 
     shape: tuple[int, ...]
     plan: ParamPlan
-    places: Places
-    given: GivenSizes = ()
+    coordinates: Coordinates
+    given: PartSizes = ()
 
     @property
     def ranks(self) -> range:
-        return range(len(self.places.at))
+        return range(len(self.coordinates.at))
 
     def block(self, rank: int) -> Block:
         """What of the whole a rank stores."""
-        block = self.places.block(rank, self.shape, self.plan.stored, self.given)
+        block = self.coordinates.block(rank, self.shape, self.plan.stored, self.given)
         if not self.plan.zero:
             return block
         start, size = block[0]
-        first, rows = self.places.part(rank, size, self.plan.zero_axes)
+        first, rows = self.coordinates.part(rank, size, self.plan.zero_axes)
         return ((start + first, rows), *block[1:])
 
     def store(self, whole: Tensor) -> list[Tensor]:
@@ -54,20 +54,20 @@ class Storage:
         """What operators start from: the blocks, put together from their rows; without ZeRO, what is stored itself."""
         if not self.plan.zero:
             return list(pieces)
-        groups = self.places.groups(self.plan.zero_axes)
+        groups = self.coordinates.groups(self.plan.zero_axes)
         return exchanges.exchange(pieces, groups, lambda xs: exchanges.gathered(0, xs), exchanges.nothing)
 
     def reduce(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of what each rank stores: summed over the axes on which it is pending, its rows kept."""
-        groups = self.places.groups(self.plan.reduce_axes)
+        groups = self.coordinates.groups(self.plan.reduce_axes)
         sums = exchanges.exchange(gradients, groups, exchanges.summed, exchanges.nothing)
         if not self.plan.zero:
             return sums
         return [self._rows(rank, x) for rank, x in enumerate(sums)]
 
     def _rows(self, rank: int, x: Tensor) -> Tensor:
-        sizes = chunk_sizes(x.shape[0], self.places.mesh.degree(self.plan.zero_axes))
-        return x.split(sizes)[self.places.index(rank, self.plan.zero_axes)]
+        sizes = chunk_sizes(x.shape[0], self.coordinates.mesh.degree(self.plan.zero_axes))
+        return x.split(sizes)[self.coordinates.index(rank, self.plan.zero_axes)]
 
 
 def storage(plan: Plan, value: int) -> Storage:
@@ -76,4 +76,4 @@ def storage(plan: Plan, value: int) -> Storage:
     planned = plan.params.get(value, ParamPlan(value, Layout(produced.dims, mesh=produced.mesh), ()))
     mesh = plan.meshes[planned.stored.mesh]
     type = plan.graph.values[value].type
-    return Storage(type.shape, planned, places_of(mesh), given_of(type, plan.sizes))
+    return Storage(type.shape, planned, coordinates_of(mesh), part_sizes_of(type, plan.sizes))

@@ -19,10 +19,10 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.elements import in_type
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.coordinates import Block, GivenSizes, cut_out, given_of
+from shardlang.interpret.ranks.coordinates import Block, PartSizes, cut_out, part_sizes_of
 from shardlang.interpret.ranks.grid import Grid
-from shardlang.interpret.ranks.optimizers import Descent
-from shardlang.interpret.ranks.ranks import CannotRun, Form, layout_of, places
+from shardlang.interpret.ranks.optimizers import Optimizers
+from shardlang.interpret.ranks.ranks import CannotRun, Form, coordinates, layout_of
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.one_device import form_gradients, scale_of, zero_in_truth
 from shardlang.plan.plan import Plan
@@ -126,14 +126,14 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 
 
 def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
-           free: Tensor | None = None, given: GivenSizes = ()) -> Finding:
+           free: Tensor | None = None, given: PartSizes = ()) -> Finding:
     """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
 
     free: elements that may be anything. given: per dim the sizes of its parts, where they are given by hand.
     """
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
-    at, shape, scale = places(plan, layout), tuple(expected.shape), scale_of(expected)
+    at, shape, scale = coordinates(plan, layout), tuple(expected.shape), scale_of(expected)
     worst = Finding(0.0)
     for members in at.groups(layout.pending):
         block = at.block(members[0], shape, layout, given)
@@ -287,8 +287,8 @@ class Comparison:
             finding = judged(local, layout, whole_gradient, self.plan, given=self._given(form))
             yield self.differs("gradient", form, layout, finding, at)
 
-    def _given(self, form: Form) -> GivenSizes:
-        return given_of(self.plan.graph.values[form[0]].type, self.plan.sizes)
+    def _given(self, form: Form) -> PartSizes:
+        return part_sizes_of(self.plan.graph.values[form[0]].type, self.plan.sizes)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
         """What ranks store of a parameter or state, rows under ZeRO."""
@@ -340,7 +340,7 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
     graph = plan.graph
     params = initial.initial(graph, seed)
     kept = ranks.store(plan, params)
-    alone, together, judge = (Descent(plan, steps) for _ in range(3))
+    alone, together, judge = (Optimizers(plan, steps) for _ in range(3))
     comparison = Comparison(plan, tolerance)
     for step in range(1, steps + 1):
         comparison = replace(comparison, step=step)

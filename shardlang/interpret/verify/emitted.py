@@ -23,8 +23,7 @@ from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.ranks import Form, Locals, Results
 from shardlang.interpret.verify.compare import forms_of
 from shardlang.plan.needs import final_form, steps_for
-from shardlang.plan.plan import Plan
-from shardlang.plan.plan import Step as PlanStep
+from shardlang.plan.plan import Plan, Step
 from shardlang.runtime.launch.observe import Call, Record
 
 Named = Mapping[str, Tensor]
@@ -79,7 +78,7 @@ def due(plan: Plan) -> set[Form]:
     return {form for form in made if form[0] not in taken_in or form[1] >= 0}
 
 
-def _made(plan: Plan, steps: Sequence[PlanStep]) -> set[Form]:
+def _made(plan: Plan, steps: Sequence[Step]) -> set[Form]:
     found: set[Form] = set()
     for step in steps:
         if step.kind == "op":
@@ -109,7 +108,7 @@ class Emitted:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepRecords:
     """The records of all ranks for one step."""
 
     emitted: Emitted

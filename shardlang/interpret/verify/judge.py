@@ -16,12 +16,12 @@ from torch import Tensor
 
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.optimizers import Descent
+from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.batches import Batches, drawn, own
 from shardlang.interpret.verify.compare import Comparison, Difference, Report
-from shardlang.interpret.verify.emitted import Emitted, Step
+from shardlang.interpret.verify.emitted import Emitted, StepRecords
 from shardlang.plan.plan import Plan
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch.launcher import launch_program, read_program
@@ -129,7 +129,7 @@ class Side:
     """
 
     comparison: Comparison
-    optimizers: Descent
+    optimizers: Optimizers
     difference: Difference | None = None
     end: bool = False
 
@@ -156,11 +156,11 @@ class Judge:
         self.plan, self.dtype = job.plan, TYPES[job.dtype]
         total = self.started.batches.total
         self.simulated, emitted = (
-            Side(Comparison(self.plan, self.tolerance), Descent(self.plan, total)) for _ in range(2)
+            Side(Comparison(self.plan, self.tolerance), Optimizers(self.plan, total)) for _ in range(2)
         )
         self.watched = Emitted(self.plan)
         self.emitted = emitted if self.started.trial is not None else None
-        self.alone, self.together = Descent(self.plan, total), Descent(self.plan, total)
+        self.alone, self.together = Optimizers(self.plan, total), Optimizers(self.plan, total)
         self.seed = self.started.batches.program.seed
 
     def run(self, progress: Progress) -> Verdict:
@@ -192,12 +192,12 @@ class Judge:
         sides = [side for side in (self.simulated, self.emitted) if side is not None]
         return any(side.difference is not None for side in sides) or all(side.end for side in sides)
 
-    def _records(self, step: int) -> Step | None:
+    def _records(self, step: int) -> StepRecords | None:
         """What all ranks wrote down of a step; None where one did not come so far."""
         trial = self.started.trial
         found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
         records: list[Record] = [r for r in found if r is not None]
-        return Step(self.watched, records) if records and len(records) == len(found) else None
+        return StepRecords(self.watched, records) if records and len(records) == len(found) else None
 
     def _beginning(self, params: Mapping[int, Tensor]) -> None:
         """The parameters that real ranks begin with."""

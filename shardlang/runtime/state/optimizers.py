@@ -31,7 +31,7 @@ def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t if t.numel() % _UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % _UNIT)) for t in tensors]
 
 
-class State:
+class Slots:
     """What an optimizer remembers of each of `tensors`, in the sizes that its kernel is given: `flat`."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -61,7 +61,7 @@ class Sgd:
         self.settings = {
             "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov
         }  # fmt: skip
-        self.momenta = State(self.tensors if momentum else [])
+        self.momenta = Slots(self.tensors if momentum else [])
         self.first = True
 
     def step(self, lr: float) -> None:
@@ -113,7 +113,7 @@ class Adam:
     ) -> None:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
-        self.means, self.squares = State(self.tensors), State(self.tensors)
+        self.means, self.squares = Slots(self.tensors), Slots(self.tensors)
         self.steps = torch.zeros((), dtype=torch.float32, device=world.device)
 
     def step(self, lr: float) -> None:

@@ -24,7 +24,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Place:
+class FileTensor:
     """The tensor of the file that holds a parameter, as a rule says; `name` as the file has it."""
 
     name: str
@@ -63,19 +63,19 @@ class Names:
     prefix: str = ""
     ignored: Sequence[str] = ()
 
-    def places(self, due: Iterable[str], there: Collection[str]) -> dict[str, Place]:
+    def places(self, due: Iterable[str], there: Collection[str]) -> dict[str, FileTensor]:
         """Where each of `due` lies, among the names that are `there`; a name that is not is given as the map has it."""
         full = {name.removeprefix(self.prefix): name for name in there}
         return {path: self._place(path, full) for path in due}
 
-    def _place(self, path: str, full: Mapping[str, str]) -> Place:
+    def _place(self, path: str, full: Mapping[str, str]) -> FileTensor:
         for rule in self.rules:
             match = _pattern(rule.ours).fullmatch(path)
             if match is not None:
                 parts = rule.theirs.split("*")
                 name = "".join(a + b for a, b in zip(parts, (*match.groups(), ""), strict=True))
-                return Place(full.get(name, name), rule.transposed, rule.part)
-        return Place(path)
+                return FileTensor(full.get(name, name), rule.transposed, rule.part)
+        return FileTensor(path)
 
     def spare(self, name: str) -> bool:
         """Whether a tensor of the file is one that the program does not need."""

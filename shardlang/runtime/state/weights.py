@@ -24,7 +24,7 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.program import Block, Declared, Program, dtype_of, elements, listed
-from shardlang.runtime.state.weight_names import Names, Place
+from shardlang.runtime.state.weight_names import FileTensor, Names
 
 _NAMES = {
     torch.float64: "F64",
@@ -152,7 +152,7 @@ class Weights:
             place, shape = self.places[tensor.path], list(tensor.shape)
             found = list(place.shape(self.files[place.name].get_slice(place.name).get_shape()))
             if found != shape:
-                as_read = "" if place == Place(tensor.path) else f", read from {place}"
+                as_read = "" if place == FileTensor(tensor.path) else f", read from {place}"
                 raise RunError(
                     "SH504", f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}",
                     file=self.path,
