@@ -5,13 +5,13 @@ Also the frame an expression is evaluated in. Looks names up; evaluating and rep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
 from shardlang.check.graph.drafts import Builder
 from shardlang.check.graph.unify import Unifier
-from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
+from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
@@ -34,7 +34,7 @@ class Context:
     reported as unknown. `uncalled`: models of layers that nothing has
     called. `overrides`: dims of the root model that are set from outside. `load`: finds files that settings name.
     `low`: the low precision of a mixed run, or "". `wide`: parameters used in f32 there. `casts`: value and type -> the
-    cast made of it.
+    cast made of it. `copies`: of an array whose layers are copied of the first, how (model/copies.py).
     """
 
     sink: Sink
@@ -60,6 +60,7 @@ class Context:
     low: str = ""
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+    copies: dict[LayerArray, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass

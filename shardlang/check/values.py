@@ -6,7 +6,7 @@ Plain values only; evaluating is left to `expressions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from fractions import Fraction
 from typing import Any
@@ -133,12 +133,10 @@ class Instance:
 
 @dataclass(eq=False)
 class LayerArray:
-    """`layer blocks[4] = ...`. copies: for each after the first, how it is copied of that (model/copies.py), if it is.
-    """
+    """`layer blocks[4] = ...`."""
 
     items: tuple[Instance, ...]
     path: str
-    copies: Sequence[Any] = ()
 
 
 def describe(value: object) -> str:

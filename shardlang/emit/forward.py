@@ -50,7 +50,7 @@ def forward_of(scope: Scope, functions: Functions) -> Forward:
     plan, found = scope.plan, scope.phases
     losses = [] if scope.loss is None else [scope.loss]
     ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
-    for_loss = steps_for(plan, ends, frozenset(found.given))
+    for_loss = steps_for(plan, ends, {*found.given, *((value, -1) for value in scope.received)})
     trained = [step for step in found.body if step in for_loss]
     shown = [step for step in found.body if step not in for_loss]
     later = [*ends, *scope.sent, *(final_form(plan, value) for value in scope.metrics.values()), *found.handed]

@@ -134,11 +134,11 @@ def _each(
         )
         return UNKNOWN
     build = frame.context.build
-    before, first = len(build.ops), None
+    before, first, copies = len(build.ops), None, frame.context.copies.get(array, ())
     for at, layer in enumerate(array.items):
-        value = first.copied(array.copies[at - 1], values[0][0]) if first is not None else None
+        value = first.copied(copies[at - 1], values[0][0]) if first is not None else None
         if value is None:
-            asked = None if at or keywords else ready(array, [value for value, _ in values], frame.context)
+            asked = ready(copies, [value for value, _ in values], frame.context) if not at and not keywords else None
             value = call_layer(layer, values, keywords, span, frame)
             first = asked.made(value) if asked is not None else first
         if value is UNKNOWN or (

@@ -7,12 +7,13 @@ dims, and where what goes in is not as it is for the first. `tests/check/test_co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 from shardlang.check.context import Context
-from shardlang.check.graph.drafts import OpDraft, ValueDraft
+from shardlang.check.graph.drafts import Builder, OpDraft, ValueDraft
+from shardlang.check.graph.unify import Unifier
 from shardlang.check.model.forward import CALLS_LIMIT
 from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
 from shardlang.graph.graph import Kind
@@ -57,25 +58,31 @@ class Copy:
     alike. `same`: dims and types (by identity) that are the same in all layers of the array.
     """
 
-    context: Context
+    build: Builder
+    unifier: Unifier
     old: str
     new: str
     same: dict[int, Dim | TensorType]
     ids: dict[int, int] = field(default_factory=dict)
     dims: dict[Dim, Dim] = field(default_factory=dict)
     types: dict[int, tuple[TensorType, TensorType]] = field(default_factory=dict)
+    paths: dict[str, str] = field(default_factory=dict)
     pairs: list[tuple[Instance, Instance]] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
 
     def path(self, path: str) -> str:
-        return self.new + path[len(self.old) :]
+        """The place below this layer; all who ask for one get one text."""
+        known = self.paths.get(path)
+        if known is None:
+            known = self.paths[path] = self.new + path[len(self.old) :]
+        return known
 
     def dim(self, dim: Dim) -> Dim:
         """The dim of this layer; those that a layer only calls by another name are the same for all layers."""
         if id(dim) in self.same:
             return dim
         if dim not in self.dims:
-            unifier, outside = self.context.dims, self.context.dims.outer.get(dim)
+            unifier, outside = self.unifier, self.unifier.outer.get(dim)
             own = dim.home is not None and (dim.home == self.old or dim.home.startswith(f"{self.old}."))
             moved = self.term(outside) if own and outside is not None else outside
             if own and (outside is None or moved != outside):
@@ -134,19 +141,18 @@ class Copy:
 
     def add_values(self, first: range) -> None:
         """Values as drafts, with their places below this layer."""
-        build = self.context.build
         for id in first:
-            v = build.values[id]
-            self.ids[id] = build.add(
+            v = self.build.values[id]
+            self.ids[id] = self.build.add(
                 ValueDraft(v.kind, self.path(v.path), v.name, self.type(v.type), v.span, v.statement, v.init)
             )
 
     def add_paths(self, first: list[tuple[str, int]], ids: Mapping[int, int]) -> None:
         for path, id in first:
             if id < 0:
-                self.context.build.declare(self.path(path))
+                self.build.declare(self.path(path))
             else:
-                self.context.build.address(self.path(path), ids.get(id, id))
+                self.build.address(self.path(path), ids.get(id, id))
 
 
 def copied(context: Context, before: Mark, first: Instance, paths: list[str]) -> tuple[list[Instance], list[Copy]]:
@@ -158,7 +164,7 @@ def copied(context: Context, before: Mark, first: Instance, paths: list[str]) ->
         return [], []
     added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
     same: dict[int, Dim | TensorType] = {}
-    copies = [Copy(context, first.path, path, same) for path in paths]
+    copies = [Copy(build, context.dims, first.path, path, same) for path in paths]
     layers = []
     for copy in copies:
         context.layers += after.layers - before.layers
@@ -201,11 +207,11 @@ class Ready:
         return Call(self, after, result, [v for v in made if v not in shared], ops, kept)
 
 
-def ready(array: LayerArray, given: list[Any], context: Context) -> Ready | None:
+def ready(copies: Sequence[Copy], given: list[Any], context: Context) -> Ready | None:
     """Before the first layer of an array is called; None where the others will not be copied."""
-    if not array.copies or not _may_be_given(given[0], context):
+    if not copies or not _may_be_given(given[0], context):
         return None
-    copy, others = array.copies[0], frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
+    copy, others = copies[0], frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
     counts = [layer.calls for layer, _ in copy.pairs]
     return None if given[0].id in others else Ready(context, mark(context), copy, given[0], others, counts)
 

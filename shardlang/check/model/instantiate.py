@@ -255,7 +255,8 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
             return UNKNOWN
         further, copies = copied(context, before, item, [f"{path}[{at}]" for at in range(1, count)])
         if further:
-            return LayerArray((item, *further), path, copies)
+            context.copies[array := LayerArray((item, *further), path)] = copies
+            return array
     return LayerArray(tuple(items), path)
 
 

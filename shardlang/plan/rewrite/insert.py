@@ -29,9 +29,9 @@ class Rewriting:
 
     def keep(self, op: Op, operands: tuple[int, ...] | None = None, rule: FactorRule | None = None) -> None:
         """An operator of the given graph, perhaps with other operands."""
-        self.ops.append(
-            replace(op, id=len(self.ops), operands=op.operands if operands is None else operands, rule=rule or op.rule)
-        )
+        made = len(self.ops), op.operands if operands is None else operands, rule or op.rule
+        same = made == (op.id, op.operands, op.rule)
+        self.ops.append(op if same else replace(op, id=made[0], operands=made[1], rule=made[2]))
 
     def add(self, like: Op, operator: str, operands: tuple[int, ...], type: TensorType, rule: FactorRule, path: str,
             **more: Any) -> int:  # fmt: skip
