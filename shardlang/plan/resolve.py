@@ -78,7 +78,7 @@ class Resolving:
         grouping = self._meshes(dividing, positional, axes.within)
         axes = replace(axes, parts=_parts(dividing, grouping))
         self._shards(positional, grouping, axes)
-        self._demand(rules, axes)
+        self._demand(rules, axes, _without_units(grouping))
         times = self._times(rules, axes, grouping)
         if not self.sink.failed and not positional:
             self._report_idle(sized, rules)
@@ -101,7 +101,7 @@ class Resolving:
             self.hosted,
         )
 
-    def _demand(self, rules: Rules, axes: Axes) -> None:
+    def _demand(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> None:
         """What pins and splits demand, after positional rules; checks that all rules agree."""
         graph = self.program.graph
         self._pins(rules, axes)
@@ -109,7 +109,8 @@ class Resolving:
         check_products(self.demands, self.places, graph, axes.given, self.sink)
         check_parameters(graph, self.demands, self.places, self.sink)
         pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
-        States(graph, self.demands, self.places, self.sink, pinned).settle()
+        sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}
+        States(graph, self.demands, self.places, self.sink, pinned, sizes).settle()
 
     @property
     def stage_axis(self) -> str:

@@ -6,12 +6,13 @@ Completes demands: writers of one state cut it alike, by a pin of the state or b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.demand import Demand
+from shardlang.plan.dim_factors import spread
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout
@@ -21,13 +22,15 @@ Cut = tuple[tuple[str, ...], ...]
 
 @dataclass
 class States:
-    """`demands` and `places` (why, per operator) are completed; `pinned`: state -> layout and its rule's place."""
+    """`demands` and `places` (why, per operator) are completed; `pinned`: state -> layout and its rule's place;
+    `sizes`: of the meshes' axes."""
 
     graph: Graph
     demands: dict[int, Demand]
     places: dict[int, Span]
     sink: Sink
-    pinned: Mapping[int, tuple[Layout, Span]] = field(default_factory=dict)
+    pinned: Mapping[int, tuple[Layout, Span]]
+    sizes: Mapping[str, int]
 
     def settle(self) -> None:
         # Pinned ones first: an operator's other states follow the one that a rule speaks of.
@@ -79,10 +82,8 @@ class States:
             taken = {a for axes in cut for a in axes}
             factors = [axes if axes is None else tuple(a for a in axes if a not in taken) for axes in factors]
         for dim, axes in zip(op.rule.operands[at], cut, strict=True):
-            for f in dim[:1]:
-                factors[f] = axes
-            for f in dim[1:]:
-                factors[f] = ()
+            for f, mine in spread(op.rule, dim, axes, self.sizes).items():
+                factors[f] = mine
         used = [a for axes in factors if axes for a in axes] + [*former.through, *former.replicated]
         if former.mesh != mesh or len(used) != len(set(used)):
             return self._report(state, by, self.places.get(op.id, op.span))
