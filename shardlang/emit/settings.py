@@ -17,6 +17,9 @@ from shardlang.plan.needs import left_pending
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
 
+# Schedule of learning rates -> its class in the runtime; without one the rate stays.
+SCHEDULES = {"linear": "Linear", "warmup_cosine": "WarmupCosine"}
+
 
 def program_text(
     plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int, once: tuple[str, ...] = ()
@@ -84,22 +87,31 @@ def _length(training: Training) -> str:
 def _optional(training: Training) -> list[str]:
     """The settings that most programs leave at their defaults."""
     given = {
-        "clip": training.clip,
-        "lr_schedule": _setting(training.lr_schedule),
-        "checkpoint": _setting(training.checkpoint),
-        "log": dict(training.log) if training.log else None,
+        "clip": literal(training.clip) if training.clip is not None else "",
+        "lr_schedule": _schedule_text(*training.lr_schedule) if training.lr_schedule else "",
+        "checkpoint": _checkpoint_text(training.checkpoint[1]) if training.checkpoint else "",
+        "log": literal(dict(training.log)) if training.log else "",
+        "init": _init_text(training.init[1]) if training.init else "",
+        "precision": literal(training.precision),
     }
-    lines = [f"{name}={literal(value)}" for name, value in given.items() if value is not None]
-    if training.init is not None:
-        lines.append(f"init={_init_text(*training.init)}")
-    return [*lines, f"precision={literal(training.precision)}"]
+    return [f"{name}={text}" for name, text in given.items() if text]
 
 
-def _init_text(kind: str, arguments: Mapping[str, Any]) -> str:
-    """`("safetensors", {"path": "w.safetensors"})`, with the rules of a name map below each other."""
-    names = arguments.get("names")
+def _schedule_text(kind: str, arguments: Mapping[str, Any]) -> str:
+    """`rt.WarmupCosine(warmup=2000, min=3e-05)`; nothing for a rate that stays."""
+    given = ", ".join(f"{name}={literal(value)}" for name, value in arguments.items())
+    return f"rt.{SCHEDULES[kind]}({given})" if kind in SCHEDULES else ""
+
+
+def _checkpoint_text(given: Mapping[str, Any]) -> str:
+    return f"rt.Checkpoint(every={given['steps']}, keep={given['keep']}, to={literal(given['to'])})"
+
+
+def _init_text(arguments: Mapping[str, Any]) -> str:
+    """`rt.Safetensors("w.safetensors")`, with the rules of a name map below each other."""
+    names, path = arguments.get("names"), literal(arguments["path"])
     if names is None:
-        return literal((kind, dict(arguments)))
+        return f"rt.Safetensors({path})"
     rules = [
         ", ".join([
             f"rt.Named({literal(rule.ours)}", literal(rule.theirs), *["transposed=True"] * rule.transposed,
@@ -110,16 +122,7 @@ def _init_text(kind: str, arguments: Mapping[str, Any]) -> str:
     further = [f"prefix={literal(names.prefix)}"] if names.prefix else []
     further += [f"ignored={list_text([literal(n) for n in names.ignored])}"] if names.ignored else []
     body = indented(",\n".join([list_text(rules), *further]) + ",")
-    read = f"{{{literal('path')}: {literal(arguments['path'])}, {literal('names')}: rt.Names(\n{body}\n)}}"
-    return f"({literal(kind)}, {read})"
-
-
-def _setting(setting: tuple[str, object] | None) -> object:
-    """(kind, arguments by name) as a tuple of literals."""
-    if setting is None:
-        return None
-    kind, arguments = setting
-    return (kind, dict(arguments) if isinstance(arguments, dict) else arguments)
+    return f"rt.Safetensors({path}, names=rt.Names(\n{body}\n))"
 
 
 def _source_text(plan: Plan, source: DataSource) -> str:

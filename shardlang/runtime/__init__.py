@@ -24,6 +24,10 @@ from shardlang.runtime.program import Program as Program
 from shardlang.runtime.program import Source as Source
 from shardlang.runtime.program import State as State
 from shardlang.runtime.program import each as each
+from shardlang.runtime.settings import Checkpoint as Checkpoint
+from shardlang.runtime.settings import Linear as Linear
+from shardlang.runtime.settings import Safetensors as Safetensors
+from shardlang.runtime.settings import WarmupCosine as WarmupCosine
 from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage

@@ -19,6 +19,7 @@ import torch
 
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.settings import Checkpoint, Linear, Safetensors
 from shardlang.runtime.stages import Received, Schedule, Stage
 
 DTYPES = {
@@ -193,9 +194,9 @@ class Program:
     steps: int | None = None
     bucket_bytes: int = 25_000_000
     clip: float | None = None
-    lr_schedule: tuple[str, Mapping[str, Any]] | None = None
-    init: tuple[str, Mapping[str, Any]] | None = None
-    checkpoint: tuple[str, Mapping[str, Any]] | None = None
+    lr_schedule: Linear | None = None
+    init: Safetensors | None = None
+    checkpoint: Checkpoint | None = None
     log: Mapping[str, int] | None = None
     precision: str = "f32"
     base: Path = Path(".")

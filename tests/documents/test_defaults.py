@@ -95,7 +95,7 @@ def test_the_table_of_rules_of_a_strategy() -> None:
 
 def test_the_rates_in_the_table() -> None:
     _, [row] = next(t for t in tables(SPECS / "schedules.md") if t[0][0] == "step")
-    rates = [scheduled(0.1, ("warmup_cosine", {"warmup": 3, "min": 0.01}), step, 8) for step in range(1, 9)]
+    rates = [scheduled(0.1, rt.WarmupCosine(3, 0.01), step, 8) for step in range(1, 9)]
     assert [float(cell) for cell in row[1:]] == pytest.approx(rates, abs=5e-6)
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from shardlang import runtime as rt
 from shardlang.check.train.optimizers import KINDS
 from shardlang.check.train.settings import SCHEDULES
 from shardlang.runtime.state.optimizers import optimizer, scheduled
 from tests.documents.bless import SPECS
 
+SHAPES = {"linear": rt.Linear, "warmup_cosine": rt.WarmupCosine, "constant": lambda *_: None}
 FUNCTIONS = {"sqrt": math.sqrt, "cos": math.cos, "pi": math.pi, "max": max, "sign": lambda x: math.copysign(1.0, x)}
 
 
@@ -72,5 +74,5 @@ def test_a_schedule_computes_its_formula(kind: str, warmup: int) -> None:
         names = {"n": 10, "s": s, "k": max(1, warmup), "lr": 0.1, "min": 0.02}
         after = s > names["k"]
         for text in ((rising, falling)[after], told[after]):
-            rate = scheduled(0.1, (kind, {"warmup": warmup, "min": 0.02}), s, 10)
+            rate = scheduled(0.1, SHAPES[kind](warmup, 0.02), s, 10)
             assert eval(text, FUNCTIONS, names) == pytest.approx(rate, rel=1e-12), (text, s)

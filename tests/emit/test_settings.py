@@ -72,8 +72,7 @@ def program(module: ModuleType) -> rt.Program:
 
 def test_settings_of_train(program: rt.Program) -> None:
     assert (program.seed, program.steps, program.epochs, program.clip) == (7, 11, None, 0.375)
-    assert program.lr_schedule is not None and program.lr_schedule[0] == "warmup_cosine"
-    assert {k: program.lr_schedule[1][k] for k in ("warmup", "min")} == {"warmup": 3, "min": 0.0625}
+    assert program.lr_schedule == rt.WarmupCosine(warmup=3, min=0.0625)
     assert (program.bucket_bytes, program.ranks, program.strategy) == (1_000_000, 4, "both")
 
 

@@ -29,7 +29,7 @@ def program(
         name="t.shard", strategy="", ranks=1, mesh=rt.Mesh(), parameters=[rt.Parameter("w", (2,), init="ones")],
         data=source, optimizers=[rt.Optimizer(kind, lr=0.001, **optimizer)],
         forward=lambda p, x: ((x.sum() * p.w).square().mean(), {}), steps=steps, epochs=None if steps else 3,
-        base=folder, resume=resume, checkpoint=("every", {"steps": 2, "keep": 3, "to": "kept"}),
+        base=folder, resume=resume, checkpoint=rt.Checkpoint(2, 3, "kept"),
     )  # fmt: skip
 
 

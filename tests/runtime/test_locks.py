@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(here: Path, name: str) -> No
 def test_two_runs_of_one_program_and_one_that_goes_on_after_a_kill(tmp_path: Path) -> None:
     """Forked and under torchrun: who comes second is refused, until the first is killed."""
     path = write(tmp_path, ranks=2, line="time.sleep(0.02)", steps=100_000)
-    setting = 'checkpoint=("every", {"steps": 1, "keep": 2, "to": "kept"}), forward=forward,'
+    setting = 'checkpoint=rt.Checkpoint(1, 2, "kept"), forward=forward,'
     path.write_text(path.read_text().replace("forward=forward,", setting))
     first = start(path)
     deadline = time.monotonic() + 60

@@ -174,7 +174,7 @@ def clipped_and_saved() -> None:
     run.train()
     run.save(folder / "w.safetensors")
     torch.distributed.barrier()
-    again = program(zero=2, init=("safetensors", {"path": "w.safetensors"}))
+    again = program(zero=2, init=rt.Safetensors("w.safetensors"))
     again.base = folder
     model = Model(again)
     _close({t.path: b().detach() for t, b in model.blocks()}, trained(), "saved and loaded")

@@ -19,6 +19,7 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.errors import RunError
+from shardlang.runtime.settings import Linear, WarmupCosine
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 
@@ -211,18 +212,16 @@ def clip(
     return norm
 
 
-def scheduled(base: float, schedule: tuple[str, Mapping[str, Any]] | None, step: int, total: int) -> float:
+def scheduled(base: float, schedule: Linear | None, step: int, total: int) -> float:
     """The learning rate of step `step` (from 1) of `total`: up to `base` at step `warmup` (1 without), then down to
     `min` at the last. The formulas are in specs/schedules.md.
     """
-    if schedule is None or schedule[0] == "constant":
+    if schedule is None:
         return base
-    kind, arguments = schedule
-    if kind not in ("linear", "warmup_cosine"):
-        raise RunError("SH507", f"schedule `{kind}` is unknown", help="there are: constant, linear, warmup_cosine")
-    peak, least = max(1, arguments["warmup"]), arguments["min"]
+    peak, least = max(1, schedule.warmup), schedule.min
     if step <= peak:
         return base * (step / peak)
     progress = (step - peak) / (total - peak)
-    left = 1.0 - progress if kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    cosine = isinstance(schedule, WarmupCosine)
+    left = 0.5 * (1.0 + math.cos(math.pi * progress)) if cosine else 1.0 - progress
     return float(least + (base - least) * left)

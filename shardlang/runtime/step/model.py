@@ -263,7 +263,4 @@ def given_weights(program: Program) -> Weights | None:
     """The file of weights that a program starts from, if it names one; RunError where it does not fit."""
     if program.init is None:
         return None
-    _, arguments = program.init
-    return Weights(
-        program.base / str(arguments["path"]), program.tensors, arguments.get("names")
-    )
+    return Weights(program.base / program.init.path, program.tensors, program.init.names)

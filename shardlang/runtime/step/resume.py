@@ -25,8 +25,8 @@ def checkpoints(program: Program) -> Checkpoints | None:
     """Where the program's checkpoints are, by its setting."""
     if program.checkpoint is None:
         return None
-    _, given = program.checkpoint
-    return Checkpoints(program.base / str(given["to"]), int(given["steps"]), int(given["keep"]))
+    given = program.checkpoint
+    return Checkpoints(program.base / given.to, given.every, given.keep)
 
 
 def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
@@ -45,7 +45,7 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
                     file=written.folder / path, help="name another path for it",
                 )  # fmt: skip
     if program.init is not None and save_weights is not None:
-        given = program.base / str(program.init[1]["path"])
+        given = program.base / program.init.path
         read = given.parent.glob(given.name) if "*" in given.name else [given]
         if save_weights in (Path(os.path.realpath(path)) for path in read):
             raise RunError(
