@@ -48,7 +48,7 @@ class ResolvedStrategy:
     """A strategy on a rank count: meshes and what its rules demand, all checked.
 
     `meshes`: without axes of size 1, so layouts never name one; empty where `ranks` is None. demands: op id -> demand.
-    places: op id -> the rule to show. stored: value id (param, state, data) -> layout demanded of it by a pin.
+    rule_spans: op id -> the rule to show. stored: value id (param, state, data) -> layout demanded of it by a pin.
     graph: the program's, with what microbatches and stages add; None where that is nothing.
     times: with microbatches, what each operator does in time; all else says nothing of that axis.
     zero: param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity (`id`-free: the Dim).
@@ -59,7 +59,7 @@ class ResolvedStrategy:
     ranks: int | None
     meshes: tuple[Mesh, ...]
     demands: Mapping[int, Demand]
-    places: Mapping[int, Span] = field(default_factory=dict)
+    rule_spans: Mapping[int, Span] = field(default_factory=dict)
     stored: Mapping[int, Layout] = field(default_factory=dict)
     zero: Mapping[int, ZeroRule] = field(default_factory=dict)
     uneven: frozenset[object] = frozenset()

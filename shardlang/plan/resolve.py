@@ -22,7 +22,7 @@ from shardlang.plan.rewrite.placement import staged, with_copies
 from shardlang.plan.rewrite.recompute import recomputed
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
-from shardlang.plan.strategy.buffers import States
+from shardlang.plan.strategy.buffers import Buffers
 from shardlang.plan.strategy.part_sizes import check_products, given_sizes
 from shardlang.plan.strategy.pins import Pins
 from shardlang.plan.strategy.positional import Positional, PositionalRules
@@ -59,7 +59,7 @@ class Resolving:
     ranks: int | None
     sink: Sink
     demands: dict[int, Demand] = field(default_factory=dict)
-    places: dict[int, Span] = field(default_factory=dict)
+    rule_spans: dict[int, Span] = field(default_factory=dict)
     stored: dict[int, Layout] = field(default_factory=dict)
     hosted: dict[int, str] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Resolving:
             self.ranks,
             _with_time(_without_units(grouping), times),
             self.demands,
-            self.places,
+            self.rule_spans,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
             frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.given}),
@@ -106,11 +106,11 @@ class Resolving:
         graph = self.program.graph
         self._pins(rules, axes)
         self._splits(rules, axes)
-        check_products(self.demands, self.places, graph, axes.given, self.sink)
-        check_parameters(graph, self.demands, self.places, self.sink)
+        check_products(self.demands, self.rule_spans, graph, axes.given, self.sink)
+        check_parameters(graph, self.demands, self.rule_spans, self.sink)
         pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
         sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}
-        States(graph, self.demands, self.places, self.sink, pinned, sizes).settle()
+        Buffers(graph, self.demands, self.rule_spans, self.sink, pinned, sizes).settle()
 
     @property
     def stage_axis(self) -> str:
@@ -224,7 +224,7 @@ class Resolving:
                 at = len(counted) + outputs.index(rule) if rule in outputs else -1
                 result = _result(rule, grouping, at, axes)
             self.demands[op.id] = Demand(tuple(factors), True, result=result, mesh=mesh, chosen="shard")
-            self.places[op.id] = rule.span
+            self.rule_spans[op.id] = rule.span
 
     def _pins(self, rules: Rules, axes: Axes) -> None:
         graph = self.program.graph
@@ -238,7 +238,7 @@ class Resolving:
                 demand = pins.demand(graph.values[value], placed.rule)
                 if demand is not None:
                     self.demands[graph.producers[value]] = demand
-                    self.places[graph.producers[value]] = placed.rule.span
+                    self.rule_spans[graph.producers[value]] = placed.rule.span
             elif graph.values[value].kind is not Kind.CONSTANT:
                 layout = pins.stored(graph.values[value], placed.rule)
                 if layout is not None:
@@ -255,7 +255,7 @@ class Resolving:
                 demand, span = splits.demand(op)
                 if demand is not None and span is not None:
                     self.demands[op.id] = demand
-                    self.places[op.id] = span
+                    self.rule_spans[op.id] = span
         self._report_unused(rules)
 
     def _report_idle(self, sized: list[SizedAxis], rules: Rules) -> None:

@@ -123,7 +123,7 @@ def read(written: str) -> tuple[tuple[tuple[Action, ...], ...], list[Slip]]:
     return tuple(found), slips
 
 
-def places(lines: Lines, stages: int) -> tuple[tuple[int, ...], list[Slip]]:
+def coordinates_of_stages(lines: Lines, stages: int) -> tuple[tuple[int, ...], list[Slip]]:
     """Stage -> the coordinate whose line it is on; mistakes where a stage is on two lines, or on none."""
     on: dict[int, int] = {}
     slips: list[Slip] = []

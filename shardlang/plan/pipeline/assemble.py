@@ -242,7 +242,7 @@ def _from_file(
     if not slips and len(made) != rule.coordinates:
         written = f"{len(made)} line{'s' * (len(made) != 1)}"
         slips = [lists.Slip(0, f"it has {written}, and `{rule.axis}` = {rule.coordinates}", "write a line for each")]
-    coordinates, wrong = lists.places(made, count) if not slips else (looped(count, count), [])
+    coordinates, wrong = lists.coordinates_of_stages(made, count) if not slips else (looped(count, count), [])
     slips = slips or wrong or lists.missing(made, count, microbatches)
     slips = slips or _cyclic(made, count)
     for slip in slips[:8]:

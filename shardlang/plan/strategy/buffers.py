@@ -1,4 +1,4 @@
-"""States that operators write: each is stored as its writers have it, for what is written to a converted copy is lost.
+"""Buffers that operators write: each is stored as its writers have it, for what is written to a converted copy is lost.
 
 Completes demands: writers of one state cut it alike, by a pin of the state or by their own rules, else not at all.
 """
@@ -21,13 +21,13 @@ Cut = tuple[tuple[str, ...], ...]
 
 
 @dataclass
-class States:
-    """`demands` and `places` (why, per operator) are completed; `pinned`: state -> layout and its rule's place;
+class Buffers:
+    """`demands` and `rule_spans` (why, per operator) are completed; `pinned`: state -> layout and its rule's place;
     `sizes`: of the meshes' axes."""
 
     graph: Graph
     demands: dict[int, Demand]
-    places: dict[int, Span]
+    rule_spans: dict[int, Span]
     sink: Sink
     pinned: Mapping[int, tuple[Layout, Span]]
     sizes: Mapping[str, int]
@@ -57,8 +57,8 @@ class States:
             if own is None:
                 continue
             if wanted is not None and own != wanted:
-                return self._report(state, by, self.places[op.id])
-            wanted, by = own, by or self.places[op.id]
+                return self._report(state, by, self.rule_spans[op.id])
+            wanted, by = own, by or self.rule_spans[op.id]
         mesh, cut = wanted or (0, ((),) * len(self.graph.values[state].type.dims))
         for op, at in writers:
             self._demand(state, op, at, mesh, cut, by)
@@ -86,9 +86,9 @@ class States:
                 factors[f] = mine
         used = [a for axes in factors if axes for a in axes] + [*former.through, *former.replicated]
         if former.mesh != mesh or len(used) != len(set(used)):
-            return self._report(state, by, self.places.get(op.id, op.span))
+            return self._report(state, by, self.rule_spans.get(op.id, op.span))
         self.demands[op.id] = replace(former, factors=tuple(factors))
-        self.places.setdefault(op.id, by or op.span)
+        self.rule_spans.setdefault(op.id, by or op.span)
 
     def _report(self, state: int, one: Span | None, two: Span) -> None:
         value = self.graph.values[state]

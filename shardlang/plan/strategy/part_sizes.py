@@ -115,7 +115,7 @@ def _check_others(
 
 
 def check_products(
-    demands: Mapping[int, Demand], places: Mapping[int, Span], graph: Graph, given: Given, sink: Sink
+    demands: Mapping[int, Demand], rule_spans: Mapping[int, Span], graph: Graph, given: Given, sink: Sink
 ) -> None:
     """A pin or a positional rule that cuts such a product all the same is reported (`split` leaves it whole)."""
     for number, demand in demands.items() if given else ():
@@ -124,6 +124,6 @@ def check_products(
             if demand.factors[f]:
                 name = op.rule.factors[f].name
                 sink.report(
-                    "SH324", f"`{name}` has sizes given by hand, and here it is part of a product", places[number],
+                    "SH324", f"`{name}` has sizes given by hand, and here it is part of a product", rule_spans[number],
                     f"`{op.operator}` takes it with other dims as one", help=f"leave `{name}` whole here",
                 )  # fmt: skip

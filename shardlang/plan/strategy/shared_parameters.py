@@ -13,7 +13,7 @@ from shardlang.plan.demand import Demand
 from shardlang.source import Span
 
 
-def check_parameters(graph: Graph, demands: Mapping[int, Demand], places: Mapping[int, Span], sink: Sink) -> None:
+def check_parameters(graph: Graph, demands: Mapping[int, Demand], rule_spans: Mapping[int, Span], sink: Sink) -> None:
     """Reports SH318 for each parameter whose users' rules cut it differently."""
     found: dict[int, tuple[tuple[int, tuple[tuple[str, ...], ...]], int]] = {}
     for op_id, demand in demands.items():
@@ -26,7 +26,7 @@ def check_parameters(graph: Graph, demands: Mapping[int, Demand], places: Mappin
             cut = tuple(tuple(a for f in dim for a in demand.factors[f] or ()) for dim in dims)
             first = found.setdefault(value, ((demand.mesh, cut), op_id))
             if first[0] != (demand.mesh, cut):
-                _report(graph, value, places[first[1]], places[op_id], sink)
+                _report(graph, value, rule_spans[first[1]], rule_spans[op_id], sink)
 
 
 def _report(graph: Graph, value: int, one: Span, two: Span, sink: Sink) -> None:
