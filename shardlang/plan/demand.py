@@ -12,7 +12,7 @@ from shardlang.plan.plan import Pipeline
 from shardlang.plan.time_axis import Times
 from shardlang.records import dataclass
 from shardlang.source import Span
-from shardlang.types.layout import Given, Layout
+from shardlang.types.layout import Layout, PartSizes
 from shardlang.types.mesh import Mesh
 
 
@@ -69,5 +69,5 @@ class ResolvedStrategy:
     graph: Graph | None = None
     pipeline: Pipeline | None = None
     recompute: tuple[tuple[int, ...], ...] = ()
-    sizes: Given = field(default_factory=dict)
+    sizes: PartSizes = field(default_factory=dict)
     hosted: Mapping[int, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from shardlang.graph.graph import Graph, Op
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term
-from shardlang.types.layout import Given
+from shardlang.types.layout import PartSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ def _same(graph: Graph) -> list[dict[Dim, None]]:
     return groups
 
 
-def of_factors(op: Op, graph: Graph, given: Given) -> dict[int, tuple[int, ...]]:
+def of_factors(op: Op, graph: Graph, by_hand: PartSizes) -> dict[int, tuple[int, ...]]:
     """The sizes given for an operator's factors."""
     found: dict[int, tuple[int, ...]] = {}
-    for term, factors in _dims(op, graph) if given else ():
-        if len(term) == 1 and len(factors) == 1 and term[0] in given:
-            found[factors[0]] = given[term[0]]
+    for term, factors in _dims(op, graph) if by_hand else ():
+        if len(term) == 1 and len(factors) == 1 and term[0] in by_hand:
+            found[factors[0]] = by_hand[term[0]]
     return found
 
 
@@ -138,8 +138,8 @@ def _dims(op: Op, graph: Graph) -> Iterator[tuple[Term, DimFactors]]:
         yield from zip(graph.values[value].type.dims, numbers, strict=True)
 
 
-def in_products(op: Op, graph: Graph, given: Given) -> frozenset[int]:
+def in_products(op: Op, graph: Graph, by_hand: PartSizes) -> frozenset[int]:
     """Factors with given sizes that are also part of a product: there their parts would not be one piece."""
-    mine = of_factors(op, graph, given)
+    mine = of_factors(op, graph, by_hand)
     products = (factors for term, factors in _dims(op, graph) if len(factors) > 1 or len(term) > 1)
     return frozenset(f for factors in products for f in factors if f in mine) if mine else frozenset()

@@ -14,7 +14,7 @@ from enum import Enum
 from shardlang.check.program import Program
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
-from shardlang.types.layout import Given, Layout
+from shardlang.types.layout import Layout, PartSizes
 from shardlang.types.mesh import Mesh
 
 
@@ -179,5 +179,5 @@ class Plan:
     microbatches: int = 1
     pipeline: Pipeline | None = None
     recompute: tuple[tuple[int, ...], ...] = ()
-    sizes: Given = field(default_factory=dict)
+    sizes: PartSizes = field(default_factory=dict)
     places: Mapping[int, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from shardlang.plan.rewrite.recompute import recomputed
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers
-from shardlang.plan.strategy.part_sizes import check_products, given_sizes
+from shardlang.plan.strategy.part_sizes import check_products, read_part_sizes
 from shardlang.plan.strategy.pins import Pins
 from shardlang.plan.strategy.positional import Positional, PositionalRules
 from shardlang.plan.strategy.rules import Rules
@@ -72,7 +72,7 @@ class Resolving:
         rules.read(self.strategy)
         graph, staging = self._rewritten(rules, sized)
         axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
-        axes = replace(axes, given=given_sizes(rules.splits, graph, axes, statics, self.sink))
+        axes = replace(axes, part_sizes=read_part_sizes(rules.splits, graph, axes, statics, self.sink))
         positional = self._positional(rules, axes)
         dividing = [a for a in sized if a.name != self.stage_axis]
         grouping = self._meshes(dividing, positional, axes.within)
@@ -90,14 +90,14 @@ class Resolving:
             self.rule_spans,
             self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
-            frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.given}),
+            frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes}),
             rules.bucket if rules.bucket is not None else 25_000_000,
             rules.strict,
             times,
             graph,
             staging.pipeline(graph, sized, axes.parts, _without_units(grouping), self.sink) if staging else None,
             recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink),
-            axes.given,
+            axes.part_sizes,
             self.hosted,
         )
 
@@ -106,7 +106,7 @@ class Resolving:
         graph = self.program.graph
         self._pins(rules, axes)
         self._splits(rules, axes)
-        check_products(self.demands, self.rule_spans, graph, axes.given, self.sink)
+        check_products(self.demands, self.rule_spans, graph, axes.part_sizes, self.sink)
         check_parameters(graph, self.demands, self.rule_spans, self.sink)
         pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
         sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}
@@ -136,7 +136,7 @@ class Resolving:
         if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
             return None
         name = NAME + "_" * sum(a.startswith(NAME) for a in axes.declared)
-        if graph.batch in axes.given:
+        if graph.batch in axes.part_sizes:
             self.sink.report(
                 "SH411", f"`{graph.batch.name}` is cut in sizes by hand, and microbatches are all alike", rule.span,
                 help="leave out the sizes, or the microbatches",

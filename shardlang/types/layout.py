@@ -14,8 +14,8 @@ from shardlang.types.mesh import Mesh
 
 DimAxes = tuple[str, ...]
 # Dims whose parts have sizes given by hand.
-Given = Mapping[Dim, tuple[int, ...]]
-NONE_GIVEN: Given = {}
+PartSizes = Mapping[Dim, tuple[int, ...]]
+NO_PART_SIZES: PartSizes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +54,27 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     return tuple(max(0, min(each, size - i * each)) for i in range(parts))
 
 
-def part_sizes(term: Term, parts: int, given: Given = NONE_GIVEN) -> tuple[int, ...]:
+def part_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...]:
     """The sizes of a tensor dim's parts: as given for a dim that is cut in as many parts, else torch.chunk's."""
-    sizes = given.get(term[0]) if len(term) == 1 and given else None
+    sizes = by_hand.get(term[0]) if len(term) == 1 and by_hand else None
     return sizes if sizes is not None and len(sizes) == parts else chunk_sizes(term_size(term) or 1, parts)
 
 
-def uneven_sizes(term: Term, parts: int, given: Given = NONE_GIVEN) -> tuple[int, ...] | None:
+def uneven_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...] | None:
     """The sizes of the parts where they differ; None where all are alike."""
     size = term_size(term) or 1
-    if size % parts == 0 and not (given and len(term) == 1 and term[0] in given):
+    if size % parts == 0 and not (by_hand and len(term) == 1 and term[0] in by_hand):
         return None
-    sizes = part_sizes(term, parts, given)
+    sizes = part_sizes(term, parts, by_hand)
     return None if len(set(sizes)) == 1 else sizes
 
 
-def local_shape(type: TensorType, layout: Layout, mesh: Mesh, given: Given = NONE_GIVEN) -> tuple[int, ...]:
+def local_shape(type: TensorType, layout: Layout, mesh: Mesh, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...]:
     """The largest local shape over the ranks (each rank's, where all dims divide)."""
     found = []
     for term, size, axes in zip(type.dims, type.shape, layout.dims, strict=True):
         degree = mesh.degree(axes)
-        uneven = uneven_sizes(term, degree, given) if given else None
+        uneven = uneven_sizes(term, degree, by_hand) if by_hand else None
         found.append(max(uneven) if uneven else -(-size // degree))
     return tuple(found)
 

@@ -16,12 +16,12 @@ from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, desc
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-Given = tuple[Any, Span]
+Argument = tuple[Any, Span]
 CALLS_LIMIT = 15_000  # about a second of checking
 
 
 def call_layer(
-    layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+    layer: Instance, values: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
     """What a layer's forward gives, in the caller's dims."""
     forward = layer.forward
@@ -49,7 +49,7 @@ def call_layer(
 
 
 def call_function(
-    function: FunctionDecl, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+    function: FunctionDecl, values: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
     """What a function gives; its operators belong to the statement that calls it."""
     node, context = function.node, frame.context
@@ -98,7 +98,7 @@ def _too_many_calls(span: Span, frame: Frame) -> bool:
 
 def _bind(
     formals: Sequence[ast.Formal],
-    values: Sequence[Given],
+    values: Sequence[Argument],
     keywords: Sequence[ast.Keyword],
     callee: str,
     span: Span,
@@ -116,7 +116,7 @@ def _bind(
             "one too many",
         )
         return False
-    given: dict[str, Given] = {f.name.text: v for f, v in zip(formals, values, strict=False)}
+    given: dict[str, Argument] = {f.name.text: v for f, v in zip(formals, values, strict=False)}
     known = {f.name.text for f in formals}
     for keyword in keywords:
         if keyword.name.text not in known:
@@ -132,7 +132,7 @@ def _bind(
     return sound
 
 
-def _bind_one(formal: ast.Formal, given: Given | None, callee: str, span: Span, frame: Frame, inner: Frame) -> bool:
+def _bind_one(formal: ast.Formal, given: Argument | None, callee: str, span: Span, frame: Frame, inner: Frame) -> bool:
     name = formal.name.text
     if given is None and formal.default is not None:
         given = (inner.evaluate(formal.default), formal.default.span)

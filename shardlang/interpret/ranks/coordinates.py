@@ -10,11 +10,11 @@ from functools import cached_property, lru_cache
 from torch import Tensor
 
 from shardlang.types.dim import TensorType
-from shardlang.types.layout import Given, Layout, chunk_sizes
+from shardlang.types.layout import Layout, PartSizes, chunk_sizes
 from shardlang.types.mesh import Mesh
 
 Block = tuple[tuple[int, int], ...]
-PartSizes = Sequence[tuple[int, ...] | None]
+SizesOfDims = Sequence[tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Coordinates:
         """The axes of the mesh that are not among `axes`."""
         return tuple(a.name for a in self.mesh.axes if a.name not in axes)
 
-    def block(self, rank: int, shape: Sequence[int], layout: Layout, given: PartSizes = ()) -> Block:
+    def block(self, rank: int, shape: Sequence[int], layout: Layout, given: SizesOfDims = ()) -> Block:
         """(start, size) along each dim of what a rank holds of a value of `shape`; `given`: see `part`, per dim."""
         given = given or (None,) * len(shape)
         return tuple(self.part(rank, *dim) for dim in zip(shape, layout.dims, given, strict=True))
@@ -86,7 +86,7 @@ def _groups(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(rank for _, rank in sorted(members)) for members in found.values())
 
 
-def part_sizes_of(type: TensorType, given: Given) -> tuple[tuple[int, ...] | None, ...]:
+def sizes_of_dims(type: TensorType, given: PartSizes) -> tuple[tuple[int, ...] | None, ...]:
     """Per dim of a value the sizes of its parts that are given by hand; () where there are none at all."""
     return tuple(given.get(term[0]) if len(term) == 1 else None for term in type.dims) if given else ()
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.interpret.ranks.coordinates import Coordinates, PartSizes
+from shardlang.interpret.ranks.coordinates import Coordinates, SizesOfDims
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.types.layout import Layout, chunk_sizes
 
@@ -77,7 +77,7 @@ def exchanged(gather: int, split: int, xs: Tensors, given: Sizes = None) -> Tens
     return [torch.cat([mine[i] for mine in pieces], gather) for i in range(len(xs))]
 
 
-def row(move: Move, given: PartSizes = ()) -> tuple[Change, Change]:
+def row(move: Move, given: SizesOfDims = ()) -> tuple[Change, Change]:
     """Forward and backward of a row of the table. given: per dim the sizes of its parts, where they are given."""
     dim, from_dim, kind = move.dim, move.from_dim, MoveKind
     sizes, from_sizes = (given[d] if given and d >= 0 else None for d in (dim, from_dim))
@@ -131,7 +131,7 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
 
 
 def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, coordinates: Coordinates,
-              after_coordinates: Coordinates, given: PartSizes = ()) -> Tensors:
+              after_coordinates: Coordinates, given: SizesOfDims = ()) -> Tensors:
     """A value's tensors after a move of the plan; coordinates differ only by a view on another mesh. given: per dim."""
     if move.kind is MoveKind.PERMUTE:
         return permuted(xs, before, after, coordinates, after_coordinates)

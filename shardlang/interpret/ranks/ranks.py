@@ -17,7 +17,7 @@ from shardlang.graph.graph import Kind
 from shardlang.interpret.meaning.call import PassSettings, call_of
 from shardlang.interpret.meaning.whole import leaf
 from shardlang.interpret.ranks import split_operators
-from shardlang.interpret.ranks.coordinates import Coordinates, coordinates_of, cut_out, part_sizes_of
+from shardlang.interpret.ranks.coordinates import Coordinates, coordinates_of, cut_out, sizes_of_dims
 from shardlang.interpret.ranks.exchanges import converted
 from shardlang.interpret.ranks.stored import storage
 from shardlang.plan.dim_factors import of_factors
@@ -105,7 +105,7 @@ class _Pass:
     def _cut(self, value: int, whole: Tensor) -> Locals:
         layout = self.plan.produced[value]
         at, shape = coordinates(self.plan, layout), tuple(whole.shape)
-        given = part_sizes_of(self.plan.graph.values[value].type, self.plan.sizes)
+        given = sizes_of_dims(self.plan.graph.values[value].type, self.plan.sizes)
         return [cut_out(whole, at.block(rank, shape, layout, given)).clone() for rank in range(at.mesh.size)]
 
     def compute(self) -> None:
@@ -152,7 +152,7 @@ class _Pass:
         xs = self.forms[source]
         if not conversion.gradient:
             xs = [x.detach() for x in xs]
-        given = part_sizes_of(self.plan.graph.values[conversion.value].type, self.plan.sizes)
+        given = sizes_of_dims(self.plan.graph.values[conversion.value].type, self.plan.sizes)
         here, there = coordinates(self.plan, before), coordinates(self.plan, after)
         return converted(xs, conversion.move, before, after, here, there, given)
 

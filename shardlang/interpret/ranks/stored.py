@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shardlang.interpret.ranks import exchanges
-from shardlang.interpret.ranks.coordinates import Block, Coordinates, PartSizes, coordinates_of, cut_out, part_sizes_of
+from shardlang.interpret.ranks.coordinates import (
+    Block,
+    Coordinates,
+    SizesOfDims,
+    coordinates_of,
+    cut_out,
+    sizes_of_dims,
+)
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.types.layout import Layout, chunk_sizes
 
@@ -25,7 +32,7 @@ class Storage:
     shape: tuple[int, ...]
     plan: ParamPlan
     coordinates: Coordinates
-    given: PartSizes = ()
+    given: SizesOfDims = ()
 
     @property
     def ranks(self) -> range:
@@ -76,4 +83,4 @@ def storage(plan: Plan, value: int) -> Storage:
     planned = plan.params.get(value, ParamPlan(value, Layout(produced.dims, mesh=produced.mesh), ()))
     mesh = plan.meshes[planned.stored.mesh]
     type = plan.graph.values[value].type
-    return Storage(type.shape, planned, coordinates_of(mesh), part_sizes_of(type, plan.sizes))
+    return Storage(type.shape, planned, coordinates_of(mesh), sizes_of_dims(type, plan.sizes))

@@ -19,7 +19,7 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.elements import in_type
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.coordinates import Block, PartSizes, cut_out, part_sizes_of
+from shardlang.interpret.ranks.coordinates import Block, SizesOfDims, cut_out, sizes_of_dims
 from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun, Form, coordinates, layout_of
@@ -126,7 +126,7 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 
 
 def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
-           free: Tensor | None = None, given: PartSizes = ()) -> Finding:
+           free: Tensor | None = None, given: SizesOfDims = ()) -> Finding:
     """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
 
     free: elements that may be anything. given: per dim the sizes of its parts, where they are given by hand.
@@ -287,8 +287,8 @@ class Comparison:
             finding = judged(local, layout, whole_gradient, self.plan, given=self._given(form))
             yield self.differs("gradient", form, layout, finding, at)
 
-    def _given(self, form: Form) -> PartSizes:
-        return part_sizes_of(self.plan.graph.values[form[0]].type, self.plan.sizes)
+    def _given(self, form: Form) -> SizesOfDims:
+        return sizes_of_dims(self.plan.graph.values[form[0]].type, self.plan.sizes)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
         """What ranks store of a parameter or state, rows under ZeRO."""

@@ -15,20 +15,20 @@ from shardlang.plan.strategy.rules import SplitRule
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim
-from shardlang.types.layout import Given
+from shardlang.types.layout import PartSizes
 
 
 @dataclass(frozen=True)
 class Axes:
     """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis -> the mesh's own
-    axes. stages: the axis of the stages, which divides nothing else. given: sizes of parts, given by hand.
+    axes. stages: the axis of the stages, which divides nothing else. part_sizes: those given by hand.
     """
 
     declared: Mapping[str, SizedAxis]
     ranks: int | None
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stages: str = ""
-    given: Given = field(default_factory=dict)
+    part_sizes: PartSizes = field(default_factory=dict)
 
     @property
     def within(self) -> int | None:
@@ -51,12 +51,12 @@ class Axes:
 
     def divides(self, dim: Dim, degree: int) -> bool:
         """Whether a dim can be cut in so many parts: evenly, or because their sizes are given."""
-        return (dim.size or 0) % degree == 0 or len(self.given.get(dim, ())) == degree
+        return (dim.size or 0) % degree == 0 or len(self.part_sizes.get(dim, ())) == degree
 
     def fitting(self, dim: Dim, axes: tuple[str, ...], rule: SplitRule, sink: Sink) -> tuple[str, ...]:
         """`axes` if the dim divides over them; () after reporting SH304."""
         degree = self.degree(axes)
-        reported = rule.sizes is not None and dim not in self.given
+        reported = rule.sizes is not None and dim not in self.part_sizes
         if degree is None or dim.size is None or rule.uneven or reported or self.divides(dim, degree):
             return axes
         self.report(dim.name, dim.size, axes, rule.dims[dim], sink)

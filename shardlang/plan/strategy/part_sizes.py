@@ -19,12 +19,12 @@ from shardlang.plan.strategy.rules import SplitRule
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
-from shardlang.types.layout import Given
+from shardlang.types.layout import PartSizes
 
 
-def given_sizes(
+def read_part_sizes(
     rules: Sequence[SplitRule], graph: Graph, axes: Axes, statics: Mapping[str, int | float], sink: Sink
-) -> Given:
+) -> PartSizes:
     """The sizes of every dim for which some rule gives them; what is wrong with them is reported (SH324, SH309)."""
     found: dict[Dim, tuple[tuple[int, ...], SplitRule]] = {}
     for rule in rules:
@@ -115,12 +115,12 @@ def _check_others(
 
 
 def check_products(
-    demands: Mapping[int, Demand], rule_spans: Mapping[int, Span], graph: Graph, given: Given, sink: Sink
+    demands: Mapping[int, Demand], rule_spans: Mapping[int, Span], graph: Graph, by_hand: PartSizes, sink: Sink
 ) -> None:
     """A pin or a positional rule that cuts such a product all the same is reported (`split` leaves it whole)."""
-    for number, demand in demands.items() if given else ():
+    for number, demand in demands.items() if by_hand else ():
         op = graph.ops[number]
-        for f in in_products(op, graph, given):
+        for f in in_products(op, graph, by_hand):
             if demand.factors[f]:
                 name = op.rule.factors[f].name
                 sink.report(

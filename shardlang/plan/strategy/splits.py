@@ -260,7 +260,7 @@ class SplitRules:
         torch.chunk's of the product.
         """
         degree = self.axes.degree(axes)
-        by_hand = any(len(self.axes.given.get(dim, ())) == degree for dim in split.run.dims)
+        by_hand = any(len(self.axes.part_sizes.get(dim, ())) == degree for dim in split.run.dims)
         if degree is None or (rule.factors[factor].size % degree == 0 and not by_hand):
             return False
         product = len(split.run.dims) > 1
