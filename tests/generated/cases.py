@@ -10,7 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from shardlang import driver
 from shardlang.check.program import Program
+from shardlang.cli.plan_view import show
+from shardlang.cli.plan_view.program import Detail
+from shardlang.cli.plan_view.rank_view import of_rank
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.display import width
 from shardlang.graph.graph import Graph
 from shardlang.interpret.ranks.limits import check_size
 from shardlang.interpret.verify.compare import verify_plan
@@ -116,7 +120,11 @@ def _refused_ratio(told: Diagnostic) -> bool:
 
 def _told(plan: Plan) -> None:
     """What `shardc plan`, `compile` and `--simulate` say and write of a plan: that they do, and that it is Python."""
-    json.dumps(report(plan))
+    found = report(plan)
+    json.dumps(found)
+    for view in (found, of_rank(found, plan.ranks - 1)):
+        long = [line.text for line in show.lines(view, 80, Detail(operands=True), False) if width(line.text) > 80]
+        assert not long, long
     check_size(plan, Sink())
     for name, text in (driver.emit_plan(plan, Sink()) or {}).items():
         compile(text, name, "exec")

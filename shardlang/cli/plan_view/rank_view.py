@@ -64,7 +64,7 @@ def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
 
     def collective(c: Mapping[str, Any], o: Mapping[str, Any]) -> dict[str, Any]:
         rest = {key: value for key, value in c.items() if key != "groups"}
-        members = group(meshes[o["mesh"]], c["axes"], rank)
+        members = group(meshes[c["mesh"]], c["axes"], rank)
         if c["kind"] == "send":
             members = [members[found["pipeline"]["stages"][s]["coordinate"]] for s in (o["stage"] - 1, o["stage"])]
         return {**rest, "group": members}

@@ -33,7 +33,7 @@ def heading(found: Found, room: int) -> Iterator[Line]:
         yield from (Line(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
     if "rank" in found:
         places = "; ".join(", ".join(f"{name} = {at}" for name, at in place.items()) for place in found["coordinates"])
-        yield Line(f"rank {found['rank']}: {places or 'alone'}", "title")
+        yield from _title(f"rank {found['rank']}: {places or 'alone'}", room)
 
 
 _WORDS = re.compile(r" (?![kMGT]?B\b)")  # a number and its unit are one

@@ -76,7 +76,9 @@ def layers(plan: Plan, pipeline: Pipeline) -> list[list[str]]:
     homes: dict[str, set[int]] = {}
     found: list[dict[str, None]] = [{} for _ in pipeline.coordinates]
     own_ops = [op for op in plan.graph.ops if op.operator != TRANSFER]
-    chains = [(ancestors(enclosing(op)), pipeline.op_stage[op.id]) for op in own_ops]
+    # A cast that mixed precision needs is of the layer that reads it, whatever its name.
+    homes_of = (plan.graph.calls[op.within].path if op.within >= 0 else enclosing(op) for op in own_ops)
+    chains = [(ancestors(home), pipeline.op_stage[op.id]) for op, home in zip(own_ops, homes_of, strict=True)]
     for chain, at in chains:
         for layer in chain:
             homes.setdefault(layer, set()).add(at)
