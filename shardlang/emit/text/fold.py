@@ -6,8 +6,10 @@ What is written is what patterns.py reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -77,34 +79,44 @@ def _runs(layers: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
 
 @dataclass(slots=True)
 class _Tree:
-    """Paths below one; chosen: what a list of patterns is to cover; ends: a path ends here."""
+    """Paths below one, and how many there are with its own."""
 
     below: dict[str, _Tree] = field(default_factory=dict)
-    chosen: bool = False
-    ends: bool = False
+    size: int = 0
+
+
+@lru_cache(maxsize=1)
+def _tree(paths: tuple[str, ...]) -> tuple[_Tree, dict[str, tuple[_Tree, ...]]]:
+    """The tree of these paths, and for each path the nodes that lead to it."""
+    root, lines = _Tree(), {}
+    for path in paths:
+        line = [root]
+        for part in _PART.findall(path):
+            line.append(line[-1].below.setdefault(part, _Tree()))
+        lines[path] = tuple(line)
+    for node in (node for line in lines.values() for node in line):
+        node.size += 1
+    return root, lines
 
 
 def patterns(chosen: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
     """A short list of paths that cover `chosen`, and no other of `paths`."""
-    wanted, root = set(chosen), _Tree()
-    for path in paths:
-        node = root
-        for part in _PART.findall(path):
-            node = node.below.setdefault(part, _Tree())
-        node.ends, node.chosen = True, path in wanted
-    found = tuple(text.removeprefix(".") or "**" for text in _patterns(root))
+    wanted, (root, lines) = set(chosen), _tree(tuple(paths))
+    counts = Counter(id(node) for path in wanted for node in lines[path])
+    found = tuple(text.removeprefix(".") or "**" for text in _patterns(root, counts))
     if covered(found, paths) != wanted:
         raise InternalError(f"the paths {', '.join(found)} do not cover what they should")
     return found
 
 
-def _patterns(node: _Tree) -> list[str]:
-    """What stands behind the path of `node` in patterns of what is chosen below; [""] for all."""
-    if node.ends:
-        return [""] if node.chosen else []
-    each = [(part, _patterns(below)) for part, below in node.below.items()]
-    if each and all(found == [""] for _, found in each):
-        return [""]
+def _patterns(node: _Tree, counts: Mapping[int, int]) -> list[str]:
+    """What stands behind the path of `node` in patterns of what is chosen below; [""] for all. counts: node (by its
+    id) -> how many paths of it are chosen.
+    """
+    chosen = counts.get(id(node), 0)
+    if chosen in (0, node.size):
+        return [""] if chosen else []
+    each = [(part, _patterns(below, counts)) for part, below in node.below.items()]
     texts: list[str] = []
     for indexed, group in groupby(each, lambda pair: pair[0].startswith("[")):
         if indexed:
