@@ -50,7 +50,7 @@ FAULTS = (
     Fault("what is handed on counts in every microbatch", "a value of an earlier stage in a metric", "emit/given.py",
           'f"rt.{MoveKind.I_TO_P.value}({names[at]}, {groups.text((time.name,), mesh)})"', "names[at]", TOTALS),
     Fault("a total is called as its parts", "a count that forward is given and sums up again", "emit/text/names.py",
-          "_alike(plan) - apart", "_alike(plan)", TOTALS),
+          "_alike(self.plan) - apart", "_alike(self.plan)", TOTALS),
     # running them
     Fault("gradients are reduced with each microbatch", "sums that are taken twice", "runtime/step/microbatches.py",
           "self.model.backward(loss, number == last)", "self.model.backward(loss, True)", RANKS),
