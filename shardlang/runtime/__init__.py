@@ -32,8 +32,8 @@ from shardlang.runtime.stages import Received as Received
 from shardlang.runtime.stages import Schedule as Schedule
 from shardlang.runtime.stages import Stage as Stage
 from shardlang.runtime.state.sparse import sparse_embedding as sparse_embedding
-from shardlang.runtime.state.weight_names import Named as Named
-from shardlang.runtime.state.weight_names import Names as Names
 from shardlang.runtime.step.recompute import recompute as recompute
 from shardlang.runtime.step.timings import timed as timed
 from shardlang.runtime.tree import path as path
+from shardlang.runtime.weight_names import Named as Named
+from shardlang.runtime.weight_names import Names as Names

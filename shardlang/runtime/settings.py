@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardlang.runtime.state.weight_names import Names
+from shardlang.runtime.weight_names import Names
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from shardlang.runtime.state.weight_names import Named, Names
+from shardlang.runtime.weight_names import Named, Names
 from tests.emit.sources import planned
 from tests.end_to_end.curves import RunOf
 from tests.models.planned import HERE, program_of

@@ -24,7 +24,7 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.messages import begin_receive, begin_send
 from shardlang.runtime.program import Block, Declared, Program, dtype_of, elements, listed
-from shardlang.runtime.state.weight_names import FileTensor, Names
+from shardlang.runtime.weight_names import FileTensor, Names
 
 _NAMES = {
     torch.float64: "F64",
