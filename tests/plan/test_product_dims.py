@@ -46,19 +46,23 @@ BODIES = {
     "    return rearrange(f -> [batch, c * h]) @ w",
     "joined with the batch": "f = rearrange(rearrange(v -> [batch * c, h]) -> [batch, c * h])\n    return f @ w",
 }
-NORMALISED = "return batch_norm(rearrange(v -> [batch, c * h]), mean, var) @ w"
 PINS = ["[batch@a, c, h@b]", "[batch@b, c, h]", "[batch, c@a, h@b]", "[batch@b, c@a, h]"]
 MESHES = ["a = 2, b = 2, dp = 2", "b = 2, dp = 2, a = 2"]
 
 
-def planned(body: str, rules: str, ranks: int) -> Plan:
+def told(body: str, rules: str, states: str) -> tuple[Plan | None, list[str]]:
+    """The plan on 8 ranks, and the codes of what is wrong."""
     sink = Sink()
-    states = "state mean: [c * h] = zeros()\n  state var: [c * h] = ones()" if "mean" in body else ""
-    text = TEXT.replace("BODY", body).replace("RULES", rules.replace("; ", "\n  ")).replace("STATES", states)
+    declared = f"state mean: [{states}] = zeros()\n  state var: [{states}] = ones()" if states else ""
+    text = TEXT.replace("BODY", body).replace("RULES", rules.replace("; ", "\n  ")).replace("STATES", declared)
     program = check_source(Source("product.shard", text), sink)
-    assert program is not None, [d.message for d in sink.found]
-    found = plan_program(program, None, ranks, sink)
-    assert found is not None, [d.message for d in sink.found]
+    found = plan_program(program, None, 8, sink) if program is not None else None
+    return found, [f"{d.code}: {d.message}" for d in sink.found]
+
+
+def planned(body: str, rules: str, states: str = "") -> Plan:
+    found, mistakes = told(body, rules, states)
+    assert found is not None, mistakes
     return found
 
 
@@ -67,12 +71,22 @@ def test_no_minor_factor_is_cut_before_those_major_to_it(body: str) -> None:
     """Second thoughts on a layout may free the axis that a major factor has, only with what is minor to it whole."""
     for mesh, pin, uneven in product(MESHES, PINS, ("", " uneven")):
         rules = f"mesh {mesh}; split batch over dp{uneven}; split out over a; at v: {pin}"
-        assert verify(planned(BODIES[body], rules, 8)) == [], rules
+        assert verify(planned(BODIES[body], rules)) == [], rules
 
 
 def test_a_pinned_state_cuts_the_factors_that_rules_cut() -> None:
     """Minor factors too, where the major ones are used up: each with its own axes, and the statistics' bytes follow."""
+    body = "return batch_norm(rearrange(v -> [batch, c * h]), mean, var) @ w"
     rules = "mesh a = 2, b = 2, dp = 2; split batch over dp; split c over a; split h over b"
-    by_rules, pinned = (planned(NORMALISED, f"{rules}{pin}", 8) for pin in ("", "; at mean: [c@a * h@b]"))
+    by_rules, pinned = (planned(body, f"{rules}{pin}", "c * h") for pin in ("", "; at mean: [c@a * h@b]"))
     assert [(op.factor_axes, op.inside) for op in pinned.ops] == [(op.factor_axes, op.inside) for op in by_rules.ops]
     assert verify(pinned) == []
+
+
+def test_a_pinned_state_that_takes_the_axis_of_a_major_factor_is_told() -> None:
+    """`a` cuts `c` of the rows until `mean` needs it for the columns: then `batch` would be cut alone."""
+    body = "return rearrange(batch_norm(rearrange(v -> [c * batch, h]), mean, var) -> [batch, c * h]) @ w"
+    rules = "mesh a = 2, b = 4; split c over a; split batch over b"
+    assert verify(planned(body, rules, "h")) == []
+    message = "SH305: `batch` is a minor factor of `c * batch` and cannot be cut alone"
+    assert told(body, f"{rules}; at mean: [h@a]", "h") == (None, [message])

@@ -1,15 +1,17 @@
 """The axes of a mesh as rules name them: sizes, parts after refinement, and whether a dim divides over them.
 
-The one place that words SH304 and works out the degrees that would fit.
+The one place that words SH304 and works out the degrees that would fit; SH305 of pins, positional rules and states.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.ops.rule import FactorRule
+from shardlang.plan.dim_factors import stranded_factor
 from shardlang.plan.strategy.axis_sizes import SizedAxis, divisors, either
 from shardlang.plan.strategy.rules import SplitRule
 from shardlang.records import dataclass
@@ -100,3 +102,16 @@ class Axes:
         left = self.ranks // whole[-1]
         other = f"`{fixed[0].name} = {left}`" if len(fixed) == 1 else f"{left} ranks for the other axes"
         return f"; `{last} = {whole[-1]}` with {other} makes {self.ranks} ranks"
+
+
+def majors_used_up(rule: FactorRule, degrees: Sequence[int | None], span: Span, sink: Sink, label: str = "") -> bool:
+    """Whether no tensor of an operator is cut along a minor factor alone; reports SH305 at `span` where one is."""
+    found = stranded_factor(rule, degrees)
+    if found is not None:
+        names = [rule.factors[f].name for f in found[1]]
+        minor = rule.factors[found[0]].name
+        sink.report(
+            "SH305", f"`{minor}` is a minor factor of `{' * '.join(names)}` and cannot be cut alone", span, label,
+            help=f"cut `{names[0]}`, or leave `{minor}` whole",
+        )  # fmt: skip
+    return found is None

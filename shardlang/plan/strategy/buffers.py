@@ -5,6 +5,7 @@ Completes demands: writers of one state cut it alike, by a pin of the state or b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import spread
+from shardlang.plan.strategy.axes import majors_used_up
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.layout import Layout
@@ -87,8 +89,11 @@ class Buffers:
         used = [a for axes in factors if axes for a in axes] + [*former.through, *former.replicated]
         if former.mesh != mesh or len(used) != len(set(used)):
             return self._report(state, by, self.rule_spans.get(op.id, op.span))
-        self.demands[op.id] = replace(former, factors=tuple(factors))
-        self.rule_spans.setdefault(op.id, by or op.span)
+        degrees = [math.prod(self.sizes.get(a, 1) for a in axes or ()) for axes in factors]
+        label = f"{op.operator} writes `{self.graph.values[state].path}`, whose layout comes first"
+        if majors_used_up(op.rule, degrees, by or op.span, self.sink, label):
+            self.demands[op.id] = replace(former, factors=tuple(factors))
+            self.rule_spans.setdefault(op.id, by or op.span)
 
     def _report(self, state: int, one: Span | None, two: Span) -> None:
         value = self.graph.values[state]

@@ -8,8 +8,8 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op, Value
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.plan.demand import Demand
-from shardlang.plan.dim_factors import runs, spread, stranded_factor
-from shardlang.plan.strategy.axes import Axes
+from shardlang.plan.dim_factors import runs, spread
+from shardlang.plan.strategy.axes import Axes, majors_used_up
 from shardlang.plan.strategy.rules import Rules
 from shardlang.records import dataclass
 from shardlang.syntax import ast
@@ -48,7 +48,9 @@ class Pins:
             for f, axes in self._spread(op.rule, dim, numbers).items():
                 factors[f] = axes
         through = self._sum(op, pin, factors)
-        if through is None or not self._whole_majors(op, pin, factors):
+        degrees = [self.axes.degree(axes) for axes in factors]
+        label = f"an input of {op.operator} has them as one dim"
+        if through is None or not majors_used_up(op.rule, degrees, pin.span, self.sink, label):
             return None
         refined = tuple(self.axes.refined(a) for a in factors)
         return Demand(refined, True, self.axes.refined(through), self.axes.refined(marks[1]), chosen="pin")
@@ -97,19 +99,6 @@ class Pins:
             return None
         lead = len(types) - len(found)
         return [*(PinnedDim((), types[i], terms[0]) for i in range(lead)), *found]
-
-    def _whole_majors(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> bool:
-        """Whether no input would be cut along a minor factor alone."""
-        found = stranded_factor(op.rule, [self.axes.degree(axes) for axes in factors])
-        if found is not None:
-            names = [op.rule.factors[f].name for f in found[1]]
-            minor = op.rule.factors[found[0]].name
-            self.sink.report(
-                "SH305", f"`{minor}` is a minor factor of `{' * '.join(names)}` and cannot be cut alone", pin.span,
-                f"an input of {op.operator} has `{' * '.join(names)}`",
-                help=f"cut `{names[0]}`, or leave `{minor}` whole",
-            )  # fmt: skip
-        return found is None
 
     def _axes_of(self, node: ast.DimTerm) -> tuple[str, ...]:
         return tuple(a.text for f in node.factors for a in f.axes)

@@ -13,8 +13,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.ops.rule import DimFactors, FactorRule, Split
-from shardlang.plan.dim_factors import stranded_factor
-from shardlang.plan.strategy.axes import Axes
+from shardlang.plan.strategy.axes import Axes, majors_used_up
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.strategy.rules import Rules
 from shardlang.records import dataclass
@@ -226,16 +225,8 @@ class PositionalRules:
             )
             return False
         degrees = [self._degree(reading, f) for f in range(len(reading.rule.factors))]
-        found = stranded_factor(reading.rule, degrees)
-        if found is not None:
-            names = [reading.rule.factors[f].name for f in found[1]]
-            minor = reading.rule.factors[found[0]].name
-            self.sink.report(
-                "SH305", f"`{minor}` is a minor factor of `{' * '.join(names)}` and cannot be cut alone", shard.span,
-                help=f"cut `{names[0]}`, or leave `{minor}` whole",
-            )  # fmt: skip
-            return False
-        return self._product(list(reading.cuts.values()), shard.span)
+        whole = majors_used_up(reading.rule, degrees, shard.span, self.sink)
+        return whole and self._product(list(reading.cuts.values()), shard.span)
 
     def _degree(self, reading: _Reading, f: int) -> int | None:
         if f in reading.named:
