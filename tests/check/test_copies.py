@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from shardlang import driver
 from shardlang.check.model import copies
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
+from shardlang.plan.bytes.report import report
 from shardlang.source import Source, Span
 from shardlang.types.dim import Dim
 from tests.end_to_end.curves import ROOT
@@ -176,7 +179,22 @@ def test_generated_arrays_of_one_to_eight(monkeypatch: pytest.MonkeyPatch) -> No
     assert sound == 25 and made > 5, (sound, made)
 
 
-def test_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, layers in (("transformer", "6"), ("llama", "5")):
-        text = (ROOT / "examples" / f"{name}.shard").read_text()
-        assert both(text, monkeypatch)[1] >= int(layers) - 1
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.shard")), ids=lambda path: path.stem)
+def test_examples(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text()
+    made = both(text, monkeypatch)[1]
+    assert bool(made) == ("blocks[" in text or "Llama" in text or "Transformer(" in text)
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("transformer", "three_d"), ("llama", "large")])
+def test_plans_and_emitted_files(name: str, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for way in (True, False):
+        monkeypatch.setattr(copies, "COPIED", way)
+        sink, source = Sink(), Source("copies.shard", (ROOT / "examples" / f"{name}.shard").read_text())
+        checked = driver.check_source(source, sink, {"model.layers": "5"} if name == "transformer" else {})
+        assert checked is not None
+        plan = driver.plan_program(checked, strategy, 8 if name == "transformer" else 512, sink)
+        assert plan is not None, [d.message for d in sink.found]
+        found.append((json.dumps(report(plan)), driver.emit_plan(plan, sink)))
+    assert found[0] == found[1] and found[0][1]
