@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.state import checkpoints as kept
-from shardlang.runtime.state.checkpoints import Checkpoints, Piece, Saved
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
 
 WHOLE = torch.arange(60.0).view(10, 6)
 
@@ -58,7 +58,7 @@ def test_blocks_of_one_layout_are_read_under_another(
     write(folder, pieces(rows, columns))
     for piece in pieces(other_rows, other_columns):
         expected, empty = piece.local.clone(), torch.full_like(piece.local, -1.0)
-        Saved(folder).read([Piece("w", (10, 6), piece.offsets, empty, False)])
+        SavedRun(folder).read([Piece("w", (10, 6), piece.offsets, empty, False)])
         assert torch.equal(empty, expected)
 
 
@@ -79,13 +79,13 @@ def test_files_have_a_greatest_size(tmp_path_factory, limit: int) -> None:
     assert all(sum(x.nbytes for x in file.values()) <= max(limit, row) for file in files)
     assert len(files) >= (2 * WHOLE.nbytes + 4) / max(limit, row)
     read = [replace(piece, local=torch.full_like(piece.local, -1.0)) for piece in given]
-    Saved(folder / "step-1").read(read)
+    SavedRun(folder / "step-1").read(read)
     assert all(torch.equal(found.local, due.local) for found, due in zip(read, given, strict=True))
 
 
 def test_what_a_checkpoint_lacks_is_named(tmp_path: Path) -> None:
     write(tmp_path / "step-3", pieces([5, 5], [6])[:1])
-    saved = Saved(tmp_path / "step-3")
+    saved = SavedRun(tmp_path / "step-3")
     with pytest.raises(RunError, match="lacks a part of `w`"):
         saved.read([Piece("w", (10, 6), (0, 0), torch.zeros(10, 6), False)])
     with pytest.raises(RunError, match="lacks `v` and 1 more"):
@@ -105,7 +105,7 @@ def test_only_what_is_complete_counts_and_old_ones_go(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-20", "step-30"]
     (tmp_path / "step-40").mkdir()  # as it would be left by a run that died
     assert run.latest() == tmp_path / "step-30"
-    assert Saved(tmp_path / "step-30").index["seed"] == 0
+    assert SavedRun(tmp_path / "step-30").index["seed"] == 0
 
 
 def one(step: int) -> list[Piece]:
@@ -174,7 +174,7 @@ def test_a_former_runs_checkpoints_are_replaced(tmp_path: Path) -> None:
         for step in (2, 4):
             run.write(step, one(step * value), {})
     found = torch.zeros(2)
-    Saved(tmp_path / "step-4").read([Piece("w", (2,), (0,), found, False)])
+    SavedRun(tmp_path / "step-4").read([Piece("w", (2,), (0,), found, False)])
     assert found.tolist() == [28, 28]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-2", "step-4"]
 
@@ -218,7 +218,7 @@ def test_a_run_that_is_killed_leaves_a_whole_checkpoint_and_nothing_in_the_way(t
         again.require_way(9)
         latest = again.latest()
         assert latest is not None and latest.name in ("step-2", "step-3"), call
-        Saved(latest).read([Piece("w", (2,), (0,), torch.zeros(2), False)])
+        SavedRun(latest).read([Piece("w", (2,), (0,), torch.zeros(2), False)])
         again.write(3, one(3), {})
         assert [p.name for p in folder.iterdir()] == ["step-3"]
         if not died:
@@ -230,7 +230,7 @@ def test_a_scalar_and_a_type_of_its_own(tmp_path: Path) -> None:
     run = Checkpoints(tmp_path, every=1, keep=0)
     run.write(1, [Piece("count", (), (), torch.tensor(7), True)], {})
     found = torch.tensor(0)
-    Saved(tmp_path / "step-1").read([Piece("count", (), (), found, False)])
+    SavedRun(tmp_path / "step-1").read([Piece("count", (), (), found, False)])
     assert found.item() == 7
 
 
@@ -238,11 +238,11 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     write(tmp_path / "step-3", pieces([10], [6]))
     (tmp_path / "step-3" / "rank-00000.safetensors").unlink()
     with pytest.raises(RunError, match="cannot be read") as raised:
-        Saved(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.zeros(10, 6), False)])
+        SavedRun(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.zeros(10, 6), False)])
     assert raised.value.file == tmp_path / "step-3" / "rank-00000.safetensors"
     (tmp_path / "step-3" / kept.INDEX).write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
-        Saved(tmp_path / "step-3")
+        SavedRun(tmp_path / "step-3")
 
 
 BLOCK = {"name": "w", "shape": [10, 6], "offsets": [0, 0], "lengths": [10, 6], "file": "rank-00000.safetensors"}
@@ -267,7 +267,7 @@ def test_a_damaged_index_is_an_error(tmp_path: Path, index: object, told: str) -
     write(tmp_path / "step-3", pieces([10], [6]))
     (tmp_path / "step-3" / kept.INDEX).write_text(json.dumps(index))
     with pytest.raises(RunError, match=told) as found:
-        Saved(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.empty(10, 6), False)])
+        SavedRun(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.empty(10, 6), False)])
     assert found.value.code == "SH508"
 
 
@@ -276,4 +276,4 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "step-3" / "rank-00000.safetensors"
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(RunError, match="cannot be read"):
-        Saved(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.empty(10, 6), False)])
+        SavedRun(tmp_path / "step-3").read([Piece("w", (10, 6), (0, 0), torch.empty(10, 6), False)])

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from shardlang import runtime as rt
 from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.errors import RunError
-from shardlang.runtime.state.checkpoints import FORMAT, INDEX, Saved
+from shardlang.runtime.state.checkpoints import FORMAT, INDEX, SavedRun
 from shardlang.runtime.step import not_finite
 
 
@@ -23,7 +23,7 @@ def program(base: Path, source: rt.Source, **more) -> rt.Program:
     return rt.Program("", "", 1, rt.Mesh(), parameters, source, [], base=base, seed=3, states=states, **more)
 
 
-def told(given: rt.Program, step: int = 1, saved: Saved | None = None) -> RunError:
+def told(given: rt.Program, step: int = 1, saved: SavedRun | None = None) -> RunError:
     loader = Loader(given, given.data, load(given.data, given.base))
     return not_finite.error(given, loader, saved, step, 1, float("nan"))
 
@@ -109,6 +109,6 @@ def test_a_number_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     }
     (tmp_path / INDEX).write_text(json.dumps({"format": FORMAT, "step": 1, "blocks": [block]}))
     save_file({"up.weight": torch.tensor([[0.0, 1.0], [2.0, float("nan")]])}, tmp_path / "rank-00001.safetensors")
-    error = told(program(tmp_path, csv()), 2, Saved(tmp_path))
+    error = told(program(tmp_path, csv()), 2, SavedRun(tmp_path))
     assert error.message.endswith(": `up.weight` is nan at [2, 1] in the checkpoint that the run goes on from")
     assert error.file == tmp_path and "--resume" in error.help

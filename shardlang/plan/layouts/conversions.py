@@ -22,7 +22,7 @@ from shardlang.types.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class ValueTree:
     """A value's tree as edges, and the edge (-1: as produced) with its layout that each target reads."""
 
     edges: tuple[Edge, ...]
@@ -54,7 +54,7 @@ class _Walk:
     chosen: list[Assignment]
     table: LayoutTable
     placed: Conversions = field(default_factory=Conversions)
-    known: dict[tuple[object, ...], Forms] = field(default_factory=dict)
+    known: dict[tuple[object, ...], ValueTree] = field(default_factory=dict)
     storage: dict[tuple[object, ...], Stored] = field(default_factory=dict)
 
     def run(self) -> Conversions:
@@ -112,7 +112,7 @@ class _Walk:
         self.placed.stored[value] = stored
         return stored.root, None
 
-    def _forms(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> Forms:
+    def _forms(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> ValueTree:
         ids = [(id(t.layout), t.gradient) for t in targets]
         key = (id(source), id(wanted), id(tensor), *ids)
         known = self.known.get(key)
@@ -120,7 +120,7 @@ class _Walk:
             known = self.known[key] = self._grow(source, wanted, targets, tensor)
         return known
 
-    def _grow(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> Forms:
+    def _grow(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> ValueTree:
         edges: list[Edge] = []
         start, at = source, -1
         if wanted is not None:
@@ -131,7 +131,7 @@ class _Walk:
         offset = len(edges)
         edges += [Edge(e.parent + offset if e.parent >= 0 else at, e.move, e.to, e.gradient) for e in more]
         moved = [end + offset if end >= 0 else at for end in ends]
-        return Forms(tuple(edges), tuple((e, t.layout) for e, t in zip(moved, wants, strict=True)))
+        return ValueTree(tuple(edges), tuple((e, t.layout) for e, t in zip(moved, wants, strict=True)))
 
     def _tree(
         self, source: Layout, targets: Sequence[Target], tensor: Tensor

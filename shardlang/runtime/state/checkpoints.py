@@ -64,7 +64,7 @@ class Checkpoints:
         """What to tell, and to do, where the newest checkpoint cannot be gone on from: there may be one before it."""
         found = self._all()
         earlier = (found[step] for step in sorted(found, reverse=True) if found[step] != newest)
-        whole = next((path for path in earlier if Saved.is_whole(path)), None)
+        whole = next((path for path in earlier if SavedRun.is_whole(path)), None)
         help = "no other checkpoint is whole: start anew without --resume"
         if whole is not None:
             moved = f"mv {shlex.quote(str(newest))} {shlex.quote(f'{newest}.broken')}"
@@ -182,8 +182,8 @@ class Damaged(RunError):
         super().__init__("SH508", message, file=file)
 
 
-class Saved:
-    """A checkpoint to go on from."""
+class SavedRun:
+    """The run that a checkpoint holds, to go on from."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -208,7 +208,7 @@ class Saved:
     def is_whole(folder: Path) -> bool:
         """Whether all that the index names is there, as far as the heads of the files tell."""
         try:
-            saved = Saved(folder)
+            saved = SavedRun(folder)
             for block in itertools.chain.from_iterable(saved.blocks.values()):
                 saved._slice(block)
         except RunError:

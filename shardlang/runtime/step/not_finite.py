@@ -18,7 +18,7 @@ from shardlang.runtime.data.dataset import Arrays
 from shardlang.runtime.data.loader import Loader
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block, Parameter, Program, elements
-from shardlang.runtime.state.checkpoints import Saved
+from shardlang.runtime.state.checkpoints import SavedRun
 from shardlang.runtime.step.model import given_weights
 
 # Numbers of a file of weights that are looked at at once.
@@ -35,7 +35,7 @@ class Found:
     line: int | None = None
 
 
-def error(program: Program, loader: Loader, saved: Saved | None, step: int, epoch: int, loss: float) -> RunError:
+def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, epoch: int, loss: float) -> RunError:
     """What is told of the loss of a step. saved: the checkpoint that the run goes on from."""
     fact = f"the loss is {loss} at step {step} (epoch {epoch})"
     found = _in_batches(loader, step) or (_in_weights(program) if saved is None else _in_checkpoint(saved))
@@ -107,7 +107,7 @@ def _blocks(shape: Sequence[int]) -> Iterator[Block]:
         yield Block((start, *[0] * len(rest)), (min(rows, shape[0] - start), *rest))
 
 
-def _in_checkpoint(saved: Saved) -> Found | None:
+def _in_checkpoint(saved: SavedRun) -> Found | None:
     for name, offsets, part in saved.parts():
         broken = part.isnan()
         if broken.any():

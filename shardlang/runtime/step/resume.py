@@ -17,7 +17,7 @@ from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Declared, Parameter, Program
 from shardlang.runtime.state.checkpoint_folders import is_name
-from shardlang.runtime.state.checkpoints import Checkpoints, Piece, Saved
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
 from shardlang.runtime.step.model import Model
 
 
@@ -70,7 +70,7 @@ def _optimizers(program: Program) -> dict[str, str]:
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 
-def _require_optimizers(model: Model, found: Saved) -> None:
+def _require_optimizers(model: Model, found: SavedRun) -> None:
     """RunError where a parameter of this rank was trained by another optimizer, or one that kept something else."""
     kinds = _optimizers(model.program)
     before = found.index.get("optimizers")
@@ -104,7 +104,7 @@ def _kept(model: Model) -> Iterator[tuple[Parameter, Mapping[str, Sequence[Tenso
             yield tensor, kept
 
 
-def resume(model: Model, found: Saved) -> int:
+def resume(model: Model, found: SavedRun) -> int:
     """Fills the model from a checkpoint; the step it was written after."""
     found.require(facts(model.program))
     _require_optimizers(model, found)

@@ -21,7 +21,7 @@ from shardlang.runtime.data.loader import Batch, Loader, load
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program, numbers_of
-from shardlang.runtime.state.checkpoints import Damaged, Saved
+from shardlang.runtime.state.checkpoints import Damaged, SavedRun
 from shardlang.runtime.state.weights import save
 from shardlang.runtime.step import not_finite, timings
 from shardlang.runtime.step.microbatches import Accumulation
@@ -70,7 +70,7 @@ class Run:
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self.checkpoints = checkpoints(program)
-        self.saved: Saved | None = None
+        self.saved: SavedRun | None = None
         self._waiting: list[tuple[int, int, float, Pending]] = []
         # Milliseconds on the host by name, of steps whose figures are waited for; the last step that had them.
         self._timed: dict[int, dict[str, float]] = {}
@@ -119,7 +119,7 @@ class Run:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
         try:
-            self.saved = Saved(latest)
+            self.saved = SavedRun(latest)
             self.step = self._logged = resume(self.model, self.saved)
         except Damaged as error:
             raise self.checkpoints.broken(latest, error) from None
