@@ -120,8 +120,8 @@ def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> 
 
 
 def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:
-    """The emitted files, name -> text; None after errors. Not `folded`: every layer is written out where it is called,
-    so that each value has a name of its own (`verify` looks at all of them).
+    """The emitted files, name -> text; None after errors. Not `folded`: every layer is written out where it is called;
+    tests hold both to the same bits.
     """
     from shardlang.emit.emit import emit
 

@@ -36,25 +36,22 @@ def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[s
     training, loss = plan.program.training, plan.graph.loss
     if training is None or loss is None:
         raise InternalError("a program without `train` has nothing to emit")
-    groups = Groups(plan.meshes)
-    evaluated = evaluation(plan, sink) if training.eval is not None else None
-    functions = Functions(plan, groups, folded)
-    written = [_written(parts, groups, evaluated) for parts in parts_of(plan, functions, evaluated)]
+    made = emission(plan, sink, folded)
+    functions, written, evaluated, groups = made.functions, made.written, made.evaluated, made.functions.groups
     scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
-    shared = functions.listed(_twice(functions, written)) if plan.pipeline is not None else {}
     groups.note_text("\n".join([*functions.listed(functions.named).values(), *(t for w in written for t in w.texts)]))
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
         texts = [*functions.listed(written[0].called).values(), *written[0].texts]
         return {"main.py": _file(docstring(plan), plan, lists, [*texts, *final, program])}
-    alike = _alike(written)
-    modules = [stage_name(alike[file.texts][0]) for file in written]
+    alike, modules = _alike(written), made.modules
+    shared = functions.listed(_twice(functions, written))
     program = program_text(plan, training, groups, evaluated, loss)
-    made = "\n\n".join([stage_list(scopes, modules, evaluated), schedule_text(plan), program])
+    settings = "\n\n".join([stage_list(scopes, modules, evaluated), schedule_text(plan), program])
     imported = sorted(set(modules), key=modules.index)
-    files = {"main.py": _file(docstring(plan), plan, lists, [*final, made], imported)}
+    files = {"main.py": _file(docstring(plan), plan, lists, [*final, settings], imported)}
     if shared:
         files[f"{LAYERS}.py"] = _file(layers_docstring(plan), plan, "", list(shared.values()), None)
     for file in written:
@@ -74,22 +71,42 @@ class Written:
     called: frozenset[str]
 
 
-def parts_of(plan: Plan, functions: Functions, evaluated: Evaluation | None) -> list[tuple[Forward, Evaluate | None]]:
-    """What `forward` and `evaluate` of each file consist of, their values named."""
+@dataclass(frozen=True)
+class Emission:
+    """A plan's functions as they are emitted, by file: main.py, or the stages in order."""
+
+    plan: Plan
+    functions: Functions
+    forwards: tuple[Forward, ...]
+    written: tuple[Written, ...]
+    evaluated: Evaluation | None
+
+    @property
+    def modules(self) -> list[str]:
+        """The module of each file; that of several stages has the name of the first."""
+        if self.plan.pipeline is None:
+            return ["main"]
+        alike = _alike(self.written)
+        return [stage_name(alike[file.texts][0]) for file in self.written]
+
+
+def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emission:
+    """The functions of `forward`, `evaluate` and what they call. sink, folded: as of `emit`."""
+    training = plan.program.training
+    groups = Groups(plan.meshes)
+    evaluated = evaluation(plan, sink) if training is not None and training.eval is not None else None
+    functions = Functions(plan, groups, folded)
     found = [
         (forward_of(scope, functions), evaluate_of(scope, evaluated, functions) if evaluated is not None else None)
         for scope in scopes(plan)
     ]
     # All calls are counted before the first function is written.
-    return [(replace(forward, scope=named(forward, functions)), tested) for forward, tested in found]
+    parts = [(replace(forward, scope=named(forward, functions)), tested) for forward, tested in found]
+    written = tuple(_written(part, groups) for part in parts)
+    return Emission(plan, functions, tuple(forward for forward, _ in parts), written, evaluated)
 
 
-def unfolded_scopes(plan: Plan) -> list[Scope]:
-    """What each file holds of a program in which all layers are written out; each value has a name there."""
-    return [forward.scope for forward, _ in parts_of(plan, Functions(plan, Groups(plan.meshes), False), None)]
-
-
-def _written(parts: tuple[Forward, Evaluate | None], groups: Groups, evaluated: Evaluation | None) -> Written:
+def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:
     forward, tested = parts
     once = once_texts(forward.scope, groups)
     first = [once[name] for name in ("prepare", "prepared") if name in once]

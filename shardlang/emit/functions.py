@@ -21,7 +21,6 @@ from shardlang.emit.text.lines import Block, Line, indented
 from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, identifier
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
-from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
@@ -34,13 +33,10 @@ from shardlang.types.layout import layout_text
 
 @dataclass(frozen=True)
 class Function:
-    """The function of a block. takes_p: it reads parameters of the layer, or needs its path for random numbers.
-    calls: the functions that it calls.
-    """
+    """The function of a block. calls: the functions that it calls."""
 
     name: str
     text: str
-    takes_p: bool
     calls: frozenset[str]
 
 
@@ -56,6 +52,7 @@ class Functions:
     numbers: dict[object, int] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
+    bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
 
     @cached_property
     def fused(self) -> dict[int, Fusion]:
@@ -85,9 +82,10 @@ class Functions:
         return found
 
     def _worth(self, call: Call) -> bool:
-        """Whether a call has a function: it is computed again in backward, or is called twice and has three operators.
+        """Whether a call has a function: it is computed again in backward, or is called twice and has three operators;
+        and it has parameters, by which it is known which layer it is.
         """
-        if not self.folded or call.call == ROOT or not (self._reads_own(call) or not self._random(call)):
+        if not self.folded or call.call == ROOT or not self._reads_own(call):
             return False
         return call.region >= 0 or (self.counts[call.block] > 1 and self._operators(call) > 2)
 
@@ -95,18 +93,10 @@ class Functions:
         """How many operators and functions stand in a call, besides what is only converted."""
         return sum(isinstance(item, Call) or item.kind == "op" for item in self.flow(call))
 
-    def takes_p(self, call: Call) -> bool:
-        """Whether a call reads parameters of its layer, or needs its path for random numbers."""
-        return self._reads_own(call) or self._random(call)
-
     def _reads_own(self, call: Call) -> bool:
         values, forms = self.plan.graph.values, Forms(self.plan)
         read = (value for step in call.steps() for value, _ in forms.reads(step))
         return any(values[v].kind in (Kind.PARAM, Kind.STATE) and is_below(values[v].path, call.path) for v in read)
-
-    def _random(self, call: Call) -> bool:
-        ops = (self.plan.graph.ops[self.plan.ops[s.index].op] for s in call.steps() if s.kind == "op")
-        return any(REGISTRY[op.operator].random for op in ops)
 
     def function(self, call: Call, scene: Scene) -> Function:
         """The function of a call, written where it is the first of its block."""
@@ -117,7 +107,8 @@ class Functions:
             twin = self.made.get((call.block, not scene.training))
             same = twin is not None and twin.text.partition("(")[2] == text
             name = twin.name if twin is not None and same else self.taken.claim(_snake(call.model))
-            self.made[key] = Function(name, f"def {name}({text}", self.takes_p(call), frozenset(body.called))
+            self.bodies[key] = body
+            self.made[key] = Function(name, f"def {name}({text}", frozenset(body.called))
         return self.made[key]
 
     def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
@@ -224,6 +215,11 @@ class Body:
                 self.called[self.functions.function(item, self.scene).name] = None
         return loops(flow, {*self.call.gives, *self.ends}, self.scene.forms)
 
+    @property
+    def steps_here(self) -> list[Step]:
+        """The steps that stand in the function itself."""
+        return [item for item in self.items if isinstance(item, Step)]
+
     @cached_property
     def visible(self) -> set[Form]:
         """The forms that have a name here."""
@@ -247,17 +243,22 @@ class Body:
     def text(self) -> str:
         """The function of a block from its arguments on: `p, x):` and what is below it."""
         call = self.call
-        values = {value for value, _ in self.visible}
-        names = self.functions.naming.names(values, call=call.call, reserved=self.called)
+        names = self.names
         writer = self.writer(names, Sizes(self.plan, self.functions.groups))
         blocks = self.blocks(writer)
         if self.plan.graph.calls[call.call].span.source.library:  # whose lines nobody has before his eyes
             blocks = [Block("", [line for block in blocks for line in block.lines])]
         blocks[:0] = [Block("", [Line(definition) for definition in writer.sizes.definitions])]
         body = blocks_text(block for block in blocks if block.lines)
-        given = [*(["p"] if self.functions.takes_p(call) else []), *(names[at] for at in call.reads)]
+        given = ["p", *(names[at] for at in call.reads)]
         made = ", ".join(names[at] for at in call.gives)
         return f"{', '.join(given)}):\n{indented(self._said())}\n{body}\n    return {made}\n"
+
+    @cached_property
+    def names(self) -> dict[Form, str]:
+        """The names in the function of a block."""
+        values = {value for value, _ in self.visible}
+        return self.functions.naming.names(values, call=self.call.call, reserved=self.called)
 
     def writer(self, names: dict[Form, str], sizes: Sizes) -> Writer:
         """What writes the steps of this function."""
@@ -265,7 +266,7 @@ class Body:
         fused = self.functions.fused
         taken_in = frozenset(fusion.product for fusion in fused.values())
         writer = Writer(self.plan, names, sizes, self.scene.training, fused, taken_in, self.layer)
-        return writer.within([[item for item in self.items if isinstance(item, Step)]])
+        return writer.within([self.steps_here])
 
     def _said(self) -> str:
         """What the function is: its model, and what goes in and out."""
@@ -325,7 +326,7 @@ class Body:
 
     def _call_text(self, call: Call, layer: str, given: Sequence[str]) -> str:
         function = self.functions.function(call, self.scene)
-        arguments = ", ".join([*([layer] if function.takes_p else []), *given])
+        arguments = ", ".join([layer, *given])
         again = call.region >= 0 and self.scene.training
         return f"rt.recompute({function.name}, {arguments})" if again else f"{function.name}({arguments})"
 
@@ -340,12 +341,9 @@ class Body:
         lines = [Line(f"{name} = {value}") for name, value in begins.items() if name != value]
         array, start = array_of(first.path) or ("", 0)
         layer = writer.sizes.taken.first([identifier(array.rpartition(".")[2].removesuffix("s") or "layer"), "layer"])
-        if not self.functions.takes_p(first):
-            lines.append(Line(f"for _ in range({len(loop.calls)}):"))
-        else:
-            part = range(start, start + len(loop.calls))
-            some = "" if self.scene.arrays[array] == set(part) else f"[{part.start}:{part.stop}]"
-            lines.append(Line(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
+        part = range(start, start + len(loop.calls))
+        some = "" if self.scene.arrays[array] == set(part) else f"[{part.start}:{part.stop}]"
+        lines.append(Line(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
         call = f"    {', '.join(made)} = {self._call_text(first, layer, given)}"
         return [*lines, Line(call, self._comment(writer, last))]
 

@@ -28,6 +28,13 @@ Item = Step | Call | Loop
 _LAYER = re.compile(r"\[(\d+)\]")
 
 
+def calls_of(item: Item) -> Sequence[Call]:
+    """The calls of layers that an item is."""
+    if isinstance(item, Loop):
+        return item.calls
+    return [item] if isinstance(item, Call) else []
+
+
 @dataclass(frozen=True)
 class Scene:
     """What all functions of `forward` (or `evaluate`) of one file share. forms: what is there before. steps: all of

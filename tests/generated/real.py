@@ -82,7 +82,7 @@ class Real:
         return all(far >= e.error / 2 for e, far in wrong if not e.error <= TOLERANCE)
 
     def _run(self, plan: Plan, folder: Path, watched: int = 0, moved: int = 0) -> Path:
-        main = roads.written(roads.emitted(plan, folded=not watched), folder)
+        main = roads.written(roads.emitted(plan), folder)
         failed = self.worlds.setdefault(plan.ranks, World(plan.ranks)).run(main, watched, moved)
         if failed:
             raise roads.Failed(f"on {plan.ranks} ranks: {failed}")

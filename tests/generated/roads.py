@@ -44,10 +44,10 @@ def planned(text: str, ranks: int) -> Plan:
     return plan
 
 
-def emitted(plan: Plan, folded: bool = True) -> Mapping[str, str]:
-    """The files of a plan, as `shardc compile` writes them; not `folded`: as `shardc verify` watches them."""
+def emitted(plan: Plan) -> Mapping[str, str]:
+    """The files of a plan, as `shardc compile` writes them."""
     sink = Sink()
-    files = driver.emit_plan(plan, sink, folded)
+    files = driver.emit_plan(plan, sink)
     if files is None:
         raise Failed(f"nothing is emitted for {plan.ranks} ranks: {[d.message for d in sink.found]}")
     return files

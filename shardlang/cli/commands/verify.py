@@ -88,7 +88,7 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
     from shardlang.interpret.ranks.limits import check_size
 
     plan = in_type(planned, wanted.dtype) if planned is not None else None
-    files = driver.emit_plan(plan, mine, folded=False) if plan is not None else None
+    files = driver.emit_plan(plan, mine) if plan is not None else None
     if plan is None or files is None or not check_size(plan, mine):
         sink.found.extend(mine.found)
         return Check(name or "", skipped=next((d.message for d in mine.found), ""))

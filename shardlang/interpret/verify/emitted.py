@@ -7,21 +7,24 @@ A place is a rank at a microbatch, as in the plan's meshes (see grid.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.emit import unfolded_scopes
+from shardlang.emit.emit import Emission, emission
+from shardlang.emit.forward import Forward
 from shardlang.emit.fuse import fusions
+from shardlang.emit.scene import calls_of
 from shardlang.emit.scope import Scope
-from shardlang.emit.stages import stage_name
 from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.ranks import Form, Locals, Results
 from shardlang.interpret.verify.compare import forms_of
+from shardlang.plan.blocks.call import Call as LayerCall
 from shardlang.plan.needs import final_form, steps_for
 from shardlang.plan.plan import Plan, Step
 from shardlang.runtime.launch.observe import Call, Record
@@ -33,8 +36,8 @@ FUNCTIONS = ("forward", "prepare", *ONCE)
 
 @dataclass(frozen=True)
 class Home:
-    """Where the variable of a form is: the stage and file, the functions that may have it, whether they run once a
-    step, and its name.
+    """Where the variable of a form is: the stage, the functions that may have it (of a file, or of a layer), whether
+    they run once a step, its name, and in which of several calls by one rank.
     """
 
     stage: int
@@ -42,21 +45,66 @@ class Home:
     functions: tuple[str, ...]
     once: bool
     name: str
+    layer: str = ""
+    call: int = 0
 
 
 def homes(plan: Plan) -> dict[Form, Home]:
     """The forms that local variables stand for, in order of computation; of what several stages have, in the first."""
-    found: dict[Form, Home] = {}
-    for scope in reversed(unfolded_scopes(plan)):
-        stage, file = (0, "main.py") if scope.stage is None else (scope.stage, f"{stage_name(scope.stage)}.py")
-        for form, (functions, once) in _functions(plan, scope).items():
-            found[form] = Home(stage, file, functions, once, scope.names.get(form, ""))
-    return {form: found[form] for form in forms_of(plan) if form in found and found[form].name.isidentifier()}
+    work = _Homes(emission(plan))
+    for forward, module in zip(work.made.forwards, work.made.modules, strict=True):
+        work.add(forward, f"{module}.py")
+    return {form: work.found[form] for form in forms_of(plan) if form in work.found}
 
 
-def _functions(plan: Plan, scope: Scope) -> dict[Form, tuple[tuple[str, ...], bool]]:
+@dataclass
+class _Homes:
+    """`calls`: how often a rank has called a function by now, by coordinate along the stages' axis."""
+
+    made: Emission
+    found: dict[Form, Home] = field(default_factory=dict)
+    calls: Counter[tuple[int, str, str]] = field(default_factory=Counter)
+
+    def add(self, forward: Forward, file: str) -> None:
+        """What the functions of one file have, and those that they call."""
+        scope, plan = forward.scope, self.made.plan
+        stage = scope.stage or 0
+        at = plan.pipeline.coordinates[stage] if plan.pipeline is not None else 0
+        call = self._next(at, file, "")
+        inside: list[LayerCall] = []
+        own = {*forward.trained.steps_here, *forward.shown.steps_here}
+        for form, (functions, once) in _functions(plan, scope, own).items():
+            self._put(form, Home(stage, file, functions, once, scope.names.get(form, ""), "", call))
+        for body in (forward.trained, forward.shown):
+            inside.extend(call for item in body.items for call in calls_of(item))
+        for layer in inside:
+            self._layer(layer, stage, at)
+
+    def _layer(self, call: LayerCall, stage: int, at: int) -> None:
+        """What the function of a layer has in one of its calls: as in the one that it was written from."""
+        functions = self.made.functions
+        name, body = functions.made[call.block, True].name, functions.bodies[call.block, True]
+        number = self._next(at, name, call.path)
+        for mine, written in zip(functions.flow(call), functions.flow(body.call), strict=True):
+            if isinstance(mine, LayerCall):
+                self._layer(mine, stage, at)
+            elif isinstance(written, Step):
+                forms = zip(body.scene.forms.makes(mine), body.scene.forms.makes(written), strict=True)
+                for form, known in forms:
+                    self._put(form, Home(stage, "", (name,), False, body.names.get(known, ""), call.path, number))
+
+    def _put(self, form: Form, home: Home) -> None:
+        if home.name.isidentifier():
+            self.found.setdefault(form, home)
+
+    def _next(self, at: int, function: str, layer: str) -> int:
+        self.calls[at, function, layer] += 1
+        return self.calls[at, function, layer] - 1
+
+
+def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tuple[str, ...], bool]]:
     """The functions of a file that have a form, and whether they run once a step; of what several make, the first of
-    these lines.
+    these lines. own: the steps that stand in `forward` itself.
     """
     steps = scope.phases
     totals, sums = ({(plan.conversions[at].value, at) for at in which} for which in (steps.totals, steps.sums))
@@ -65,7 +113,7 @@ def _functions(plan: Plan, scope: Scope) -> dict[Form, tuple[tuple[str, ...], bo
         (_made(plan, steps.after) | sums, ("conclude",), True),
         (_made(plan, steps.ahead), ("prepare",), False),
         (_made(plan, steps.known) | totals, ("prepared", "forward"), True),
-        (_made(plan, steps.body) | arguments, ("forward",), False),
+        (_made(plan, [step for step in steps.body if step in own]) | arguments, ("forward",), False),
     )
     return {form: (functions, once) for forms, functions, once in made for form in forms}
 
@@ -123,17 +171,18 @@ class StepRecords:
         return self.emitted.grid
 
     @cached_property
-    def calls(self) -> dict[tuple[int, str, str, int], list[Call]]:
-        """(rank, file, function, microbatch) -> its calls; what runs once a step does so in any of the microbatches.
+    def calls(self) -> dict[tuple[int, str, str, str, int], list[Call]]:
+        """(rank, file, function, layer, microbatch) -> its calls; what runs once a step does so in any of the
+        microbatches. Functions of layers are known without their file.
 
-        Functions within `forward` count as it; of one that is computed again for backward the first call comes first.
+        Functions within a function count as it; of one that is computed again for backward the first call comes first.
         """
-        found: dict[tuple[int, str, str, int], list[Call]] = {}
+        found: dict[tuple[int, str, str, str, int], list[Call]] = {}
         for rank, record in enumerate(self.records):
-            for call in sorted(record.calls, key=lambda c: c.function not in FUNCTIONS):
-                function = call.function if call.function in FUNCTIONS else "forward"
-                key = (rank, call.file, function, 0 if function in ONCE else call.microbatch)
-                found.setdefault(key, []).append(call)
+            for call in sorted(record.calls, key=lambda c: c.inner):
+                file = call.file if call.function in FUNCTIONS else ""
+                part = 0 if call.function in ONCE else call.microbatch
+                found.setdefault((rank, file, call.function, call.layer, part), []).append(call)
         return found
 
     def at(self, form: Form) -> list[Call | None]:
@@ -142,8 +191,9 @@ class StepRecords:
         for place in self.grid.places:
             part = 0 if home.once else self.grid.microbatch(place)
             rank = self.grid.rank(place, home.stage)
-            calls = (c for function in home.functions for c in self.calls.get((rank, home.file, function, part), ()))
-            found.append(next((call for call in calls if home.name in call.values), None))
+            keys = [(rank, home.file, function, home.layer, part) for function in home.functions]
+            lists = ([call for call in self.calls.get(key, ()) if home.name in call.values] for key in keys)
+            found.append(next((calls[home.call] for calls in lists if len(calls) > home.call), None))
         return found
 
     def results(self) -> Results:
@@ -174,10 +224,10 @@ class StepRecords:
 
     def _require(self, forms: Mapping[Form, Locals]) -> None:
         """What is not seen is not verified: that must not pass for agreement."""
-        missing = [form for form in self.emitted.homes if form in self.emitted.due and form not in forms]
+        missing = sorted(self.emitted.due - forms.keys())
         if missing and all(record.done for record in self.records):
-            path, name = self.plan.graph.values[missing[0][0]].path, self.emitted.homes[missing[0]].name
-            raise InternalError(f"the emitted program computes `{path}` without a variable `{name}`")
+            path, home = self.plan.graph.values[missing[0][0]].path, self.emitted.homes.get(missing[0])
+            raise InternalError(f"the emitted program computes `{path}` without a variable `{home and home.name}`")
 
     def _leaves(self) -> Iterator[tuple[Form, Locals]]:
         """Local gradients of parameters as functions read them: of those that ranks store whole, in one stage, and

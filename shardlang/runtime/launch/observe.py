@@ -23,6 +23,8 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.train import Run, require_ranks
+from shardlang.runtime.tree import Node
+from shardlang.runtime.tree import path as layer_path
 
 Named = dict[str, Tensor]
 
@@ -31,13 +33,16 @@ Named = dict[str, Tensor]
 class Call:
     """One call of an emitted function: its local tensors by name, and their gradients.
 
-    file: of the emitted program ("main.py"). aliases: names of a tensor that an earlier name (or a parameter) stands
-    for already: its gradient is counted there.
+    file: of the emitted program ("main.py"). layer: the path of the layer whose function it is; "" for the whole model.
+    inner: of a function within `function`. aliases: names of a tensor that an earlier name (or a parameter) stands for
+    already: its gradient is counted there.
     """
 
     file: str
     function: str
     microbatch: int
+    layer: str = ""
+    inner: bool = False
     values: Named = field(default_factory=dict)
     gradients: Named = field(default_factory=dict)
     aliases: list[str] = field(default_factory=list)
@@ -97,7 +102,15 @@ class Observer:
         overwritten. A number is one of the program's own, joined to a pending sum.
         """
         code = frame.f_code
-        call = Call(Path(code.co_filename).name, code.co_name, world.microbatch)
+        function, inner, _ = code.co_qualname.partition(".<locals>.")
+        around: FrameType | None = frame
+        while around is not None and (around.f_code.co_name, around.f_code.co_filename) != (function, code.co_filename):
+            around = around.f_back
+        if around is None:  # called again in backward, outside of its function
+            return
+        layer = around.f_locals.get("p")
+        at = layer_path(layer) if isinstance(layer, Node) else ""
+        call = Call(Path(code.co_filename).name, function, world.microbatch, at, bool(inner))
         self.record.calls.append(call)
         seen = set(self.leaves)
         for name, x in frame.f_locals.items():
