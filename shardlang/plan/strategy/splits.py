@@ -60,7 +60,8 @@ class SplitRules:
     by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
     used: set[tuple[SplitRule, Dim]] = field(default_factory=set)
     _known: dict[tuple[object, ...], tuple[Demand | None, Span | None]] = field(default_factory=dict)
-    _seen: dict[TensorType, tuple[bool, tuple[object, ...]]] = field(default_factory=dict)
+    _seen: dict[TensorType, tuple[bool, int]] = field(default_factory=dict)
+    _alike: dict[object, int] = field(default_factory=dict)
     _scoped: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -81,18 +82,18 @@ class SplitRules:
             if v in self._scoped and (v in op.results or values[v].kind in LEAF)
         )  # fmt: skip
         scoped = [r.rank(covered) for r in self.splits if r.scope is not None] if covered else []
-        key = (op.rule, *seen, *scoped)
+        key = (op.rule, *[number for _, number in seen], *scoped)
         if key not in self._known:
             self._known[key] = self._decide(op, types, covered)
         return self._known[key]
 
-    def _as_seen(self, type: TensorType) -> tuple[bool, tuple[object, ...]]:
-        """Whether rules name a dim of a type, and what they see of it."""
+    def _as_seen(self, type: TensorType) -> tuple[bool, int]:
+        """Whether rules name a dim of a type, and the number of all types that they cannot tell from it."""
         found = self._seen.get(type)
         if found is None:
             named = any(d in self.by_dim for term in type.dims for d in term)
             dims = tuple(tuple(d if d in self.by_dim else d.size for d in term) for term in type.dims)
-            found = self._seen[type] = named, dims
+            found = self._seen[type] = named, self._alike.setdefault(dims, len(self._alike))
         return found
 
     def _decide(
