@@ -16,7 +16,7 @@ from shardlang.emit.fuse import Fusion, fusions
 from shardlang.emit.regions import Region, arranged
 from shardlang.emit.scene import Item, Loop, Scene
 from shardlang.emit.statements import Writer, blocks_text
-from shardlang.emit.text.citations import file_text
+from shardlang.emit.text.citations import cited, file_text
 from shardlang.emit.text.lines import Block, Line, indented
 from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, identifier
 from shardlang.emit.text.sizes import Groups, Sizes
@@ -301,10 +301,15 @@ class Body:
                     case Region():
                         found.extend(self._region(writer, item))
                     case Call():
-                        found.append(Block("", [self._called(writer, item)]))
+                        found.append(Block(self._title(item), [self._called(writer, item)]))
                     case Loop():
-                        found.append(Block("", self._loop(writer, item)))
+                        found.append(Block(self._title(item.calls[0]), self._loop(writer, item)))
         return found
+
+    def _title(self, call: Call) -> str:
+        """The statement that calls a layer."""
+        statement = self.plan.graph.calls[call.call].statement
+        return cited(statement, self.plan.program.source).title if statement is not None else ""
 
     def _name_read(self, step: Step, names: dict[Form, str]) -> None:
         """What stands for a form is called as that is."""

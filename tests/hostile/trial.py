@@ -114,6 +114,11 @@ class _Bare(ast.NodeTransformer):
     def _bare(self, name: str) -> str:
         return name if name not in self.bound and _OWN.fullmatch(name) else "_"
 
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        """The functions of the file that stages share are called after models."""
+        names = [ast.alias("_") if node.module == "layers" and name.asname is None else name for name in node.names]
+        return ast.ImportFrom(node.module, names, node.level)
+
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         return ast.Constant("") if isinstance(node.value, str) else node
 

@@ -7,7 +7,7 @@ import re
 
 from shardlang.graph.graph import Op
 from shardlang.records import dataclass
-from shardlang.source import Source
+from shardlang.source import Source, Span
 
 _COMMENT = re.compile(r'\s*#[^"]*$')
 
@@ -41,9 +41,13 @@ def file_text(source: Source, root: Source) -> str:
 
 def place(op: Op, root: Source) -> Citation:
     """Where an operator stands."""
-    line = op.span.line
-    text = _COMMENT.sub("", op.span.source.line(line)).strip()
-    return Citation(file_text(op.span.source, root), line, text, _layer(op.path), op.call)
+    return cited(op.span, root, _layer(op.path), op.call)
+
+
+def cited(span: Span, root: Source, layer: str = "", call: int = 0) -> Citation:
+    """The statement of a span."""
+    text = _COMMENT.sub("", span.source.line(span.line)).strip()
+    return Citation(file_text(span.source, root), span.line, text, layer, call)
 
 
 def _layer(path: str) -> str:

@@ -265,11 +265,25 @@ def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
     cut = [(identifier(t[0].name if t else "1"), a) for t, a in zip(value.type.dims, layout.dims, strict=True) if a]
     if layout.pending:
         return ["pending", "_".join(["pending", *layout.pending])]
+    gathered = _gathered(plan, value, layout)
+    if gathered:
+        return ["gathered", "_".join(["gathered", *gathered])]
     if cut:
         by_axes = [part for name, axes in cut for part in (name, *axes)]
         return ["_".join(name for name, _ in cut), "_".join(by_axes)]
     word = "shared" if layout.replicated and not _was_cut(plan, value) else "whole"
     return [word, "_".join([word, *layout.replicated])]
+
+
+def _gathered(plan: Plan, value: Value, layout: Layout) -> list[str]:
+    """The dims along which a value is produced in parts, and which a form of it has whole; [] where one is cut anew."""
+    produced = plan.produced.get(value.id)
+    if produced is None or produced.mesh != layout.mesh:
+        return []
+    pairs = [(t, b, a) for t, b, a in zip(value.type.dims, _ranked(plan, produced).dims, layout.dims, strict=True)]
+    if any(after and after != before for _, before, after in pairs):
+        return []
+    return [identifier(term[0].name if term else "1") for term, before, after in pairs if before and not after]
 
 
 def _was_cut(plan: Plan, value: Value) -> bool:

@@ -20,11 +20,11 @@ parameters = [
 
 def forward(p, x, label):
     # dense_chain.shard:11  y = x @ w
-    y = x @ p.w                                          # f32[8, 64]  [batch@line, k]
-    y_whole = rt.all_gather_replicated(y, 0, mesh.line)  # f32[32, 64]  [batch, k] ^line
+    y = x @ p.w                                             # f32[8, 64]  [batch@line, k]
+    y_gathered = rt.all_gather_replicated(y, 0, mesh.line)  # f32[32, 64]  [batch, k] ^line
 
     # dense_chain.shard:12  z = y @ v
-    z = y_whole @ p.v  # f32[32, 16]  [batch, m@line]
+    z = y_gathered @ p.v  # f32[32, 16]  [batch, m@line]
 
     # dense_chain.shard:32  loss = mse_loss(model(x), label)
     loss = F.mse_loss(z, label, reduction="sum") / 2048  # f32[]  [] +line

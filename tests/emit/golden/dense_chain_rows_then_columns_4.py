@@ -20,11 +20,11 @@ parameters = [
 
 def forward(p, x, label):
     # dense_chain.shard:11  y = x @ w
-    y = x @ p.w                                       # f32[8, 64]  [batch@a, k]
-    y_whole = rt.all_gather_replicated(y, 0, mesh.a)  # f32[32, 64]  [batch, k] ^a
+    y = x @ p.w                                          # f32[8, 64]  [batch@a, k]
+    y_gathered = rt.all_gather_replicated(y, 0, mesh.a)  # f32[32, 64]  [batch, k] ^a
 
     # dense_chain.shard:12  z = y @ v
-    z = y_whole @ p.v  # f32[32, 16]  [batch, m@a]
+    z = y_gathered @ p.v  # f32[32, 16]  [batch, m@a]
 
     # dense_chain.shard:32  loss = mse_loss(model(x), label)
     loss = F.mse_loss(z, label, reduction="sum") / 2048  # f32[]  [] +a

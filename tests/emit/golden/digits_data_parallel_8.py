@@ -35,6 +35,7 @@ def digits(p, image):
 
 
 def forward(p, image, label):
+    # digits.shard:45  scores = model(image)
     scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
@@ -51,6 +52,7 @@ def forward(p, image, label):
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
+    # digits.shard:45  scores = model(image)
     scores = digits(p, image)  # f32[8, 10]  [batch@dp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)

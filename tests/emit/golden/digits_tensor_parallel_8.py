@@ -38,6 +38,7 @@ def digits(p, image):
 
 
 def forward(p, image, label):
+    # digits.shard:45  scores = model(image)
     scores = digits(p, image)  # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:46  loss = cross_entropy(scores, label)
@@ -54,6 +55,7 @@ def forward(p, image, label):
 
 @torch.no_grad()
 def evaluate(p, image, label, rows):
+    # digits.shard:45  scores = model(image)
     scores = digits(p, image)  # f32[8, 10]  [batch@mp, classes]
 
     # digits.shard:47  metric accuracy = mean(argmax(scores, over = classes) == label)

@@ -24,6 +24,7 @@ def net(p, x):
 
 
 def forward(p, x):
+    # staged.shard:97  logits = model(x)
     h = net(p, x)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return h
@@ -31,6 +32,7 @@ def forward(p, x):
 
 @torch.no_grad()
 def evaluate(p, x, rows):
+    # staged.shard:97  logits = model(x)
     h = net(p, x)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return h

@@ -28,6 +28,7 @@ def forward(p, m, h):
     # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
+    # staged.shard:97  logits = model(x)
     y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y
@@ -38,6 +39,7 @@ def evaluate(p, m, h, rows):
     # m: f64[2, 8, 16]  [batch@dp, seq, hidden]
     # h: f64[2, 8, 16]  [batch@dp, seq, hidden]
 
+    # staged.shard:97  logits = model(x)
     y = net_2(p, m, h)  # f64[2, 8, 16]  [batch@dp, seq, hidden]
 
     return y

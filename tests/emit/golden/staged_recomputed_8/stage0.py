@@ -22,6 +22,7 @@ def forward(p, x):
     # staged.shard:14  h = embed(x) |> relu
     h = torch.relu(embed_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
+    # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     middle_out = rt.recompute(linear, p.middle, h)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
@@ -42,6 +43,7 @@ def evaluate(p, x, rows):
     # staged.shard:14  h = embed(x) |> relu
     h = torch.relu(embed_out)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
+    # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)
     middle_out = linear(p.middle, h)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:15  m = middle(h) |> relu |> dropout(p = 0.25)

@@ -17,6 +17,7 @@ mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
 def net(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
+    # staged.shard:16  y = last(m) + h |> relu
     last_out = rt.recompute(linear, p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:16  y = last(m) + h |> relu
@@ -30,6 +31,7 @@ def net(p, m, h):
 
 def net_2(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
+    # staged.shard:16  y = last(m) + h |> relu
     last_out = linear(p.last, m)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
     # staged.shard:16  y = last(m) + h |> relu
@@ -58,6 +60,7 @@ def forward(p, m, h, label, loss_count):
     # m: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     # h: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
+    # staged.shard:97  logits = model(x)
     logits = net(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:98  loss = cross_entropy(logits, label, ignore_index = 0)
@@ -86,6 +89,7 @@ def evaluate(p, m, h, label, rows):
     # m: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
     # h: f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
 
+    # staged.shard:97  logits = model(x)
     logits = net_2(p, m, h)  # f64[4, 4, 12]  [batch@dp, seq@mp, vocab]
 
     # staged.shard:100  metric accuracy = mean(argmax(logits, over = vocab) == label)
