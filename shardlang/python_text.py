@@ -17,7 +17,7 @@ from shardlang.display import one_line
 QUOTE = '"'
 _ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # A literal or a comment, as this page writes them.
-ASIDE = r'"(?:[^"\\\n]|\\.)*"|#[^\n]*'
+ASIDE = r'"""(?:[^"\\]|\\.)*"""|"(?:[^"\\\n]|\\.)*"|#[^\n]*'
 _ASIDE = re.compile(ASIDE)
 
 

@@ -31,6 +31,10 @@ from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
 
 
+# What meshes and the files of stages are called.
+_FILES = re.compile(r"mesh\d*|stage\d+|layers|main")
+
+
 @dataclass(frozen=True)
 class Function:
     """The function of a block. calls: the functions that it calls."""
@@ -146,7 +150,7 @@ def _calls(call: Call) -> Iterator[Call]:
 def _snake(model: str) -> str:
     """`EncoderBlock` -> `encoder_block`."""
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model)
-    return identifier(parts.lower())
+    return identifier(f"{parts}_".lower() if _FILES.fullmatch(parts.lower()) else parts.lower())
 
 
 def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:
