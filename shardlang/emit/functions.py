@@ -30,7 +30,6 @@ from shardlang.python_text import docstring
 from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
 
-
 # What meshes and the files of stages are called.
 _FILES = re.compile(r"mesh\d*|stage\d+|layers|main")
 
@@ -150,7 +149,8 @@ def _calls(call: Call) -> Iterator[Call]:
 def _snake(model: str) -> str:
     """`EncoderBlock` -> `encoder_block`."""
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model)
-    return identifier(f"{parts}_".lower() if _FILES.fullmatch(parts.lower()) else parts.lower())
+    name = identifier(parts.lower())
+    return f"{name}_" if _FILES.fullmatch(name) else name
 
 
 def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:

@@ -75,7 +75,7 @@ def test_an_array_is_named_by_its_example(tmp_path: Path) -> None:
 def test_a_number_of_given_weights_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(not_finite, "_AT_ONCE", at_once)
     (tmp_path / "t.csv").write_text("1,2,1\n3,4,1\n")
-    given = program(tmp_path, csv(), init=("weights", {"path": "w.safetensors"}))
+    given = program(tmp_path, csv(), init=rt.Safetensors("w.safetensors"))
 
     def written(weight: torch.Tensor, scale: float = 1.0, mask: float = float("-inf")) -> RunError:
         tensors = {"up.weight": weight, "scale": torch.tensor(scale), "mask": torch.tensor([0.0, mask])}
