@@ -240,7 +240,7 @@ class Tree:
                 if first != second:
                     after[node].setdefault(first, set()).add(second)
         orders = {node: _sorted(keys[node], after[node]) for node in keys}
-        stuck = {item for node, order in orders.items() for item in keys[node] if item not in set(order)}
+        stuck = {item for node, order in orders.items() for item in keys[node].keys() - set(order)}
         self.dissolved |= {item for item in stuck if isinstance(item, int)}
         return None if stuck else orders
 
