@@ -56,6 +56,7 @@ class Functions:
     counts: Counter[int] = field(default_factory=Counter)
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
+    worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
 
     @cached_property
     def fused(self) -> dict[int, Fusion]:
@@ -88,9 +89,11 @@ class Functions:
         """Whether a call has a function: it is computed again in backward, or is called twice and has three operators;
         and it has parameters, by which it is known which layer it is.
         """
-        if not self.folded or call.call == ROOT or not self._reads_own(call):
-            return False
-        return call.region >= 0 or (self.counts[call.block] > 1 and self._operators(call) > 2)
+        key = call.block, call.region >= 0
+        if key not in self.worth:
+            enough = call.region >= 0 or (self.counts[call.block] > 1 and self._operators(call) > 2)
+            self.worth[key] = self.folded and call.call != ROOT and enough and self._reads_own(call)
+        return self.worth[key]
 
     def _operators(self, call: Call) -> int:
         """How many operators and functions stand in a call, besides what is only converted."""
@@ -248,7 +251,7 @@ class Body:
         """The function of a block from its arguments on: `p, x):` and what is below it."""
         call = self.call
         names = self.names
-        writer = self.writer(names, Sizes(self.plan, self.functions.groups))
+        writer = self.writer(names, Sizes(self.plan, self.functions.groups, inside=True))
         blocks = self.blocks(writer)
         if self.plan.graph.calls[call.call].span.source.library:  # whose lines nobody has before his eyes
             blocks = [Block("", [line for block in blocks for line in block.lines])]
@@ -284,7 +287,8 @@ class Body:
 
     def _layout(self, at: Form) -> str:
         layout = layout_of(self.plan, at)
-        return layout_text(self.plan.graph.values[at[0]].type, layout, self.plan.meshes[layout.mesh])
+        type = Sizes(self.plan, self.functions.groups, inside=True).type(self.plan.graph.values[at[0]].type)
+        return layout_text(type, layout, self.plan.meshes[layout.mesh])
 
     def blocks(self, writer: Writer) -> list[Block]:
         """The lines of the body, in order."""

@@ -61,7 +61,7 @@ class Writer:
                 continue
             planned = self.plan.ops[step.index]
             op = self.plan.graph.ops[planned.op]
-            there = place(op, self.plan.program.source)
+            there = place(op, self.plan.program.source, self.layer)
             if there != here:
                 blocks.append(Block(there.title))
                 here, made = there, set()
@@ -112,8 +112,8 @@ class Writer:
     def comment(self, value: int, layout: Layout) -> str:
         """`f32[8, 16]  [batch@a, hidden] +b`."""
         type = self.plan.graph.values[value].type
-        shape = ", ".join(self.sizes.shape(type, layout))
-        return f"{type.dtype}[{shape}]  {layout_text(type, layout, self.plan.meshes[layout.mesh])}"
+        shape, mesh = ", ".join(self.sizes.shape(type, layout)), self.plan.meshes[layout.mesh]
+        return f"{type.dtype}[{shape}]  {layout_text(self.sizes.type(type), layout, mesh)}"
 
 
 def operator(plan: Plan, planned: PlannedOp) -> Operator:

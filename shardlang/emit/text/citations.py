@@ -6,6 +6,7 @@ import posixpath
 import re
 
 from shardlang.graph.graph import Op
+from shardlang.plan.blocks.call import relative
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 
@@ -39,9 +40,10 @@ def file_text(source: Source, root: Source) -> str:
     return posixpath.relpath(source.name, folder) if folder else source.name
 
 
-def place(op: Op, root: Source) -> Citation:
-    """Where an operator stands."""
-    return cited(op.span, root, _layer(op.path), op.call)
+def place(op: Op, root: Source, around: str = "") -> Citation:
+    """Where an operator stands; its layer from the one that is `around`."""
+    layer = _layer(op.path)
+    return cited(op.span, root, "" if layer == around else relative(layer, around), op.call)
 
 
 def cited(span: Span, root: Source, layer: str = "", call: int = 0) -> Citation:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
-from shardlang.emit.text.paths import readable_paths
+from shardlang.emit.text.paths import readable_paths, readable_within
 from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.blocks.call import ROOT, called_as, is_below, origin, relative
 from shardlang.plan.needs import Form, made_form
@@ -138,13 +138,13 @@ class Naming:
 
     def _path(self, value: int, call: int) -> str:
         """The path that a value is named by in a function."""
-        graph, readable = self.plan.graph, self._readable[value]
+        graph = self.plan.graph
         if call == ROOT:
-            return readable
+            return self._readable[value]
         formal = graph.calls[call].arguments.get(origin(graph, value))
-        inside = formal is None and is_below(graph.values[value].path, graph.calls[call].path)
-        if inside:
-            return relative(readable, graph.calls[call].path)
+        path, layer = graph.values[value].path, graph.calls[call].path
+        if formal is None and is_below(path, layer):
+            return readable_within(graph, value, layer)
         return formal or called_as(graph, value, call).replace("return", "out")
 
 

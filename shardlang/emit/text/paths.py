@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from shardlang.graph.graph import Graph, Kind
+from shardlang.plan.blocks.call import is_below, relative
 from shardlang.records import remembered
 
 # `down.return:1#2`: what the second step of a statement computes in the third call of a layer.
@@ -23,21 +24,33 @@ _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 @remembered
 def readable_paths(graph: Graph) -> dict[int, str]:
     """Value id -> its path, without the words of the compiler."""
-    given = _given_names(graph)
-    results = {v.path: given[v.id] for v in graph.values if v.id in given}
-    return {value.id: _readable(_STAGE.sub("", value.path), results) for value in graph.values}
+    values = graph.values
+    results = {values[id].path: path for id, paths in given_paths(graph).items() for path, alone in paths if alone}
+    return {value.id: readable(_STAGE.sub("", value.path), results) for value in values}
 
 
-def _given_names(graph: Graph) -> Mapping[int, str]:
-    """Values that a layer returns and its caller named -> that name's path; the outermost of several."""
-    found: dict[int, str] = {}
-    for address, ids in sorted(graph.addresses.items(), key=lambda item: (item[0].count("."), item[0])):
-        if len(ids) == 1 and not _RETURN.search(address):
-            found.setdefault(ids[0], address)
-    return {id: path for id, path in found.items() if graph.values[id].kind is Kind.RESULT}
+@remembered
+def given_paths(graph: Graph) -> Mapping[int, list[tuple[str, bool]]]:
+    """Values that a layer returns and its caller named -> the paths of these names, the innermost first, and whether a
+    path is of this value alone: of a layer that is called twice, it is of two.
+    """
+    found: dict[int, list[tuple[str, bool]]] = {}
+    for address, ids in sorted(graph.addresses.items(), key=lambda item: (item[0].count("."), item[0]), reverse=True):
+        for id in () if _RETURN.search(address) else ids:
+            if graph.values[id].kind is Kind.RESULT:
+                found.setdefault(id, []).append((address, len(ids) == 1))
+    return found
 
 
-def _readable(path: str, results: Mapping[str, str]) -> str:
+def readable_within(graph: Graph, value: int, layer: str) -> str:
+    """The path of a value of a layer from there, named as the layer's own model names it."""
+    given = [path for path, _ in given_paths(graph).get(value, ()) if is_below(path, layer)]
+    own = relative(_STAGE.sub("", graph.values[value].path), layer)
+    return relative(given[-1], layer) if given else readable(own, {})
+
+
+def readable(path: str, results: Mapping[str, str]) -> str:
+    """A path without the words of the compiler. results: what layers return -> the path that is given to it."""
     match = _NUMBERED.fullmatch(path.replace("metric:", ""))
     if match is None:
         return path

@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from shardlang.emit.text.names import RESERVED, Taken, identifier, is_plain
 from shardlang.ops.rule import Factor
 from shardlang.plan.plan import Plan
 from shardlang.python_text import ASIDE, literal
 from shardlang.records import dataclass
-from shardlang.types.dim import TensorType, Term, term_size
+from shardlang.types.dim import Dim, TensorType, Term, term_size
 from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
 from shardlang.types.mesh import Mesh
 
@@ -75,6 +75,7 @@ class Sizes:
     taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
     names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], str] = field(default_factory=dict)
     definitions: list[str] = field(default_factory=list)
+    inside: bool = False  # of a layer: dims are called without the path of the layer that has them
 
     def __post_init__(self) -> None:
         self.taken.names.update(mesh.name for mesh in self.plan.meshes)
@@ -91,7 +92,7 @@ class Sizes:
         uneven = self.uneven(term, axes, mesh)
         if uneven is None:
             return str((term_size(term) or 1) // self.plan.meshes[mesh].degree(axes))
-        return self._defined("local", _name(term), uneven, axes, mesh)
+        return self._defined("local", "_".join(map(self.called, term)) or "one", uneven, axes, mesh)
 
     def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int, given: tuple[int, ...] | None = None) -> str:
         """The global index of a factor's first local element; `given`: sizes of its parts where it has as many."""
@@ -104,11 +105,21 @@ class Sizes:
             each = factor.size // degree
             return f"{group}.index" if each == 1 else f"{group}.index * {each}"
         sizes = given if given is not None and by_hand else chunk_sizes(factor.size, degree)
-        return self._defined("start", factor.name, (0, *itertools.accumulate(sizes[:-1])), axes, mesh)
+        return self._defined("start", self.called(factor), (0, *itertools.accumulate(sizes[:-1])), axes, mesh)
 
     def uneven(self, term: Term, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
         """The local sizes by coordinate where they differ; None where all are equal."""
         return uneven_sizes(term, self.plan.meshes[mesh].degree(axes), self.plan.sizes)
+
+    def called(self, dim: Dim | Factor) -> str:
+        """The name of a dim here."""
+        return dim.name.rpartition(".")[2] if self.inside else dim.name
+
+    def type(self, type: TensorType) -> TensorType:
+        """A type as it is shown here."""
+        if not self.inside or not any("." in dim.name for term in type.dims for dim in term):
+            return type
+        return replace(type, dims=tuple(tuple(replace(d, name=self.called(d)) for d in term) for term in type.dims))
 
     def _defined(self, what: str, name: str, values: tuple[int, ...], axes: tuple[str, ...], mesh: int) -> str:
         key = (what, values, mesh, axes)
@@ -116,7 +127,3 @@ class Sizes:
             self.names[key] = self.taken.claim(f"{identifier(name)}_{what}")
             self.definitions.append(f"{self.names[key]} = {values}[{self.groups.text(axes, mesh)}.index]")
         return self.names[key]
-
-
-def _name(term: Term) -> str:
-    return "_".join(dim.name for dim in term) or "one"

@@ -32,6 +32,7 @@ class Tree:
     ends: Collection[Form]
     dissolved: set[int] = field(default_factory=set)
     home: dict[Step, int] = field(default_factory=dict)
+    lines: dict[int, list[int]] = field(default_factory=dict)
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -85,11 +86,9 @@ class Tree:
 
     def above(self, node: int) -> list[int]:
         """A node and those around it, the root first."""
-        found = [node]
-        while node != ROOT:
-            node = self.parent(node)
-            found.append(node)
-        return found[::-1]
+        if node not in self.lines:
+            self.lines[node] = [ROOT] if node == ROOT else [*self.above(self.parent(node)), node]
+        return self.lines[node]
 
     def _common(self, nodes: Collection[int]) -> int:
         lines = [self.above(node) for node in nodes]
@@ -104,7 +103,9 @@ class Tree:
 
     def _settle(self) -> None:
         """Gives each step its node."""
-        self.home = {}
+        self.home, self.lines = {}, {}
+        for counted in ("_group_counts", "_whole_groups"):
+            self.__dict__.pop(counted, None)
         for step in self.steps:
             if step.kind == "op":
                 node = self.op(step).within

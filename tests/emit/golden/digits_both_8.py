@@ -31,9 +31,9 @@ def digits(p, image):
     h = torch.relu(up_out)  # f32[16, 64]  [batch@dp, hidden@mp]
 
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (down)
-    scores_1_pending = F.linear(h, p.down.weight)               # f32[16, 10]  [batch@dp, classes] +mp
-    scores_1 = rt.reduce_scatter(scores_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
-    scores = scores_1 + p.down.bias                             # f32[16, 5]  [batch@dp, classes@mp]
+    down_out_1_pending = F.linear(h, p.down.weight)                 # f32[16, 10]  [batch@dp, classes] +mp
+    down_out_1 = rt.reduce_scatter(down_out_1_pending, 1, mesh.mp)  # f32[16, 5]  [batch@dp, classes@mp]
+    scores = down_out_1 + p.down.bias                               # f32[16, 5]  [batch@dp, classes@mp]
     return scores
 
 

@@ -14,5 +14,5 @@ mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
 def linear(p, x):
     """Linear of std.nn:4: x [batch@dp, seq@mp, hidden] -> [batch@dp, seq@mp, hidden]."""
-    middle_out = F.linear(x, p.weight, p.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
-    return middle_out
+    out = F.linear(x, p.weight, p.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]
+    return out

@@ -1,0 +1,69 @@
+"""Calls that are told to be the same block have the same text, letter for letter, and each step stands in one place."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.emit.emit import emission
+from shardlang.emit.functions import Body
+from shardlang.emit.scene import calls_of
+from shardlang.plan.blocks.call import Call
+from shardlang.plan.plan import Plan
+from shardlang.source import Source
+from tests.emit.sources import planned
+from tests.end_to_end.test_folded import LLAMA, LOW, TRANSLATOR
+from tests.generated import program, strategies
+
+
+def generated(seed: int) -> Plan | None:
+    """The plan of a generated pair; None where it is refused."""
+    rng, sink = random.Random(seed), Sink()
+    written = program.write(rng)
+    checked = driver.check_source(Source("generated.shard", written.text("")), Sink())
+    assert checked is not None
+    rules = strategies.write(rng, checked.graph, None, written.apart, written.deep)
+    checked = driver.check_source(Source("generated.shard", written.text(rules.text)), sink)
+    return driver.plan_program(checked, None, rules.ranks, sink) if checked is not None else None
+
+
+def functions_of(body: Body) -> Iterator[tuple[Body, Call]]:
+    """The calls of functions below a body, each with the body of the block that it is an instance of."""
+    for item in body.items:
+        for call in calls_of(item):
+            inner = Body(body.functions, body.scene, call)
+            yield inner, call
+            yield from functions_of(inner)
+
+
+def held(plan: Plan) -> int:
+    """How many calls were looked at."""
+    made, looked = emission(plan), 0
+    for forward in made.forwards:
+        for body in (forward.trained, forward.shown):
+            steps = list(body.call.steps())
+            assert len(steps) == len(set(steps))
+            assert set(steps) == {step for step in body.scene.steps if not body.scene.forms.silent(step)}
+            for inner, call in functions_of(body):
+                written = made.functions.made[call.block, body.scene.training].text
+                assert written.partition("(")[2] == inner.text(), call.path
+                looked += 1
+    return looked
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "ranks", "least"),
+    [(TRANSLATOR, "three_d", 8, 18), (TRANSLATOR, "looped", 4, 18), (LOW, "sharded", 2, 18), (LLAMA, "staged", 2, 12)],
+)
+def test_the_same_block_has_the_same_text(text: str, strategy: str, ranks: int, least: int) -> None:
+    assert held(planned(text, ranks, strategy)) >= least
+
+
+def test_the_same_block_of_generated_programs_has_the_same_text() -> None:
+    plans = [plan for plan in map(generated, range(40_000, 40_120)) if plan is not None]
+    assert len(plans) > 60
+    assert sum(map(held, plans)) > 30
