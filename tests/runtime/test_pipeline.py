@@ -107,7 +107,7 @@ def weights_start_another_run() -> None:
     run.train()
     run.save(folder / "w")
     torch.distributed.barrier()
-    init = {"init": ("safetensors", {"path": "w"}), "base": folder}
+    init = {"init": rt.Safetensors("w"), "base": folder}
     found = trained(rt.Mesh(pp=4, dp=1, microbatch=rt.Time(2)), coordinates=(0, 1, 2, 3), order="FB", **init)
     same(found, trained(rt.Mesh(dp=4, microbatch=rt.Time(1)), **init), "from weights")
 
