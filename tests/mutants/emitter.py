@@ -24,7 +24,7 @@ FAULTS = (
           "return reads, self._new((c.value, c.id))", FUNCTIONS),
     Fault("a loop carries the first result alone", "layers that give several values", "emit/functions.py",
           "found[at] = first.gives.index(form)", "found[at] = 0", ("end_to_end/test_folded.py", *FUNCTIONS)),
-    Fault("random numbers of all layers of a run are the same", "dropout in layers of an array", "ops/families/random.py",
+    Fault("layers of a run draw the same numbers", "dropout in layers of an array", "ops/families/random.py",
           'at = f"p, {literal(site.path)}" if site.inside else literal(site.path)', "at = literal(site.path)",
           ("end_to_end/test_folded.py",)),
     Fault("a cast for f32 is sent beside its value", "stages in bf16", "plan/pipeline/stages.py",
