@@ -263,9 +263,15 @@ class Body:
 
     @cached_property
     def names(self) -> dict[Form, str]:
-        """The names in the function of a block."""
+        """The names in the function of a block: what it reads in one form alone has the plain name."""
         values = {value for value, _ in self.visible}
-        return self.functions.naming.names(values, call=self.call.call, reserved=self.called)
+        names = self.functions.naming.names(values, call=self.call.call, reserved=self.called)
+        forms = Counter(value for value, _ in self.call.reads)
+        for at in self.call.reads:
+            plain = at[0], -1
+            if forms[at[0]] == 1 and names[at] != names[plain]:
+                names[at], names[plain] = names[plain], names[at]
+        return names
 
     def writer(self, names: dict[Form, str], sizes: Sizes) -> Writer:
         """What writes the steps of this function."""

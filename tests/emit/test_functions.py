@@ -10,7 +10,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emission
-from shardlang.emit.functions import Body
+from shardlang.emit.functions import Body, _calls
 from shardlang.emit.scene import calls_of
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.plan import Plan
@@ -67,3 +67,26 @@ def test_the_same_block_of_generated_programs_has_the_same_text() -> None:
     plans = [plan for plan in map(generated, range(40_000, 40_120)) if plan is not None]
     assert len(plans) > 60
     assert sum(map(held, plans)) > 30
+
+
+APART = """strategy apart {
+  mesh dp = auto
+  split batch over dp
+  at encoder.blocks[1].y: [batch, src@dp, d]
+  at decoder.blocks[2]: recompute
+}
+
+train {"""
+
+
+def test_a_layer_that_is_treated_differently_is_a_block_of_its_own() -> None:
+    text = TRANSLATOR.replace("train {", APART).replace("layers: int = 3", "layers: int = 5")
+    plan = planned(text, 2, "apart")
+    assert held(plan) >= 10
+    blocks = {call.path: call.block for call in _calls(emission(plan).forwards[0].trained.call)}
+    encoder, decoder = ([blocks[f"{name}.blocks[{at}]"] for at in range(5)] for name in ("encoder", "decoder"))
+    assert encoder[1] not in encoder[2:] and encoder[2] == encoder[3] == encoder[4]
+    assert decoder[2] not in (decoder[1], *decoder[3:]) and decoder[1] == decoder[3] == decoder[4]
+    forward = emission(plan).written[0].texts[0]
+    assert "for block in p.encoder.blocks[2:5]:" in forward and "for layer in p.decoder.blocks[3:5]:" in forward
+    assert "rt.recompute(decoder_block_2, p.decoder.blocks[2], " in forward

@@ -13,17 +13,7 @@ EVALUATE = ("emit/test_evaluate.py",)
 TYPES = ("end_to_end/test_element_types.py",)
 SETTINGS = ("emit/test_settings.py",)
 
-FUNCTIONS = ("emit/test_functions.py",)
-
 FAULTS = (
-    Fault("blocks differ in no layout", "layers that a strategy treats differently", "plan/blocks/blocks.py",
-          "return self._type(value.type), layout_of(plan, at) if at[0] in plan.produced else None, facts",
-          "return self._type(value.type), None, facts", FUNCTIONS),
-    Fault("blocks differ in no conversion", "a layer that converts its input", "plan/blocks/blocks.py",
-          "return c.move, c.to, c.gradient, reads, self._new((c.value, c.id))",
-          "return reads, self._new((c.value, c.id))", FUNCTIONS),
-    Fault("a loop carries the first result alone", "layers that give several values", "emit/functions.py",
-          "found[at] = first.gives.index(form)", "found[at] = 0", ("end_to_end/test_folded.py", *FUNCTIONS)),
     Fault("layers of a run draw the same numbers", "dropout in layers of an array", "ops/families/random.py",
           'at = f"p, {literal(site.path)}" if site.inside else literal(site.path)', "at = literal(site.path)",
           ("end_to_end/test_folded.py",)),

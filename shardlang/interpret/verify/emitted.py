@@ -26,7 +26,7 @@ from shardlang.interpret.ranks.ranks import Form, Locals, Results
 from shardlang.interpret.verify.compare import forms_of
 from shardlang.plan.blocks.call import Call as LayerCall
 from shardlang.plan.needs import final_form, steps_for
-from shardlang.plan.plan import Plan, Step
+from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.runtime.launch.observe import Call, Record
 
 Named = Mapping[str, Tensor]
@@ -54,6 +54,9 @@ def homes(plan: Plan) -> dict[Form, Home]:
     work = _Homes(emission(plan))
     for forward, module in zip(work.made.forwards, work.made.modules, strict=True):
         work.add(forward, f"{module}.py")
+    for conversion in plan.conversions:  # no line makes a view: it is called as what it is a view of
+        if conversion.move.kind is MoveKind.VIEW and (conversion.value, conversion.parent) in work.found:
+            work.found.setdefault((conversion.value, conversion.id), work.found[conversion.value, conversion.parent])
     return {form: work.found[form] for form in forms_of(plan) if form in work.found}
 
 
