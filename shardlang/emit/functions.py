@@ -269,7 +269,7 @@ class Body:
         forms = Counter(value for value, _ in self.call.reads)
         for at in self.call.reads:
             plain = at[0], -1
-            if forms[at[0]] == 1 and names[at] != names[plain]:
+            if forms[at[0]] == 1 and names[plain].isidentifier():  # else it is a parameter of the layer
                 names[at], names[plain] = names[plain], names[at]
         return names
 
