@@ -30,8 +30,8 @@ from shardlang.python_text import docstring
 from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
 
-# What meshes and the files of stages are called.
-_FILES = re.compile(r"mesh\d*|stage\d+|layers|main")
+# What meshes, lists and the files of stages are called.
+_FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")
 
 
 @dataclass(frozen=True)
