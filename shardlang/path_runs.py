@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from shardlang.patterns import span
+
 _INDEX = re.compile(r"\[(\d+)\]")
 _NAMES = re.compile(r"(?<!\.)\.(?!\.)")  # the dots of a range are none between names
 
@@ -20,11 +22,7 @@ def in_runs(paths: Iterable[str]) -> list[str]:
     for path in paths:
         ranges = tuple((int(i), int(i) + 1) for i in _INDEX.findall(path))
         alike.setdefault(_INDEX.sub("{}", path.replace("{", "{{").replace("}", "}}")), []).append(ranges)
-    return [text.format(*map(_range, ranges)) for text, each in alike.items() for ranges in _joined(each)]
-
-
-def _range(ends: tuple[int, int]) -> str:
-    return f"[{ends[0]}]" if ends[1] == ends[0] + 1 else f"[{ends[0]}..{ends[1]}]"
+    return [text.format(*(span(*ends) for ends in ranges)) for text, each in alike.items() for ranges in _joined(each)]
 
 
 def _joined(found: Sequence[tuple[tuple[int, int], ...]]) -> list[tuple[tuple[int, int], ...]]:

@@ -50,6 +50,11 @@ def covered(patterns: Iterable[str], paths: Iterable[str]) -> set[str]:
     return {path for path in paths if any(match(path) for match in matchers)}
 
 
+def span(start: int, end: int) -> str:
+    """`[0..6]`, and `[0]` for one index."""
+    return f"[{start}]" if end == start + 1 else f"[{start}..{end}]"
+
+
 def expanded(path: str) -> list[str]:
     """The paths that a path with ranges stands for, in order; the first range changes slowest."""
     found = _RANGE.search(path)

@@ -148,8 +148,10 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
-    """An int (of a dim: its size; of `0.5 * 16`: 8) or UNKNOWN; a fraction is reported with its numbers."""
+def whole(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> Any:
+    """An int (of a dim: its size; of `0.5 * 16`: 8) or UNKNOWN; a fraction is reported with its numbers. made_of: the
+    names that it is computed from, with their numbers.
+    """
     value = plain(value)
     if value is UNKNOWN or (isinstance(value, int) and not isinstance(value, bool)):
         return value
@@ -160,7 +162,7 @@ def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
             "SH212",
             f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}",
             span,
-            f"{float(value):g}",
+            f"{float(value):g}{f': {made_of}' if made_of else ''}",
             help="choose numbers that divide exactly",
         )
         return UNKNOWN
@@ -169,9 +171,9 @@ def whole(value: Any, span: Span, sink: Sink, what: str) -> Any:
     return UNKNOWN
 
 
-def size(value: Any, span: Span, sink: Sink, what: str) -> int | None:
-    """The size of a dim: a whole number from 1, or None where it is not known or wrong."""
-    number = whole(value, span, sink, what)
+def size(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> int | None:
+    """The size of a dim: a whole number from 1, or None where it is not known or wrong. made_of: as of `whole`."""
+    number = whole(value, span, sink, what, made_of)
     if number is UNKNOWN:
         return None
     if number < 1:

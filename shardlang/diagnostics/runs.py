@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import Diagnostic, Label
+from shardlang.patterns import span
 
 _INDEX = re.compile(r"(?<=\w)\[(\d+)\]")
 
@@ -36,7 +37,7 @@ def _run(group: list[Diagnostic]) -> list[Diagnostic]:
     columns = list(zip(*([int(i) for text in _texts(d) for i in _INDEX.findall(text)] for d in group), strict=True))
     if len(group) == 1 or any(len(set(c)) > 1 and c != tuple(range(c[0], c[0] + len(c))) for c in columns):
         return group
-    ranges = iter([f"[{c[0]}]" if len(set(c)) == 1 else f"[{c[0]}..{c[-1] + 1}]" for c in columns])
+    ranges = iter([span(c[0], c[-1] + 1) for c in columns])
 
     def text(written: str) -> str:
         return _INDEX.sub(lambda _: next(ranges), written)

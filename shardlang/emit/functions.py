@@ -45,15 +45,15 @@ class Function:
 
 @dataclass
 class Functions:
-    """The functions of one program. numbers: of blocks, for all of its trees. folded: whether there are any (tests hold
-    the program without them to the same numbers).
+    """The functions of one program. numbers: of blocks, for all of its trees. counts: how often a block is called, and
+    a layer of an array. folded: whether there are any (tests hold the program without them to the same numbers).
     """
 
     plan: Plan
     groups: Groups
     folded: bool = True
     numbers: dict[object, int] = field(default_factory=dict)
-    counts: Counter[int] = field(default_factory=Counter)
+    counts: Counter[int | str] = field(default_factory=Counter)
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
@@ -75,7 +75,8 @@ class Functions:
         what is called once alone needs no function.
         """
         tree = call_tree(self.plan, steps, ends, self.numbers, scene.forms)
-        self.counts.update(call.block for call in _calls(tree))
+        for call in _calls(tree):
+            self.counts.update([call.block, *(array_of(call.path) or ())[:1]])
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
@@ -86,12 +87,14 @@ class Functions:
         return found
 
     def _worth(self, call: Call) -> bool:
-        """Whether a call has a function: it is computed again in backward, or is called twice and has three operators;
-        and it has parameters, by which it is known which layer it is.
+        """Whether a call has a function: it is computed again in backward, or it has three operators and is called
+        twice or one of several layers of an array; and it has parameters, by which it is known which layer it is.
         """
         key = call.block, call.region >= 0
         if key not in self.worth:
-            enough = call.region >= 0 or (self.counts[call.block] > 1 and self._operators(call) > 2)
+            array = array_of(call.path)
+            several = self.counts[call.block] > 1 or (array is not None and self.counts[array[0]] > 1)
+            enough = call.region >= 0 or (several and self._operators(call) > 2)
             self.worth[key] = self.folded and call.call != ROOT and enough and self._reads_own(call)
         return self.worth[key]
 
@@ -253,7 +256,7 @@ class Body:
         names = self.names
         writer = self.writer(names, Sizes(self.plan, self.functions.groups, inside=True))
         blocks = self.blocks(writer)
-        if self.plan.graph.calls[call.call].span.source.library:  # whose lines nobody has before his eyes
+        if self.plan.graph.calls[call.call].span.source.library:  # the reader has no such file open
             blocks = [Block("", [line for block in blocks for line in block.lines])]
         blocks[:0] = [Block("", [Line(definition) for definition in writer.sizes.definitions])]
         body = blocks_text(block for block in blocks if block.lines)

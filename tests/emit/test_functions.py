@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emission
-from shardlang.emit.functions import Body, _calls
+from shardlang.emit.functions import Body, _calls, _carried
 from shardlang.emit.scene import calls_of
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.plan import Plan
@@ -89,4 +90,18 @@ def test_a_layer_that_is_treated_differently_is_a_block_of_its_own() -> None:
     assert decoder[2] not in (decoder[1], *decoder[3:]) and decoder[1] == decoder[3] == decoder[4]
     forward = emission(plan).written[0].texts[0]
     assert "for block in p.encoder.blocks[2:5]:" in forward and "for layer in p.decoder.blocks[3:5]:" in forward
-    assert "rt.recompute(decoder_block_2, p.decoder.blocks[2], " in forward
+    assert re.search(r"rt\.recompute\(decoder_block_\d, p\.decoder\.blocks\[2\], ", forward)
+    assert "encoder_block(p.encoder.blocks[0], x)" in forward
+
+
+def test_a_loop_carries_each_result_to_the_operand_that_reads_it() -> None:
+    def call(at: int, reads: tuple[int, ...], gives: tuple[int, ...]) -> Call:
+        return Call(f"blocks[{at}]", "Block", (), tuple((v, -1) for v in reads), tuple((v, -1) for v in gives), 0)
+
+    readers = dict.fromkeys([(v, -1) for v in range(9)], 1)
+    crossed = [call(0, (0, 1, 8), (2, 3)), call(1, (3, 2, 8), (4, 5)), call(2, (5, 4, 8), (6, 7))]
+    assert _carried(crossed, readers) == {0: 1, 1: 0}
+    assert _carried([*crossed[:2], call(2, (4, 5, 8), (6, 7))], readers) is None  # not crossed in the last
+    assert _carried(crossed, readers | {(3, -1): 2}) is None  # read by another one too
+    assert _carried([*crossed[:2], call(2, (5, 4, 0), (6, 7))], readers) is None  # another memory
+    assert _carried(crossed[:1], readers) is None

@@ -14,6 +14,10 @@ TYPES = ("end_to_end/test_element_types.py",)
 SETTINGS = ("emit/test_settings.py",)
 
 FAULTS = (
+    Fault("a loop carries the first result alone", "layers that give several values", "emit/functions.py",
+          "found[at] = first.gives.index(form)", "found[at] = 0", ("emit/test_functions.py",)),
+    Fault("a loop runs past what another layer reads", "layers whose results are read twice", "emit/functions.py",
+          "if any(readers[form] > 1 for form in before.gives):", "if False:", ("emit/test_functions.py",)),
     Fault("layers of a run draw the same numbers", "dropout in layers of an array", "ops/families/random.py",
           'at = f"p, {literal(site.path)}" if site.inside else literal(site.path)', "at = literal(site.path)",
           ("end_to_end/test_folded.py",)),

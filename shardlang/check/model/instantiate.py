@@ -4,10 +4,12 @@ graph. Calling a layer is left to `forward`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
-from shardlang.check.constants import size, truth, whole
+from shardlang.check.constants import plain, size, truth, whole
 from shardlang.check.context import DEPTH, Context, Frame
 from shardlang.check.files.removed_members import declare_removed
 from shardlang.check.graph.drafts import ValueDraft
@@ -178,10 +180,18 @@ def _dim(entry: ast.DimEntry, instance: Instance, inner: Frame) -> None:
     name = entry.name.text
     expression = inner.context.overrides.get(name, entry.value) if not instance.path else entry.value
     value = inner.evaluate(expression)
-    length = size(value, expression.span, inner.context.sink, f"the size of dim `{name}`")
+    made_of = _made_of(expression.span.text, inner) if isinstance(value, Fraction) else ""
+    length = size(value, expression.span, inner.context.sink, f"the size of dim `{name}`", made_of)
     dim = DimValue((Dim(name, length, entry.name.span, home=instance.path),))
     inner.context.build.dims[instance.below(name)] = dim.term
     _bind(entry.name, dim, instance, entry, inner)
+
+
+def _made_of(expression: str, frame: Frame) -> str:
+    """The numbers of the names in an expression: "`d` is 10, `heads` is 4"."""
+    names = dict.fromkeys(re.findall(r"[^\W\d]\w*", expression))
+    found = {name: plain(frame.find(name)) for name in names}
+    return ", ".join(f"`{name}` is {value}" for name, value in found.items() if isinstance(value, int))
 
 
 def _if(member: ast.If, instance: Instance, inner: Frame) -> None:

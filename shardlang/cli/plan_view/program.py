@@ -28,6 +28,12 @@ class Detail:
     full: bool = False
 
 
+def operator(found: Found, item: Found) -> Found:
+    """The operator that an item of a block is, or whose conversion it is."""
+    made: Found = found["operators"][item["operator"]]
+    return made
+
+
 @dataclass
 class Statement:
     """A statement of one call: its text, the operators in it (also those of layers of one statement that it calls), and
@@ -80,21 +86,17 @@ class Reading:
             ahead = []
         return [made[one] if isinstance(one, str) else one for one in order]
 
-    def operator(self, item: Found) -> Found:
-        found: Found = self.found["operators"][item["operator"]]
-        return found
-
     def _key(self, item: Found) -> str:
         """What tells a statement from others of its layer: its text, of a copy of a value its name."""
-        operator = self.operator(item)
-        text: str = operator["name" if operator["operator"] in _COPIES else "text"]
+        made = operator(self.found, item)
+        text: str = made["name" if made["operator"] in _COPIES else "text"]
         return text
 
     def _sent(
         self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]
     ) -> None:
         """What is sent of a value stands under the statement that makes it, else under the next that reads it."""
-        entry = self.operator(item)["collectives"][item["collective"]]
+        entry = operator(self.found, item)["collectives"][item["collective"]]
         last = order[-1] if order else None
         own = isinstance(last, str) and any(o["name"] == entry["value"] for o in made[last].operators)
         (made[last].sent if own and isinstance(last, str) else ahead).append(entry)
@@ -105,16 +107,16 @@ class Reading:
             for inner in item["items"]:
                 yield from self._flat(inner)
         elif "collective" in item:
-            yield [], [self.operator(item)["collectives"][item["collective"]]]
+            yield [], [operator(self.found, item)["collectives"][item["collective"]]]
         else:
-            operator = self.operator(item)
-            yield [operator], [c for c in operator["collectives"] if c["phase"] == "inside"]
+            made = operator(self.found, item)
+            yield [made], [c for c in made["collectives"] if c["phase"] == "inside"]
 
     def inline(self, block: Found) -> bool:
         """Whether a layer is shown with the statement that calls it: it has one statement itself, and no layers."""
         if self.detail.full or len(block["layers"]) > 1 or any("layers" in item for item in block["items"]):
             return False
-        texts = {self.operator(item)["text"] for item in block["items"] if "collective" not in item}
+        texts = {operator(self.found, item)["text"] for item in block["items"] if "collective" not in item}
         return len(texts) == 1 and bool(block["layers"][0])
 
     def layer(self, block: Found) -> Layer:
@@ -157,13 +159,8 @@ class _Writing:
     def _stages(self, items: Sequence[Found]) -> set[int]:
         found: set[int] = set()
         for item in items:
-            own = () if "layers" in item or self._operator(item)["stage"] is None else (self._operator(item)["stage"],)
-            found.update(self._stages(item["items"]) if "layers" in item else own)
-        return found
-
-    def _operator(self, item: Found) -> Found:
-        found: Found = self.found["operators"][item["operator"]]
-        return found
+            found.update(self._stages(item["items"]) if "layers" in item else {operator(self.found, item)["stage"]})
+        return found - {None}
 
     def _heading(self, layer: Layer, layers: tuple[str, ...], stage: str) -> str:
         block = layer.block

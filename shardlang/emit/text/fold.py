@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.patterns import covered
+from shardlang.patterns import covered, span
 from shardlang.records import dataclass
 
 _LAYER = re.compile(r"(.*?)\[(\d+)\]\.(.+)")
@@ -42,11 +42,6 @@ class Layers:
     @property
     def path(self) -> str:
         return f"{self.array}{span(self.start, self.end)}"
-
-
-def span(start: int, end: int) -> str:
-    """`[0..6]`, and `[0]` for one index."""
-    return f"[{start}]" if end == start + 1 else f"[{start}..{end}]"
 
 
 def folded(items: Sequence[Item]) -> list[Item | Layers]:

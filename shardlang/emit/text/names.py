@@ -132,7 +132,8 @@ class Naming:
             layer = graph.calls[call].path if call != ROOT else ""
             base = _base_text(value, layer)
             name = short[id] if base is None else identifier(relative(value.path, layer))
-            main = _main_form(self.plan, value, tree, _read_forms(self.plan).get(id, set()))
+            here = call == ROOT or is_below(value.path, layer)  # else it is given, in whatever form is read
+            main = _main_form(self.plan, value, tree, _read_forms(self.plan).get(id, set())) if here else -1
             names.update(_value_forms(self.plan, value, name, tree, main, taken, alike, base))
         return names
 

@@ -11,13 +11,11 @@ import re
 from collections.abc import Mapping
 
 from shardlang.graph.graph import Graph, Kind
-from shardlang.plan.blocks.call import is_below, relative
+from shardlang.plan.blocks.call import is_below, relative, without_stage
 from shardlang.records import remembered
 
 # `down.return:1#2`: what the second step of a statement computes in the third call of a layer.
 _NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?")
-# `h@2`: what stands for a value in another stage.
-_STAGE = re.compile(r"@\d+$")
 _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
@@ -26,7 +24,7 @@ def readable_paths(graph: Graph) -> dict[int, str]:
     """Value id -> its path, without the words of the compiler."""
     values = graph.values
     results = {values[id].path: path for id, paths in given_paths(graph).items() for path, alone in paths if alone}
-    return {value.id: readable(_STAGE.sub("", value.path), results) for value in values}
+    return {value.id: readable(without_stage(value.path), results) for value in values}
 
 
 @remembered
@@ -45,7 +43,7 @@ def given_paths(graph: Graph) -> Mapping[int, list[tuple[str, bool]]]:
 def readable_within(graph: Graph, value: int, layer: str) -> str:
     """The path of a value of a layer from there, named as the layer's own model names it."""
     given = [path for path, _ in given_paths(graph).get(value, ()) if is_below(path, layer)]
-    own = relative(_STAGE.sub("", graph.values[value].path), layer)
+    own = relative(without_stage(graph.values[value].path), layer)
     return relative(given[-1], layer) if given else readable(own, {})
 
 

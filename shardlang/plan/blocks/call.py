@@ -1,6 +1,6 @@
 """Calls of layers as a plan has them, and how what is in a layer is called from there.
 
-Making them is tree.py's, and which calls are the same sameness.py's.
+Which steps are of which call is said by tree.py, and which calls are the same by blocks.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardlang.plan.plan import Step
 from shardlang.records import dataclass
 
 ROOT = -1
-_STAGE = re.compile(r"@\d+$")  # of what stands for a value in another stage
+_STAGE = re.compile(r"@\d+$")
 _INDEX = re.compile(r"(.*)\[(\d+)\]")
 
 
@@ -87,6 +87,11 @@ def origin(graph: Graph, value: int) -> int:
     return value
 
 
+def without_stage(path: str) -> str:
+    """A path without what is added to it where a value stands for that of another stage."""
+    return _STAGE.sub("", path)
+
+
 def called_as(graph: Graph, value: int, call: int) -> str:
     """The path of a value as a call of a layer sees it: the formal that it is given as, or its path from the layer; the
     last part alone of what is of another layer, such as the cast of an argument that mixed precision needs.
@@ -94,7 +99,7 @@ def called_as(graph: Graph, value: int, call: int) -> str:
     made = graph.calls[call] if call != ROOT else None
     value = origin(graph, value)
     formal = made.arguments.get(value) if made is not None else None
-    path = _STAGE.sub("", graph.values[value].path)
+    path = without_stage(graph.values[value].path)
     if formal is not None or made is None or is_below(path, made.path):
         return formal or relative(path, made.path if made is not None else "")
     producer = graph.producers.get(value)
