@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from shardlang.ops.declaration import CallSite
+from shardlang.ops.declaration import CallSite, Inference
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
@@ -114,6 +114,17 @@ def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, 
         owners.append(place[1])
     resolve = site.dims.resolve
     return tuple(map(resolve, result)), [tuple(map(resolve, t.dims)) for t in types]
+
+
+def elementwise(site: CallSite, dtype: str, through: tuple[tuple[int, ...], ...] = ()) -> Inference | None:
+    """What is computed element by element, dims lined up from the right; None after reporting SH280."""
+    lined = broadcast(site, site.operands)
+    if lined is None:
+        return None
+    dims, operands = lined
+    factors = Factors()
+    result, *mine = factors.by_place([dims, *operands])
+    return Inference((TensorType(dtype, dims),), factors.rule(mine, (result,), through))
 
 
 def _line_up(site: CallSite, types: Sequence[TensorType], back: int) -> tuple[Term, int] | None:

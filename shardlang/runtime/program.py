@@ -181,7 +181,6 @@ class Program:
     groups: Sequence[tuple[str, ...]] = ()
     further_meshes: Sequence[tuple[Mesh, Sequence[tuple[str, ...]]]] = ()
     states: Sequence[State] = ()
-    layers: Sequence[str] = ()
     seed: int = 0
     loss_pending: tuple[str, ...] = ()
     metrics_pending: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -222,12 +221,12 @@ class Program:
         return tuple(stage for stage, at in enumerate(self.pipeline.coordinates) if at == here)
 
     def stages_of(self, path: str) -> tuple[int, ...]:
-        """The stages that use a tensor or layer, ascending."""
+        """The stages that use a tensor, ascending."""
         return self._stages_of[path]
 
     @cached_property
     def _stages_of(self) -> Mapping[str, tuple[int, ...]]:
-        paths = [*(tensor.path for tensor in self.tensors), *self.layers]
+        paths = [tensor.path for tensor in self.tensors]
         used = [covered(stage.parameters, paths) for stage in self.stages]
         return {path: tuple(at for at, mine in enumerate(used) if path in mine) for path in paths}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -67,24 +67,16 @@ def _is_item(part: str | int) -> bool:
     return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
 
 
-def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]], layers: Iterable[str] = ()) -> Node:
-    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and items. `layers`: paths of
-    layers that are there without a tensor too.
-    """
+def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
+    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and items."""
     root = Node()
     for path, leaf in leaves.items():
+        node = root
         *parents, last = _parts(path)
-        node = _descended(root, parents)
+        for part in parents:
+            node = node._child(part)
         if _is_item(last):
             node._items[last] = leaf
         else:
             (node.__dict__ if isinstance(leaf, Tensor) else node._made)[last] = leaf
-    for path in layers:
-        _descended(root, _parts(path))
     return root
-
-
-def _descended(node: Node, parts: Iterable[str | int]) -> Node:
-    for part in parts:
-        node = node._child(part)
-    return node

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from shardlang import driver
 from shardlang import runtime as rt
 from shardlang.check.declared import Declared
 from shardlang.check.model.expressions import SYMBOLS
@@ -20,6 +21,7 @@ from shardlang.check.model.operators import operator_names
 from shardlang.check.program import Training
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.cli.reference import DECLARED, default, signature
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import REGISTRY
 from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.state.optimizers import KINDS, optimizer, scheduled
@@ -171,7 +173,9 @@ def test_the_paths_of_dropout_are_those_that_the_page_tells() -> None:
     page = (SPECS / "random.md").read_text("utf-8")
     program = page[page.index("```shard") :].partition("\n")[2].partition("```")[0]
     told = re.findall(r'("[\w.\[\]:]+"(?:, \d)?)', program)
-    emitted = re.findall(r"rt\.random\.key\(([^)]+)\)", main_file(program, 1))
+    written_out = driver.emit_plan(planned(program, 1), Sink(), folded=False)
+    assert written_out is not None
+    emitted = re.findall(r"rt\.random\.key\(([^)]+)\)", written_out["main.py"])
     assert sorted(told) == sorted(emitted) and len(told) == 9
 
 

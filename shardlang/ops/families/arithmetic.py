@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
+from shardlang.ops.factors import elementwise, promote, require, unary_rule
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom
-from shardlang.types.dim import TensorType
 
 # How many operands of truth values torch refuses.
 _REFUSED = {"sub": 1, "pow": 2}
@@ -22,14 +21,7 @@ def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Call
         if len(bools) >= _REFUSED.get(site.operator.name, 3):
             require(site, bools[0], "number")
             return None
-        lined = broadcast(site, site.operands)
-        if lined is None:
-            return None
-        dims, operands = lined
-        factors = Factors()
-        result, *mine = factors.by_place([dims, *operands])
-        rule = factors.rule(mine, (result,), through)
-        return Inference((TensorType(_dtype(site, floating), dims),), rule)
+        return elementwise(site, _dtype(site, floating), through)
 
     return infer
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
-from shardlang.ops.factors import Factors, broadcast, promote, require, unary_rule
+from shardlang.ops.factors import elementwise, promote, require, unary_rule
 from shardlang.ops.saved_activations import Local, Saved, first, made
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, is_number
 from shardlang.python_text import literal
-from shardlang.types.dim import TensorType
 
 _X = Param("x", "tensor")
 
@@ -89,22 +88,11 @@ register(
 
 def _infer_pair(site: CallSite) -> Inference | None:
     """Two operands line up; the result has the promoted type; nothing pending passes."""
-    return _pointwise(site, promote(site.operands))
+    return elementwise(site, promote(site.operands))
 
 
 def _infer_comparison(site: CallSite) -> Inference | None:
-    return _pointwise(site, "bool")
-
-
-def _pointwise(site: CallSite, dtype: str) -> Inference | None:
-    lined = broadcast(site, site.operands)
-    if lined is None:
-        return None
-    dims, operands = lined
-    factors = Factors()
-    result, *mine = factors.by_place([dims, *operands])
-    rule = factors.rule(mine, (result,))
-    return Inference((TensorType(dtype, dims),), rule)
+    return elementwise(site, "bool")
 
 
 def _comparison(name: str, symbol: str, doc: str) -> None:
@@ -152,7 +140,7 @@ _extremum("minimum", "max", "The lesser of two values, element by element.")
 def _infer_where(site: CallSite) -> Inference | None:
     if not require(site, 0, "bool"):
         return None
-    return _pointwise(site, promote(site.operands[1:]))
+    return elementwise(site, promote(site.operands[1:]))
 
 
 def _emit_where(site: OpSite) -> str:

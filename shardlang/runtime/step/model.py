@@ -45,7 +45,7 @@ class Model:
         self.bucket_stages: list[tuple[int, ...]] = []
         self.reducer = Reducer(self._buckets())
         read = {**self._read(), **self.states}
-        self.p = namespace(read, program.layers)
+        self.p = namespace(read)
         self.trees = {stage: self._of_stage(stage, read) for stage in program.stages_here}
         self.trained = self._trained()
         self.optimizers = [
@@ -74,8 +74,7 @@ class Model:
 
     def _of_stage(self, stage: int, read: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
         """The tree of what a stage alone uses."""
-        used = {path: held for path, held in read.items() if stage in self.program.stages_of(path)}
-        return namespace(used, (path for path in self.program.layers if stage in self.program.stages_of(path)))
+        return namespace({path: held for path, held in read.items() if stage in self.program.stages_of(path)})
 
     def _mesh(self, tensor: Declared) -> Mesh:
         return tensor.mesh or self.program.mesh
