@@ -72,7 +72,7 @@ def evaluate_text(parts: Evaluate, groups: Groups) -> str:
     writer, own = body.writer(names, sizes), short_names(plan.graph)
     blocks = body.blocks(writer)
     for at in [*parts.sent, *(at for a in parts.totals for at in _summed_forms(plan, a))]:
-        names[at] = names.get(body.scene.forms.form(*at), names.get(at, ""))
+        names[at] = names[body.scene.forms.form(*at)]
     totals = {a.value: sizes.taken.claim(f"{own[a.value]}_total") for a in parts.totals}
     blocks.extend(_total_block(writer, a, totals[a.value]) for a in parts.totals)
     sums = {a.name: _summed(groups, a, totals[a.value]) for a in parts.totals}

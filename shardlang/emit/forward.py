@@ -59,7 +59,7 @@ def forward_of(scope: Scope, functions: Functions) -> Forward:
     read = [at for step in shown for at in scene.forms.reads(step)]
     bodies = [
         functions.body(scene, trained, [*later, *read]),
-        functions.body(replace(scene, training=True, steps=frozenset(shown)), shown, later),
+        functions.body(replace(scene, steps=frozenset(shown)), shown, later),
     ]
     return Forward(scope, tuple(ends), *bodies)
 
