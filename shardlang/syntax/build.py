@@ -79,9 +79,7 @@ class Builder:
         check_order(args, self.sink)
         keywords = tuple(a for a in args if isinstance(a, ast.Keyword))
         fields = tuple(a for a in args if isinstance(a, ast.Field))
-        plain = (
-            tuple(a for a in args if not isinstance(a, ast.Keyword | ast.Field)) if keywords or fields else tuple(args)
-        )
+        plain = tuple(a for a in args if not isinstance(a, ast.Keyword | ast.Field))
         return ast.Call(c[0], plain, keywords, fields, arrow, s)
 
     def on_piped(self, c: Children, s: Span) -> ast.Pipe:
@@ -89,29 +87,9 @@ class Builder:
         return ast.Pipe(c[0], c[1], s)
 
 
-def _path_std(c: Children, s: Span) -> tuple[str, bool, Span]:
-    return ".".join(name.text for name in c), False, s
-
-
-def _path_file(c: Children, s: Span) -> tuple[str, bool, Span]:
-    return c[0].value, True, s
-
-
-def _use(c: Children, s: Span) -> ast.Use:
-    return ast.Use(c[0][0], c[0][1], tuple(c[1:]), c[0][2], s)
-
-
-def _formal(c: Children, s: Span) -> ast.Formal:
-    return ast.Formal(c[0], c[1], c[2] if len(c) == 3 else None, s)
-
-
 def _condition(c: Children, s: Span) -> ast.If:
     last = c[2] if len(c) == 3 else ()
     return ast.If(c[0], c[1], (last,) if isinstance(last, ast.If) else last, s)
-
-
-def _mesh_axis(c: Children, s: Span) -> ast.MeshAxis:
-    return ast.MeshAxis(c[0], None if isinstance(c[1], Span) else c[1], s)
 
 
 def _split(c: Children, s: Span) -> ast.Split:
@@ -136,10 +114,6 @@ def _stages(c: Children, s: Span) -> ast.Stages:
     return ast.Stages(c[0], balanced, virtual, entries, s)
 
 
-def _at(c: Children, s: Span) -> ast.At:
-    return ast.At(c[0], c[1] if isinstance(c[1], tuple) else (c[1],), s)
-
-
 def _type(c: Children, s: Span) -> ast.TensorType:
     dtype = c[0] if c and isinstance(c[0], ast.Name) else None
     dims = tuple(child for child in c if isinstance(child, ast.DimTerm))
@@ -147,14 +121,6 @@ def _type(c: Children, s: Span) -> ast.TensorType:
     pending = tuple(name for mark, names in marks if mark.text == "+" for name in names)
     replicated = tuple(name for mark, names in marks if mark.text == "^" for name in names)
     return ast.TensorType(dtype, dims, pending, replicated, s)
-
-
-def _dim_factor(c: Children, s: Span) -> ast.DimFactor:
-    return ast.DimFactor(c[0], c[1] if len(c) == 2 else (), s)
-
-
-def _binary(c: Children, s: Span) -> ast.Binary:
-    return ast.Binary(c[1].text, c[0], c[2], c[1], s)
 
 
 def _chain(c: Children, s: Span) -> ast.Expr:
@@ -173,46 +139,31 @@ def _parenthesised(c: Children, s: Span) -> ast.Expr:
     return inner
 
 
-def _listed(c: Children, s: Span) -> tuple[Any, ...]:
-    return tuple(c)
-
-
-def _only(c: Children, s: Span) -> Any:
-    return c[0]
-
-
+_LISTS = (
+    "start", "formals", "members", "body", "rules", "narrow_rules", "axis_uses", "sizes", "axes", "shard_tuples",
+    "stage_entries", "selectors", "settings", "facts",
+)  # fmt: skip
 ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
-    "start": _listed,
-    "expression_only": _only,
-    "use": _use,
-    "path_std": _path_std,
-    "path_file": _path_file,
+    **dict.fromkeys(_LISTS, lambda c, s: tuple(c)),
+    **dict.fromkeys(("expression_only", "virtual", "arrow"), lambda c, s: c[0]),
+    "use": lambda c, s: ast.Use(c[0][0], c[0][1], tuple(c[1:]), c[0][2], s),
+    "path_std": lambda c, s: (".".join(name.text for name in c), False, s),
+    "path_file": lambda c, s: (c[0].value, True, s),
     "dim_entry": lambda c, s: ast.DimEntry(c[0], c[1], s),
-    "formals": _listed,
-    "formal": _formal,
-    "members": _listed,
+    "formal": lambda c, s: ast.Formal(c[0], c[1], c[2] if len(c) == 3 else None, s),
     "condition": _condition,
-    "body": _listed,
     "assign": lambda c, s: ast.Assign(c[0], c[1], s),
     "returns": lambda c, s: ast.Return(c[0], s),
-    "rules": _listed,
-    "narrow_rules": _listed,
     "mesh": lambda c, s: ast.Mesh(tuple(c), s),
-    "mesh_axis": _mesh_axis,
+    "mesh_axis": lambda c, s: ast.MeshAxis(c[0], None if isinstance(c[1], Span) else c[1], s),
     "split": _split,
     "dim_path": lambda c, s: ast.DimPath(tuple(c), s),
-    "axis_uses": _listed,
     "axis_use": lambda c, s: ast.AxisUse(c[0], len(c) == 2, s),
-    "sizes": _listed,
-    "axes": _listed,
     "shard": lambda c, s: ast.Shard(c[0], c[1] if len(c) == 2 else None, s),
-    "shard_tuples": _listed,
     "shard_tuple": lambda c, s: ast.ShardTuple(tuple(c), s),
     "shard_entry": _shard_entry,
     "pin": lambda c, s: ast.Pin(c[0], s),
     "stages": _stages,
-    "virtual": _only,
-    "stage_entries": _listed,
     "microbatches": lambda c, s: ast.Microbatches(c[0], s),
     "schedule": lambda c, s: ast.Schedule(c[0], s),
     "zero": lambda c, s: ast.Zero(c[0], c[1], s),
@@ -220,29 +171,25 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "recompute": lambda c, s: ast.Recompute(s),
     "place": lambda c, s: ast.Place(c[0], s),
     "strict": lambda c, s: ast.Strict(s),
-    "at": _at,
-    "selectors": _listed,
+    "at": lambda c, s: ast.At(c[0], c[1] if isinstance(c[1], tuple) else (c[1],), s),
     "selector": lambda c, s: ast.Selector(tuple(c), s),
     "int_range": lambda c, s: (c[0].value, c[1].value),
-    "settings": _listed,
-    "facts": _listed,
     "setting": lambda c, s: ast.Setting("", c[0], (), c[1], s),
     "setting_at": lambda c, s: ast.Setting("", c[0], c[1], c[2], s),
     "metric": lambda c, s: ast.Setting("metric", c[0], (), c[1], s),
     "type": _type,
     "dim_term": lambda c, s: ast.DimTerm(tuple(c), False, s),
     "dim_rest": lambda c, s: ast.DimTerm((), True, s),
-    "dim_factor": _dim_factor,
+    "dim_factor": lambda c, s: ast.DimFactor(c[0], c[1] if len(c) == 2 else (), s),
     "suffix": lambda c, s: (c[0], c[1]),
     "range": lambda c, s: ast.Range(c[0], c[1], s),
     "choice": lambda c, s: ast.Conditional(c[0], c[1], c[2], s),
     "stage_entry": lambda c, s: ast.StageEntry(c[0], c[1], s),
-    "binary": _binary,
+    "binary": lambda c, s: ast.Binary(c[1].text, c[0], c[2], c[1], s),
     "chain": _chain,
     "unary": lambda c, s: ast.Unary(c[0].text, c[1], s),
     "attribute": lambda c, s: ast.Attribute(c[0], c[1], s),
     "index": lambda c, s: ast.Index(c[0], c[1], s),
-    "arrow": _only,
     "keyword": lambda c, s: ast.Keyword(c[0], c[1], s),
     "field": lambda c, s: ast.Field(c[0], c[1], c[2] if len(c) == 3 else None, s),
     "true": lambda c, s: ast.Bool(True, s),

@@ -50,9 +50,8 @@ class Recovery:
         if self.mistakes > 1 and automaton.end_state == automaton.tables.ends["expression_only"]:
             return None  # a lone expression has no next statement to go on with
         if self.mistakes > MOST_MISTAKES:
-            self._report(
-                "SH120", f"more than {MOST_MISTAKES} mistakes: the rest is not read", token, "mend the first ones"
-            )
+            fact = f"more than {MOST_MISTAKES} mistakes: the rest is not read"
+            self._report("SH120", fact, token, "mend the first ones")
             return None
         if too_deep:
             return self._too_deep(automaton, token)
@@ -62,11 +61,8 @@ class Recovery:
         if ends and self._open_brace(automaton) is not None:
             return self._close_braces(automaton, token)
         self._explain(automaton, token)
-        if self._open_brace(automaton) is None:
-            self._cut(automaton)
-            return self._resume(automaton, self._skip_to_item(token))
-        self._cut(automaton)
-        return self._resume(automaton, self._skip_statement(token, True))
+        outside = self._open_brace(automaton) is None
+        return self._resume(automaton, self._skip_to_item(token) if outside else self._skip_statement(token, True))
 
     def _too_deep(self, automaton: Automaton, token: Token) -> Token | None:
         """The statement that nests too deep is left out; where it is a block that does, its content is. Told once."""
@@ -94,9 +90,8 @@ class Recovery:
         found = self.text[token[1] : token[2]]
         before = self.text[automaton.previous[1] : automaton.previous[2]]
         if unreadable := _unreadable(found):
-            self._report(
-                "SH104", unreadable, token, "remove it, or write it in ASCII; comments and strings may hold any text"
-            )
+            help = "remove it, or write it in ASCII; comments and strings may hold any text"
+            self._report("SH104", unreadable, token, help)
             return
         row = automaton.tables.actions[automaton.states[-1]]
         mistake = next(m for m in MISTAKES if m.fits(found, before, row))
@@ -145,11 +140,8 @@ class Recovery:
         self._report("SH103", f"this `{shape}` is not closed", place, f"write `{closing}` where it ends")
         self.tokens.open.clear()
         self.tokens.lost = None
-        if self._open_brace(automaton) is None:
-            self._cut(automaton)
-            return self._resume(automaton, self._skip_to_item(token))
-        self._cut(automaton)
-        return self._resume(automaton, token)
+        outside = self._open_brace(automaton) is None
+        return self._resume(automaton, self._skip_to_item(token) if outside else token)
 
     def _open_brace(self, automaton: Automaton) -> int | None:
         """The place of the innermost brace still open."""
@@ -165,9 +157,8 @@ class Recovery:
         """Close all open blocks before `token`, the end of the file or an item."""
         brace = self._open_brace(automaton)
         assert brace is not None
-        self._report(
-            "SH102", "this `{` is not closed", ("", brace, brace + 1), "write `}` on a line of its own after the block"
-        )
+        help = "write `}` on a line of its own after the block"
+        self._report("SH102", "this `{` is not closed", ("", brace, brace + 1), help)
         while self._open_brace(automaton) is not None:
             self._cut(automaton)
             closing = [("RBRACE", token[1], token[1]), (NEWLINE, token[1], token[1])]

@@ -40,12 +40,10 @@ def check_order(args: Sequence[ast.Expr | ast.Keyword | ast.Field], sink: Sink) 
             named = named or arg
         elif named is not None:
             sink.report(
-                "SH113",
-                "an argument without a name stands after one with a name",
-                arg.span,
+                "SH113", "an argument without a name stands after one with a name", arg.span,
                 labels=[(named.span, f"`{named.name.text}` has a name")],
                 help=f"put it before `{named.name.text}`, or write `name = {arg.span.text}`",
-            )
+            )  # fmt: skip
             return
 
 
@@ -53,9 +51,7 @@ def check_piped(right: ast.Expr, sink: Sink) -> None:
     """The right side of `|>` is something to call."""
     if not isinstance(right, ast.Name | ast.Attribute | ast.Index | ast.Call):
         sink.report(
-            "SH115",
-            f"`{right.span.text}` cannot take what the pipe passes on",
-            right.span,
+            "SH115", f"`{right.span.text}` cannot take what the pipe passes on", right.span,
             "neither a layer nor an operator",
             help="write the name of a layer or an operator after `|>`, as in `x |> relu`",
-        )
+        )  # fmt: skip

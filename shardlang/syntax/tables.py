@@ -15,21 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from shardlang.records import dataclass
+from shardlang.resources import folder
 
 PLACE = Path(__file__).with_name("tables.json")
 STARTS = ("start", "expression_only")
 END = "$END"
 RESERVED = ("IF", "ELSE", "RETURN", "AND", "OR", "NOT", "TRUE", "FALSE")
 # Terminals whose tokens the tree needs; of all others only the place matters.
-# fmt: off
-KEPT = frozenset(
-    {
-        "NAME", "NUMBER", "STRING", "PARAM", "STATE", "DEVICE", "CLUSTER", "AUTO", "BALANCED",
-        "UNEVEN", "QUESTION", "NOT", "AND", "OR", "PLUS", "MINUS", "STAR", "SLASH",
-        "MATMUL", "POWER", "CARET", "EQUAL", "UNEQUAL", "LESS", "LESS_EQUAL", "MORE", "MORE_EQUAL",
-    }
-)
-# fmt: on
+KEPT = frozenset((
+    "NAME", "NUMBER", "STRING", "PARAM", "STATE", "DEVICE", "CLUSTER", "AUTO", "BALANCED", "UNEVEN", "QUESTION",
+    "NOT", "AND", "OR", "PLUS", "MINUS", "STAR", "SLASH", "MATMUL", "POWER", "CARET", "EQUAL", "UNEQUAL", "LESS",
+    "LESS_EQUAL", "MORE", "MORE_EQUAL",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +66,10 @@ def tables() -> Tables:
 def _read(data: dict[str, Any]) -> Tables:
     productions = (Production(t, n, a, tuple((i, bool(s)) for i, s in kept)) for t, n, a, kept in data["productions"])
     return Tables(
-        tuple(productions),
-        tuple(_rows(data["actions"])),
-        tuple(_rows(data["gotos"])),
-        data["starts"],
-        data["ends"],
-        data["keywords"],
-        data["symbols"],
+        tuple(productions), tuple(_rows(data["actions"])), tuple(_rows(data["gotos"])), data["starts"], data["ends"],
+        data["keywords"], data["symbols"],
         re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in data["patterns"])),
-    )
+    )  # fmt: skip
 
 
 def _rows(rows: list[Any]) -> Iterator[dict[str, int]]:
@@ -90,11 +82,7 @@ def _rows(rows: list[Any]) -> Iterator[dict[str, int]]:
 
 def grammar_path() -> Path:
     """grammars/shard.lark, beside the package where it is installed, or one folder up in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "grammars", package.parent / "grammars"):
-        if (folder / "shard.lark").is_file():
-            return folder / "shard.lark"
-    raise FileNotFoundError("grammars/shard.lark")
+    return folder("grammars") / "shard.lark"
 
 
 def build(grammar: str) -> str:
