@@ -79,7 +79,7 @@ class Frame:
     call: int = 0
     instance: Instance | None = None
     names: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     nodes: dict[str, object] = field(default_factory=dict)
     ops: list[int] = field(default_factory=list)
     ellipsis: tuple[Term, ...] | None = None
@@ -130,7 +130,7 @@ class Frame:
         members = instance.decl.node.members if instance is not None else ()
         for member in members:
             names = [e.name for e in member.entries] if isinstance(member, ast.DimDecl) else []
-            body = member.body if isinstance(member, ast.Forward) and self.places else ()
+            body = member.body if isinstance(member, ast.Forward) and self.spans else ()
             names += [s.name for s in body if isinstance(s, ast.Assign)]
             names += [member.name] if isinstance(member, ast.Layer | ast.Tensor) else []
             for found in names:
@@ -145,7 +145,7 @@ class Frame:
 
     def bind(self, name: str, value: Any, span: Span, node: object | None = None) -> bool:
         """Bind a name once; False where it is bound already (in this call or model)."""
-        before = self.places.get(name) or (self.instance.places.get(name) if self.instance else None)
+        before = self.spans.get(name) or (self.instance.spans.get(name) if self.instance else None)
         if before is not None:
             self.context.sink.report(
                 "SH201",
@@ -158,7 +158,7 @@ class Frame:
             self.names.setdefault(name, UNKNOWN)
             return False
         self.names[name] = value
-        self.places[name] = span
+        self.spans[name] = span
         if node is not None:
             self.nodes[name] = node
         return True

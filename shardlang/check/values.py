@@ -51,7 +51,7 @@ class Tensor:
 
 @dataclass(eq=False)
 class FileScope:
-    """`names`: dims, models, functions, hardware, imports of a file. `places`: where each was declared.
+    """`names`: dims, models, functions, hardware, imports of a file. `spans`: where each was declared.
 
     `below`: the dims of the whole file, those further down too. `own`: names that the file imports from itself, which
     is reported: that it declares them too is no further mistake.
@@ -59,7 +59,7 @@ class FileScope:
 
     source: Source
     names: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     below: dict[str, Span] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
 
@@ -70,7 +70,7 @@ class FileScope:
         return list(self.names)
 
     def declare(self, name: ast.Name, value: Any, sink: Sink) -> None:
-        before = self.places.get(name.text)
+        before = self.spans.get(name.text)
         if before is not None and name.text not in self.own:
             sink.report(
                 "SH201",
@@ -84,7 +84,7 @@ class FileScope:
         if before is not None:
             self.own.discard(name.text)
         self.names[name.text] = value
-        self.places[name.text] = name.span
+        self.spans[name.text] = name.span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +118,7 @@ class Instance:
     span: Span
     parent: Instance | None = None
     names: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     nodes: dict[str, object] = field(default_factory=dict)
     missing: dict[str, Span] = field(default_factory=dict)
     forward: ast.Forward | None = None

@@ -99,8 +99,8 @@ def _sides(verdict: Verdict, wanted: Wanted) -> list[str]:
     else:
         lines.append("emitted program: not run, as that needs as many processes (--real runs it)")
     lines.append(f"plan on {wanted.ranks} simulated ranks: {_counts(verdict.simulated)}")
-    if _ties(verdict):
-        lines.append(f"not compared, as rounding decides them: {', '.join(patterns(_ties(verdict)))}")
+    if _undecided(verdict):
+        lines.append(f"not compared, as rounding decides them: {', '.join(patterns(_undecided(verdict)))}")
     return lines
 
 
@@ -111,8 +111,8 @@ def _counts(report: Report) -> str:
     )
 
 
-def _ties(verdict: Verdict) -> tuple[str, ...]:
-    found = (*verdict.simulated.ties, *(verdict.emitted.ties if verdict.emitted is not None else ()))
+def _undecided(verdict: Verdict) -> tuple[str, ...]:
+    found = (*verdict.simulated.undecided, *(verdict.emitted.undecided if verdict.emitted is not None else ()))
     return tuple(dict.fromkeys(found))
 
 
@@ -207,7 +207,7 @@ def _check_json(check: Check, wanted: Wanted) -> dict[str, Any]:
         "failed": verdict.failed,
         "differs": verdict.culprit,
         "difference": _difference_json(verdict.difference),
-        "not_compared": list(_ties(verdict)),
+        "not_compared": list(_undecided(verdict)),
     }
 
 

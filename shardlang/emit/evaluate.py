@@ -138,11 +138,11 @@ def evaluated_steps(plan: Plan, evaluation: Evaluation) -> frozenset[Step]:
     """The steps before the accumulators, without the operators that only training has."""
     wanted: list[Form] = []
     # A sum of losses needs no count of its items: it is divided by what all batches together have.
-    given = phases(plan).given
+    step_inputs = phases(plan).step_inputs
     for accumulator in evaluation.accumulators.values():
         if accumulator.op >= 0:
             read = ((use.value, made_form(plan, use.conversion)) for use in plan.ops[accumulator.op].operands)
-            wanted.extend(at for at in read if at not in given)
+            wanted.extend(at for at in read if at not in step_inputs)
         else:
             wanted.append(accumulator.form)
     steps = steps_for(plan, wanted)

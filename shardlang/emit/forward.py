@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from shardlang.emit.functions import Body, Functions
 from shardlang.emit.fuse import fusions
-from shardlang.emit.given import apart, handed_names, sum_names
 from shardlang.emit.scene import Scene
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import Writer, blocks_text
+from shardlang.emit.step_inputs import apart, handed_names, sum_names
 from shardlang.emit.text.lines import indented
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.plan.blocks.forms import Forms
@@ -38,7 +38,7 @@ class Forward:
     def values(self) -> set[int]:
         """The values that have a name in the file's functions."""
         plan, found = self.scope.plan, self.scope.phases
-        forms = {*self.trained.visible, *self.shown.visible, *self.scope.sent, *found.given, *found.handed}
+        forms = {*self.trained.visible, *self.shown.visible, *self.scope.sent, *found.step_inputs, *found.handed}
         for step in (*found.ahead, *found.known, *found.after):
             forms.update([*inputs(plan, step), *makes(plan, step)])
         last = {*self.scope.received, *self.scope.fields, *self.scope.metrics.values()}
@@ -50,12 +50,12 @@ def forward_of(scope: Scope, functions: Functions) -> Forward:
     plan, found = scope.plan, scope.phases
     losses = [] if scope.loss is None else [scope.loss]
     ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
-    for_loss = steps_for(plan, ends, {*found.given, *((value, -1) for value in scope.received)})
+    for_loss = steps_for(plan, ends, {*found.step_inputs, *((value, -1) for value in scope.received)})
     trained = [step for step in found.body if step in for_loss]
     shown = [step for step in found.body if step not in for_loss]
     later = [*ends, *scope.sent, *(final_form(plan, value) for value in scope.metrics.values()), *found.handed]
     later += [(plan.conversions[at].value, plan.conversions[at].parent) for at in found.sums]
-    scene = Scene(plan, True, Forms(plan, frozenset(found.given)), frozenset(trained), scope.stage)
+    scene = Scene(plan, True, Forms(plan, frozenset(found.step_inputs)), frozenset(trained), scope.stage)
     read = [at for step in shown for at in scene.forms.reads(step)]
     bodies = [
         functions.body(scene, trained, [*later, *read]),
@@ -91,7 +91,7 @@ def forward_text(parts: Forward, groups: Groups) -> str:
     results += [dict_text(numbers)] if losses or numbers or sums else []
     results += [dict_text(sums)] if sums else []
     return function_text(
-        signature("forward", [*scope.arguments(), *(names[at] for at in found.given)]),
+        signature("forward", [*scope.arguments(), *(names[at] for at in found.step_inputs)]),
         [*received_lines(writer, names, scope.received), *sizes.definitions],
         body,
         f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",

@@ -155,8 +155,8 @@ def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:
     if value.kind is Kind.STATE and value.type.dtype != "f32":
         arguments.append(f"dtype={literal(value.type.dtype)}")
     arguments.extend(cut_arguments(value.type, layout, plan))
-    if value.id in plan.places:
-        arguments.append(f"place={literal(plan.places[value.id])}")
+    if value.id in plan.memory_of:
+        arguments.append(f"place={literal(plan.memory_of[value.id])}")
     return arguments
 
 

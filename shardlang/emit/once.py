@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.emit.forward import dict_text, function_text, returned, signature, step_writer
-from shardlang.emit.given import sum_names
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import blocks_text
+from shardlang.emit.step_inputs import sum_names
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.plan.plan import Step
 from shardlang.plan.rewrite.once_a_step import Phases
@@ -27,7 +27,7 @@ def once_texts(scope: Scope, groups: Groups) -> dict[str, str]:
             made = sum_names(plan, found.totals, names)
         elif name == "prepared":
             head, steps = signature(name, sum_names(plan, found.totals, names), ()), found.known
-            made = {names[at]: names[at] for at in found.given}
+            made = {names[at]: names[at] for at in found.step_inputs}
         else:
             read = [*sum_names(plan, found.sums, names), *(names[at] for at in found.handed)]
             head, steps = signature(name, read), found.after
@@ -41,7 +41,7 @@ def once_names(found: Phases) -> list[str]:
     """The functions of a file that run once a step. What `prepare` sums up is given to `forward` as it is, if that is
     all that it is given.
     """
-    further = {at for _, at in found.given} - {*found.totals}
+    further = {at for _, at in found.step_inputs} - {*found.totals}
     there = {"prepare": found.totals, "prepared": further, "conclude": found.sums}
     return [name for name, needed in there.items() if needed]
 

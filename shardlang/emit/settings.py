@@ -151,8 +151,8 @@ def _field_text(plan: Plan, name: str, value: int) -> str:
         arguments.append(f"bound={bound}")
     if ignored:
         arguments.append(f"ignored={literal(ignored)}")
-    if value in plan.places:
-        arguments.append(f"place={literal(plan.places[value])}")
+    if value in plan.memory_of:
+        arguments.append(f"place={literal(plan.memory_of[value])}")
     return call_text("rt.Field", arguments, 3)
 
 

@@ -92,7 +92,7 @@ class Writer:
         """Whether the log is to have the time of an operator: of those on the host."""
         training = self.plan.program.training
         logged = self.training and training is not None and training.log is not None
-        return logged and op.results[0] in self.plan.places
+        return logged and op.results[0] in self.plan.memory_of
 
     def op_text(self, index: int, planned: PlannedOp) -> str:
         """The expression of one operator on local shards."""

@@ -21,21 +21,21 @@ from shardlang.types.mesh import Mesh
 class MoveKind(Enum):
     """The rows of the conversion table (forward / backward)."""
 
-    I_TO_R = "replicate"              # nothing / all-reduce
-    P_TO_I = "all_reduce"             # all-reduce / nothing
-    P_TO_R = "all_reduce_replicated"  # all-reduce / all-reduce
-    P_TO_S = "reduce_scatter"         # reduce-scatter / all-gather
-    S_TO_R = "all_gather_replicated"  # all-gather / reduce-scatter
-    S_TO_I = "all_gather"             # all-gather / slice
-    I_TO_S = "split"                  # slice / all-gather
-    R_TO_S = "split_replicated"       # slice / zero-pad
-    S_TO_S = "all_to_all"             # all-to-all / all-to-all
-    I_TO_P = "keep_first"             # mask / nothing
-    R_TO_P = "keep_first_replicated"  # mask / mask
-    R_TO_I = "unreplicate"            # nothing / mask
-    S_TO_P = "pad"                    # zero-pad / slice
-    PERMUTE = "permute"               # send blocks / the inverse
-    VIEW = "view"                     # the same bytes, named on another mesh: nothing / nothing
+    I_TO_R = "identical_to_replicated"       # nothing / all-reduce
+    P_TO_I = "all_reduce"                    # all-reduce / nothing
+    P_TO_R = "all_reduce_replicated"         # all-reduce / all-reduce
+    P_TO_S = "reduce_scatter"                # reduce-scatter / all-gather
+    S_TO_R = "all_gather_replicated"         # all-gather / reduce-scatter
+    S_TO_I = "all_gather"                    # all-gather / slice
+    I_TO_S = "split"                         # slice / all-gather
+    R_TO_S = "split_replicated"              # slice / zero-pad
+    S_TO_S = "all_to_all"                    # all-to-all / all-to-all
+    I_TO_P = "identical_to_pending"          # mask / nothing
+    R_TO_P = "replicated_to_pending"         # mask / mask
+    R_TO_I = "replicated_to_identical"       # nothing / mask
+    S_TO_P = "split_to_pending"              # zero-pad / slice
+    PERMUTE = "permute"                      # send blocks / the inverse
+    VIEW = "view"                            # the same bytes, named on another mesh: nothing / nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Plan:
     recompute: operators (ids) whose results are not kept but computed again in backward, a group for each call of a
     layer that a rule covers, within one stage.
     sizes: those of a dim's parts that are given by hand, wherever it is cut in as many; others are torch.chunk's.
-    places: value id -> "host" of what is in the host's memory and computed there; all else is on the device.
+    memory_of: value id -> "host" for what the memory of the host keeps and its CPU computes; all else is on the device.
     microbatches: above 1, every mesh ends in the time axis (`Axis.time`) of that size: what is cut over it is handled
     one part after another, and nothing is sent over it.
     """
@@ -180,4 +180,4 @@ class Plan:
     pipeline: Pipeline | None = None
     recompute: tuple[tuple[int, ...], ...] = ()
     sizes: PartSizes = field(default_factory=dict)
-    places: Mapping[int, str] = field(default_factory=dict)
+    memory_of: Mapping[int, str] = field(default_factory=dict)

@@ -19,10 +19,10 @@ from shardlang.plan.bytes.fits import check_memory
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.candidates import inside_bytes
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
-from shardlang.plan.layouts.local_search import improve
+from shardlang.plan.layouts.local_search import local_search
 from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate
-from shardlang.plan.layouts.replication import label
+from shardlang.plan.layouts.replication import replication
 from shardlang.plan.layouts.storage import Stored, sharded
 from shardlang.plan.plan import Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.resolve import resolve
@@ -67,7 +67,7 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
         program = replace(program, graph=resolved.graph)
     planning = build(program.graph, resolved)
     chosen, table = propagate(planning)
-    chosen = label(planning, improve(planning, chosen, table), table)
+    chosen = replication(planning, local_search(planning, chosen, table), table)
     placed = place_conversions(planning, chosen, table)
     if resolved.strict:
         report_redistributions(planning, placed, sink)
@@ -122,7 +122,7 @@ def assemble(program: Program, planning: Planning, chosen: list[Assignment], pla
         pipeline=strategy.pipeline,
         recompute=strategy.recompute,
         sizes=strategy.sizes,
-        places=strategy.hosted,
+        memory_of=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,
     )
 

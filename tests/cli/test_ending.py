@@ -36,7 +36,7 @@ def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGTERM)])
-@pytest.mark.parametrize("until", ["shardc-verify-*", "shardc-verify-*/0/watched/2-of-0.pt"])
+@pytest.mark.parametrize("until", ["shardc-verify-*", "shardc-verify-*/0/records/2-of-0.pt"])
 def test_verify_leaves_nothing(tmp_path: Path, until: str, signals: tuple[signal.Signals, ...]) -> None:
     process = start(tmp_path, "verify", "net.shard", "--ranks", "2", "--steps", "10000")
     wait_for(process, tmp_path / "temporary", until)
@@ -52,7 +52,7 @@ def test_verify_leaves_nothing(tmp_path: Path, until: str, signals: tuple[signal
 
 def test_what_a_killed_verify_left_goes_with_the_next(tmp_path: Path) -> None:
     process = start(tmp_path, "verify", "net.shard", "--ranks", "2", "--steps", "10000")
-    wait_for(process, tmp_path / "temporary", "shardc-verify-*/0/watched/2-of-0.pt")
+    wait_for(process, tmp_path / "temporary", "shardc-verify-*/0/records/2-of-0.pt")
     (tmp_path / "temporary" / "shardc-verify-mine").mkdir()
     (tmp_path / "temporary" / "shardc-verify-mine" / "notes.txt").write_text("mine")
     sweep = [sys.executable, "-c", SWEEP]

@@ -26,19 +26,19 @@ def split(*dims: tuple[str, ...]) -> Layout:
 
 # `h` is [batch 16, hidden 16]: over a, 8 and 8; over b, 6, 6 and 4. (kind, axes, dim, from_dim, before, after, text)
 MOVES = [
-    (MoveKind.I_TO_R, ("a",), -1, -1, WHOLE, Layout(((), ()), (), ("a",)), "rt.replicate(h, mesh.a)"),
-    (MoveKind.R_TO_I, ("a",), -1, -1, Layout(((), ()), (), ("a",)), WHOLE, "rt.unreplicate(h, mesh.a)"),
+    (MoveKind.I_TO_R, ("a",), -1, -1, WHOLE, Layout(((), ()), (), ("a",)), "rt.identical_to_replicated(h, mesh.a)"),
+    (MoveKind.R_TO_I, ("a",), -1, -1, Layout(((), ()), (), ("a",)), WHOLE, "rt.replicated_to_identical(h, mesh.a)"),
     (MoveKind.P_TO_I, ("b",), -1, -1, Layout(((), ()), ("b",)), WHOLE, "rt.all_reduce(h, mesh.b)"),
     (MoveKind.P_TO_I, ("a", "b"), -1, -1, Layout(((), ()), ("a", "b")), WHOLE, 'rt.all_reduce(h, mesh["a", "b"])'),
     (MoveKind.P_TO_R, ("b",), -1, -1, Layout(((), ()), ("b",)), WHOLE, "rt.all_reduce_replicated(h, mesh.b)"),
-    (MoveKind.I_TO_P, ("a",), -1, -1, WHOLE, Layout(((), ()), ("a",)), "rt.keep_first(h, mesh.a)"),
-    (MoveKind.R_TO_P, ("a",), -1, -1, WHOLE, Layout(((), ()), ("a",)), "rt.keep_first_replicated(h, mesh.a)"),
+    (MoveKind.I_TO_P, ("a",), -1, -1, WHOLE, Layout(((), ()), ("a",)), "rt.identical_to_pending(h, mesh.a)"),
+    (MoveKind.R_TO_P, ("a",), -1, -1, WHOLE, Layout(((), ()), ("a",)), "rt.replicated_to_pending(h, mesh.a)"),
     (MoveKind.P_TO_S, ("a",), 1, -1, Layout(((), ()), ("a",)), split((), ("a",)), "rt.reduce_scatter(h, 1, mesh.a)"),
     (MoveKind.S_TO_I, ("a",), 0, -1, split(("a",), ()), WHOLE, "rt.all_gather(h, 0, mesh.a)"),
     (MoveKind.S_TO_R, ("a",), 0, -1, split(("a",), ()), WHOLE, "rt.all_gather_replicated(h, 0, mesh.a)"),
     (MoveKind.I_TO_S, ("a",), 1, -1, WHOLE, split((), ("a",)), "rt.split(h, 1, mesh.a)"),
     (MoveKind.R_TO_S, ("a",), 1, -1, WHOLE, split((), ("a",)), "rt.split_replicated(h, 1, mesh.a)"),
-    (MoveKind.S_TO_P, ("a",), 1, -1, split((), ("a",)), WHOLE, "rt.pad(h, 1, mesh.a)"),
+    (MoveKind.S_TO_P, ("a",), 1, -1, split((), ("a",)), WHOLE, "rt.split_to_pending(h, 1, mesh.a)"),
     (MoveKind.S_TO_S, ("a",), 1, 0, split(("a",), ()), split((), ("a",)), "rt.all_to_all(h, 0, 1, mesh.a)"),
     # uneven
     (MoveKind.P_TO_S, ("b",), 0, -1, Layout(((), ()), ("b",)), split(("b",), ()),

@@ -110,7 +110,7 @@ def _planned(outcome: Outcome, checked: Program, steps: int) -> Outcome:
     _told(plan)
     found = verify_plan(plan, steps=steps)
     return replace(outcome, kind=AGREED if found.ok else WRONG, detail=str(found.difference or ""),
-                   largest=found.largest, ties=len(found.ties))  # fmt: skip
+                   largest=found.largest, ties=len(found.undecided))  # fmt: skip
 
 
 def _refused_ratio(told: Diagnostic) -> bool:

@@ -38,8 +38,8 @@ FAULTS = (
           'last = op.section == "metric" and not self.summed.isdisjoint(operands)', "last = False", TOTALS),
     # when what is computed
     Fault("numbers are no part of what is known ahead", "`1 / n` where the 1 is pending", "plan/rewrite/once_a_step.py",
-          "before, reached = _back(plan, given, totals)",
-          "before, reached = _back(plan, given, totals | "
+          "before, reached = _back(plan, step_inputs, totals)",
+          "before, reached = _back(plan, step_inputs, totals | "
           "{(c.value, c.id) for c in plan.conversions if graph.values[c.value].constant is not None})", TOTALS),
     Fault("metrics expect what forward is given", "a metric over a count that is known ahead",
           "plan/rewrite/once_a_step.py",
@@ -47,7 +47,7 @@ FAULTS = (
           "[shown[value] for value in last], totals | known | received)", TOTALS),
     Fault("what depends on a total is computed once", "single examples beside a total", "plan/rewrite/once_a_step.py",
           "for at in makes(plan, step) if _whole_in_time(plan, at))", "for at in makes(plan, step))", SIMULATED),
-    Fault("what is handed on counts in every microbatch", "a value of an earlier stage in a metric", "emit/given.py",
+    Fault("what is handed on counts in every microbatch", "a value of an earlier stage", "emit/step_inputs.py",
           'f"rt.{MoveKind.I_TO_P.value}({names[at]}, {groups.text((time.name,), mesh)})"', "names[at]", TOTALS),
     Fault("a total is called as its parts", "a count that forward is given and sums up again", "emit/text/names.py",
           "_alike(self.plan) - apart", "_alike(self.plan)", TOTALS),

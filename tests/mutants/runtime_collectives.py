@@ -10,7 +10,7 @@ COLLECTIVES, BLOCKS, WIRE, MESH = (
 )
 
 FAULTS = (
-    Fault("I->R without its all-reduce", "backward of replicate", COLLECTIVES,
+    Fault("I->R without its all-reduce", "backward of identical_to_replicated", COLLECTIVES,
           "_Pair.apply(x, _nothing, reduced, (group,))", "_Pair.apply(x, _nothing, _nothing, (group,))", TABLE),
     Fault("R->I without its mask", "a gradient is counted by every member", COLLECTIVES,
           "_Pair.apply(x, _nothing, first_only, (group,))", "_Pair.apply(x, _nothing, _nothing, (group,))", TABLE),
@@ -33,12 +33,12 @@ FAULTS = (
     Fault("R->S gathers the gradient", "backward of split_replicated", COLLECTIVES,
           "_convert(x, sliced, filled, dim, group, sizes)",
           "_convert(x, sliced, gathered, dim, group, sizes)", TABLE),
-    Fault("S->P sums the gradient", "backward of pad", COLLECTIVES,
+    Fault("S->P sums the gradient", "backward of split_to_pending", COLLECTIVES,
           "_convert(x, filled, sliced, dim, group, sizes)",
           "_convert(x, filled, scattered, dim, group, sizes)", TABLE),
-    Fault("I->P masks the gradient", "backward of keep_first", COLLECTIVES,
+    Fault("I->P masks the gradient", "backward of identical_to_pending", COLLECTIVES,
           "_convert(x, first_only, _nothing, group)", "_convert(x, first_only, first_only, group)", TABLE),
-    Fault("R->P keeps the whole gradient", "backward of keep_first_replicated", COLLECTIVES,
+    Fault("R->P keeps the whole gradient", "backward of replicated_to_pending", COLLECTIVES,
           "_convert(x, first_only, first_only, group)", "_convert(x, first_only, _nothing, group)", TABLE),
     Fault("S->S runs forward again in backward", "backward of all_to_all", COLLECTIVES,
           "return exchange(gradient, split_dim, gather_dim, group, split_sizes, gather_sizes)",

@@ -82,7 +82,7 @@ def test_on_the_host_the_plan_says_what_is_where() -> None:
 def test_a_lookup_runs_where_its_table_is_and_sends_rows() -> None:
     found, shown = made("at table: place on host", 1000)
     graph = found.graph
-    by_name = {graph.values[v].path for v in found.places}
+    by_name = {graph.values[v].path for v in found.memory_of}
     assert by_name == {"table", "rows", "train.ids"}
     copies = [o for o in shown["operators"] if o["operator"] == "to_device"]
     assert [c["name"] for c in copies] == ["rows@device"]
@@ -106,13 +106,14 @@ def test_copies(rules: str, hosted: set[str] | None, copies: set[str] | None) ->
     made_by = {values[op.results[0]].path for op in found.graph.ops if op.operator in ("to_host", "to_device")}
     if copies is not None:
         assert made_by == copies
-        assert {values[v].path for v in found.places} == {*(hosted or ()), *(c for c in copies if c.endswith("@host"))}
+        on_host = {*(hosted or ()), *(c for c in copies if c.endswith("@host"))}
+        assert {values[v].path for v in found.memory_of} == on_host
     for op in found.graph.ops:
-        places = {found.places.get(v) for v in op.operands if values[v].constant is None}
+        places = {found.memory_of.get(v) for v in op.operands if values[v].constant is None}
         assert len(places) <= 1, op
         if op.operator not in ("to_host", "to_device"):
-            assert places <= {found.places.get(op.results[0])}, op
-    assert found.graph.loss not in found.places
+            assert places <= {found.memory_of.get(op.results[0])}, op
+    assert found.graph.loss not in found.memory_of
 
 
 def test_rules_that_disagree() -> None:

@@ -64,8 +64,8 @@ def _rows(members, dim, sizes):
     part = lambda parts: _slice(parts, dim, sizes)  # noqa: E731
     fill = lambda parts: _fill(parts, dim, sizes)  # noqa: E731
     return {
-        "replicate": (lambda x, g: rt.replicate(x, g), full, _same, _sum),
-        "unreplicate": (lambda x, g: rt.unreplicate(x, g), full, _same, _first),
+        "identical_to_replicated": (lambda x, g: rt.identical_to_replicated(x, g), full, _same, _sum),
+        "replicated_to_identical": (lambda x, g: rt.replicated_to_identical(x, g), full, _same, _first),
         "all_reduce": (lambda x, g: rt.all_reduce(x, g), full, _sum, _same),
         "all_reduce_replicated": (lambda x, g: rt.all_reduce_replicated(x, g), full, _sum, _sum),
         "reduce_scatter": (lambda x, g: rt.reduce_scatter(x, dim, g, even), full, scatter, gather),
@@ -73,9 +73,9 @@ def _rows(members, dim, sizes):
         "all_gather_replicated": (lambda x, g: rt.all_gather_replicated(x, dim, g, even), cut, gather, scatter),
         "split": (lambda x, g: rt.split(x, dim, g, even), full, part, gather),
         "split_replicated": (lambda x, g: rt.split_replicated(x, dim, g, even), full, part, fill),
-        "pad": (lambda x, g: rt.pad(x, dim, g, even), cut, fill, part),
-        "keep_first": (lambda x, g: rt.keep_first(x, g), full, _first, _same),
-        "keep_first_replicated": (lambda x, g: rt.keep_first_replicated(x, g), full, _first, _first),
+        "split_to_pending": (lambda x, g: rt.split_to_pending(x, dim, g, even), cut, fill, part),
+        "identical_to_pending": (lambda x, g: rt.identical_to_pending(x, g), full, _first, _same),
+        "replicated_to_pending": (lambda x, g: rt.replicated_to_pending(x, g), full, _first, _first),
     }
 
 
@@ -166,7 +166,7 @@ def selection() -> None:
     group.
     """
     value = torch.full((3,), float("inf"))
-    kept = rt.keep_first(value, MESH.a)
+    kept = rt.identical_to_pending(value, MESH.a)
     assert not torch.isnan(kept).any()
     assert rt.all_reduce_max(torch.tensor(world.rank), MESH["a", "b"]).item() == 3
     assert rt.all_reduce_min(torch.tensor(world.rank), MESH["a", "b"]).item() == 0
@@ -179,7 +179,7 @@ def selection() -> None:
         assert rt.all_reduce_max(large, MESH[axes])[-1] == 100_005 * (max(MESH[axes].ranks) + 1)
     assert rt.all_reduce(torch.zeros(0, 3), MESH.a).shape == (0, 3)
     alone = torch.ones(2, requires_grad=True)
-    for call in (rt.replicate, rt.all_reduce, rt.keep_first, rt.unreplicate):
+    for call in (rt.identical_to_replicated, rt.all_reduce, rt.identical_to_pending, rt.replicated_to_identical):
         assert call(alone, None) is alone
         assert call(alone, rt.Mesh(one=1).one) is alone
     for axes in GROUPS:

@@ -43,8 +43,8 @@ def forward_of(mesh):
         y = h @ p.down.weight * p.scale
         kept = (label > 4).double()
         loss = (y.square().sum(1) * kept).sum() / loss_count
-        loss = loss + rt.keep_first_replicated(p.up.weight.square().sum() * 0.01, mesh[batch])
-        loss = loss + rt.keep_first((p.gain - 1.0).square().sum(), mesh[batch])
+        loss = loss + rt.replicated_to_pending(p.up.weight.square().sum() * 0.01, mesh[batch])
+        loss = loss + rt.identical_to_pending((p.gain - 1.0).square().sum(), mesh[batch])
         return loss, {"mean": y.detach().sum() / BATCH, "scale": p.scale.detach()}
 
     return forward

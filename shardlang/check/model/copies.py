@@ -124,7 +124,7 @@ class Copy:
     def instance(self, first: Instance, parent: Instance | None) -> Instance:
         """A layer with all that it declares; its parameters are in the graph already."""
         made = Instance(
-            first.decl, self.path(first.path), first.span, parent, {}, first.places, first.nodes, first.missing,
+            first.decl, self.path(first.path), first.span, parent, {}, first.spans, first.nodes, first.missing,
             first.forward,
         )  # fmt: skip
         self.pairs.append((first, made))

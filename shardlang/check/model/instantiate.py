@@ -138,7 +138,7 @@ def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Fram
 
 
 def _bind(name: ast.Name, value: Any, instance: Instance, node: object, inner: Frame) -> bool:
-    before = instance.places.get(name.text)
+    before = instance.spans.get(name.text)
     if before is not None and not _takes_over(name.text, node, instance):
         inner.context.sink.report(
             "SH201",
@@ -150,7 +150,7 @@ def _bind(name: ast.Name, value: Any, instance: Instance, node: object, inner: F
         )
         return False
     instance.names[name.text] = value
-    instance.places[name.text] = name.span
+    instance.spans[name.text] = name.span
     instance.nodes[name.text] = node
     return True
 
@@ -222,7 +222,7 @@ def _layer(member: ast.Layer, instance: Instance, inner: Frame) -> None:
     name, context = member.name.text, inner.context
     path = instance.below(name)
     context.build.declare(path)
-    if name in instance.places:
+    if name in instance.spans:
         _bind(member.name, UNKNOWN, instance, member, inner)
         return
     count = 1
@@ -348,7 +348,7 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
         type = None
     start = initial(member.init, inner)
     value: Any = UNKNOWN
-    if type is not None and (name not in instance.places or _takes_over(name, member, instance)):
+    if type is not None and (name not in instance.spans or _takes_over(name, member, instance)):
         kind = Kind.PARAM if member.keyword == "param" else Kind.STATE
         draft = ValueDraft(kind, path, name, type, context.sink.placed(member.name.span), init=start)
         value = Tensor(context.build.named(draft), type, name)

@@ -114,7 +114,7 @@ def _one(node: ast.DimTerm, given: Term, who: str, span: Span, type: TensorType,
     if single and isinstance(first, ast.Name) and inner.find(first.text) is None:
         term: Term = (dims.local(first.text, given, inner.prefix, inner.steps),)
         inner.names[first.text] = DimValue(term)
-        inner.places[first.text] = first.span
+        inner.spans[first.text] = first.span
         return (term,)
     if single and isinstance(first, ast.Number):
         return _literal(first, given, who, span, type, inner)

@@ -259,7 +259,7 @@ def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
 
 def _value(setting: ast.Setting, reading: _Reading) -> None:
     frame, name = reading.frame, setting.name.text
-    if name in frame.places:
+    if name in frame.spans:
         frame.bind(name, UNKNOWN, setting.name.span)  # reports it; what it says may be large, and is said already
         return
     value = _evaluate(setting, reading, name)

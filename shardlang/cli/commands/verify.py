@@ -139,5 +139,5 @@ def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool)
     folder.kept = not as_json
     for check in checks:
         if check.job is not None:
-            shutil.rmtree(check.job.watched, ignore_errors=True)
+            shutil.rmtree(check.job.records, ignore_errors=True)
     return 1 if any(verdict.difference is not None for verdict in verdicts) else 3

@@ -17,13 +17,13 @@ Form = tuple[int, int]
 
 @dataclass(frozen=True)
 class Grid:
-    """The places of a plan."""
+    """The positions on the meshes of a plan."""
 
     plan: Plan
 
     @property
-    def places(self) -> range:
-        """All places of a stage."""
+    def positions(self) -> range:
+        """Numbers of all positions of a stage: a rank and a microbatch each."""
         return range(self.plan.ranks // self._stages * self.plan.microbatches)
 
     @property

@@ -44,7 +44,7 @@ class Results:
     """forms: the local tensors of each form of each value. gradients: likewise, of forms that have one.
 
     stored: the gradient of what each rank stores of a parameter, reduced. states: after the step, as stored.
-    Of an emitted program that was watched, too: figures: its loss and metrics as reported. unseen: forms whose gradient
+    Only of an emitted program: figures: its loss and metrics as reported. unseen: forms whose gradient
     cannot be told from another's.
     """
 

@@ -81,7 +81,7 @@ class Report:
     """ok, or the first difference. values, gradients: forms compared, parameters: what ranks store of them, once a
     step. largest: the greatest relative error.
 
-    ties: paths of values that rounding decides (see undecided.py); what depends on them was not compared from there on.
+    undecided: paths of values that rounding decides (undecided.py): nothing that depends on them is compared.
     """
 
     ok: bool
@@ -91,7 +91,7 @@ class Report:
     largest: float
     ranks: int
     steps: int
-    ties: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     parameters: int = 0
 
 
@@ -180,8 +180,8 @@ class Comparison:
     gradients: int = 0
     parameters: int = 0
     largest: float = 0.0
-    ties: tuple[str, ...] = ()
-    loose: set[int] = field(default_factory=set)
+    undecided: tuple[str, ...] = ()
+    skipped: set[int] = field(default_factory=set)
     alone: whole.Results | None = None
 
     @cached_property
@@ -228,7 +228,7 @@ class Comparison:
     def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
         yield from self._values(mine.forms, theirs)
         yield from self._figures(mine.figures, theirs)
-        if self.plan.graph.loss in self.loose:
+        if self.plan.graph.loss in self.skipped:
             return
         yield from self._gradients(mine, form_gradients(self.plan, theirs))
         for value, local in mine.stored.items():
@@ -238,7 +238,7 @@ class Comparison:
 
     def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
         for at, form in enumerate(self.forms):
-            if form[0] in self.loose or form not in forms:
+            if form[0] in self.skipped or form not in forms:
                 continue
             self.values += 1
             layout = layout_of(self.plan, form)
@@ -253,7 +253,7 @@ class Comparison:
         named = {"loss": graph.loss, **graph.metrics}
         for name, number in figures.items():
             value = named[name]
-            if value is None or value in self.loose:
+            if value is None or value in self.skipped:
                 continue
             found, expected = torch.tensor(number, dtype=torch.float64), theirs.values[value].double()
             finding = measured(found, expected, scale_of(expected), 0, ())
@@ -270,8 +270,8 @@ class Comparison:
         finding = judged(local, layout, theirs.values[form[0]], self.plan, free, self._given(form))
         if finding.error > self.tolerance:
             return False
-        self.ties = (*self.ties, graph.values[form[0]].path)
-        self.loose |= following(graph, form[0])
+        self.undecided = (*self.undecided, graph.values[form[0]].path)
+        self.skipped |= following(graph, form[0])
         return True
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
@@ -310,7 +310,7 @@ class Comparison:
     def report(self, difference: Difference | None, steps: int) -> Report:
         return Report(
             difference is None, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps,
-            self.ties, self.parameters,
+            self.undecided, self.parameters,
         )  # fmt: skip
 
     def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
@@ -351,7 +351,7 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
         except CannotRun as failure:
             return comparison.report(comparison.cannot(failure, theirs), step)
         found = comparison.first(mine, theirs)
-        if found is not None or graph.loss in comparison.loose:
+        if found is not None or graph.loss in comparison.skipped:
             return comparison.report(found, step)
         rows = alone.looked_up(theirs.parts_of)
         after = together.stored(kept, mine.stored, together.looked_up(mine.parts_of))

@@ -1,4 +1,4 @@
-"""What was watched of an emitted program on real ranks -> the same results that simulated ranks give.
+"""What real ranks recorded of an emitted program -> the same results that simulated ranks give.
 
 The emitter's names tell which form of which value a local variable is. A value that has no line of its own (a product
 that takes in its bias) is not seen; a name that stands for the tensor of another has no gradient apart from it.
@@ -191,7 +191,7 @@ class StepRecords:
     def at(self, form: Form) -> list[Call | None]:
         """By place, the call that has the variable of a form."""
         home, found = self.emitted.homes[form], []
-        for place in self.grid.places:
+        for place in self.grid.positions:
             part = 0 if home.once else self.grid.microbatch(place)
             rank = self.grid.rank(place, home.stage)
             keys = [(rank, home.file, function, home.layer, part) for function in home.functions]
@@ -241,7 +241,7 @@ class StepRecords:
             if len(stages) > 1 or not self._each(value):
                 continue
             local = []
-            for place in self.grid.places:
+            for place in self.grid.positions:
                 record = self.records[self.grid.rank(place, stages[0])]
                 local.append(record.gradients.get(self.grid.microbatch(place), {}).get(path))
             known = next((x for x in local if x is not None), None)
@@ -261,7 +261,7 @@ class StepRecords:
 
     def _reduced(self, value: int, at: int, kept: Locals) -> Locals:
         path, stage = self.plan.graph.values[value].path, self.grid.stages(value)[at]
-        records = [self.records[self.grid.rank(place, stage)] for place in self.grid.places]
+        records = [self.records[self.grid.rank(place, stage)] for place in self.grid.positions]
         return [r.reduced.get(path, torch.zeros_like(x)) for r, x in zip(records, kept, strict=True)]
 
     def parameters(self) -> Iterator[dict[int, Locals]]:
@@ -276,7 +276,7 @@ class StepRecords:
                 stages, path = self.grid.stages(value), self.plan.graph.values[value].path
                 if at >= len(stages):
                     continue
-                records = [of(self.records[self.grid.rank(place, stages[at])]) for place in self.grid.places]
+                records = [of(self.records[self.grid.rank(place, stages[at])]) for place in self.grid.positions]
                 if all(path in record for record in records):
                     found[value] = [record[path] for record in records]
             yield found

@@ -1,6 +1,6 @@
 """Three executions of a program held against each other: emitted on real ranks, planned on simulated ranks, one device.
 
-`start` runs the emitted program on real ranks and keeps what was watched; `judge` then executes the other two step by
+`start` runs the emitted program on real ranks and keeps what they recorded; `judge` then executes the other two step by
 step and compares. Starting forks, so it must come before anything here has computed: threads do not survive a fork.
 """
 
@@ -52,14 +52,14 @@ class Job:
     random: bool = False
 
     @property
-    def watched(self) -> Path:
+    def records(self) -> Path:
         """Where real ranks write down what they compute."""
-        return self.folder / "watched"
+        return self.folder / "records"
 
 
 @dataclass(frozen=True)
 class Started:
-    """A job whose real ranks have run: its batches, and the watched run (None where there was none)."""
+    """A job whose real ranks have run: its batches, and the recorded run (None where there was none)."""
 
     job: Job
     batches: Batches
@@ -112,9 +112,9 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     if not job.real:
         return Started(job, batches, None)
     progress(f"training on {job.plan.ranks} real ranks")
-    job.watched.mkdir()
+    job.records.mkdir()
     files = frozenset(str(p.resolve()) for p in job.folder.glob("*.py"))
-    trial = Trial(min(job.steps, batches.total), job.watched, files)
+    trial = Trial(min(job.steps, batches.total), job.records, files)
     code = launch_program(
         batches.program, main, job.plan.ranks, False, job.folder / "logs", None, None, work=trial, data=batches.data
     )
@@ -138,8 +138,8 @@ class Side:
         return self.comparison
 
     def note(self, found: Difference | None) -> None:
-        loose = self.comparison.plan.graph.loss in self.comparison.loose
-        self.difference, self.end = found, found is not None or loose
+        skipped = self.comparison.plan.graph.loss in self.comparison.skipped
+        self.difference, self.end = found, found is not None or skipped
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Judge:
         self.simulated, emitted = (
             Side(Comparison(self.plan, self.tolerance), Optimizers(self.plan, total)) for _ in range(2)
         )
-        self.watched = Emitted(self.plan)
+        self.recorded = Emitted(self.plan)
         self.emitted = emitted if self.started.trial is not None else None
         self.alone, self.together = Optimizers(self.plan, total), Optimizers(self.plan, total)
         self.seed = self.started.batches.program.seed
@@ -197,7 +197,7 @@ class Judge:
         trial = self.started.trial
         found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
         records: list[Record] = [r for r in found if r is not None]
-        return StepRecords(self.watched, records) if records and len(records) == len(found) else None
+        return StepRecords(self.recorded, records) if records and len(records) == len(found) else None
 
     def _beginning(self, params: Mapping[int, Tensor]) -> None:
         """The parameters that real ranks begin with."""

@@ -147,7 +147,7 @@ def _emit_conv2d(site: OpSite) -> str:
     group = group_text(site, site.rule.operands[0][1])
     if bias and group:
         # The result is pending over the input channels: the bias joins that sum once.
-        bias = [f"rt.keep_first_replicated({bias[0]}, {group})"]
+        bias = [f"rt.replicated_to_pending({bias[0]}, {group})"]
     options = _pairs(site, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1})
     name = "rt" if _perhaps_none(site, 0, 1) or _perhaps_none(site, 1, 0) else "F"
     return f"{name}.conv2d({', '.join([x, weight, *bias, *options])})"

@@ -115,7 +115,7 @@ class _Signature:
         plan = self.tree.plan
         value = plan.graph.values[at[0]]
         param = plan.params.get(at[0])
-        facts = value.kind, value.gradient, plan.places.get(at[0]), param is not None and param.sparse
+        facts = value.kind, value.gradient, plan.memory_of.get(at[0]), param is not None and param.sparse
         return self._type(value.type), layout_of(plan, at) if at[0] in plan.produced else None, facts
 
     def _type(self, type: TensorType) -> object:

@@ -51,7 +51,7 @@ def check_memory(plan: Plan, sink: Sink) -> None:
     if kept.device <= has.memory:
         return
     largest = max(
-        (p for p in plan.params.values() if p.value not in plan.places), key=lambda p: sum(held_bytes(plan, p)),
+        (p for p in plan.params.values() if p.value not in plan.memory_of), key=lambda p: sum(held_bytes(plan, p)),
         default=None,
     )  # fmt: skip
     message = f"a rank keeps {size(kept.device)} on its device, and `{has.name}` has {size(has.memory)}"

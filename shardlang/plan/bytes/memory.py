@@ -49,7 +49,7 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     mine = [held[value] for value in plan.params if used(plan, value, stages)]
     # A stage's host memory has what its own operators leave there; they are few, and counted with the parameters'.
     parameters, gradients, optimizer = (sum(each[i] for each in mine) for i in range(3))
-    host = sum(sum(held[value]) for value in plan.params if value in plan.places) + hosted_activations(plan)
+    host = sum(sum(held[value]) for value in plan.params if value in plan.memory_of) + hosted_activations(plan)
     return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
 
 
@@ -97,10 +97,10 @@ def looked_up(plan: Plan, param: ParamPlan) -> int:
 
 def hosted_activations(plan: Plan) -> int:
     """What operators on the host keep for backward, and the fields that they read."""
-    if not plan.places:
+    if not plan.memory_of:
         return 0
     found = saved_activations(plan)
-    return found.hosted() + sum(found.data(v) for v in plan.graph.data if v in plan.places and v in plan.produced)
+    return found.hosted() + sum(found.data(v) for v in plan.graph.data if v in plan.memory_of and v in plan.produced)
 
 
 def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:

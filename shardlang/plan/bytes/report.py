@@ -149,7 +149,7 @@ def _parameter(plan: Plan, param: ParamPlan) -> Report:
         "local_bytes": -(-local_bytes(plan, param) // part),
         "zero": param.zero,
         "zero_axes": list(param.zero_axes),
-        "place": plan.places.get(param.value, "device"),
+        "place": plan.memory_of.get(param.value, "device"),
         "rows": param.sparse,
         "stages": list(plan.pipeline.param_stages.get(param.value, ())) if plan.pipeline else None,
         "trained": value.kind is Kind.PARAM and not plan.graph.frozen(value.id),
@@ -228,7 +228,7 @@ class _Operators:
             "mesh": planned.mesh,
             "stage": self.plan.pipeline.op_stage[op.id] if self.plan.pipeline else None,
             "recomputed": op.id in self.again,
-            "place": self.plan.places.get(op.results[0], "device"),
+            "place": self.plan.memory_of.get(op.results[0], "device"),
             "copied_bytes": list(copy_bytes(self.plan, planned)) if op.operator in (TO_DEVICE, TO_HOST) else None,
             "local_shapes": {
                 "operands": [_tensor(self.plan, use.value, use.layout) for use in planned.operands],

@@ -155,7 +155,7 @@ class SavedActivations:
             self._keep(self._stage[op.id], group, self._memory((op.results[result], -1)))
         if saved.more:
             self._sizes.setdefault((self._stage[op.id], group), {})["made by", op.id] = saved.more
-            self._hosted += saved.more if op.results[0] in self.plan.places else 0
+            self._hosted += saved.more if op.results[0] in self.plan.memory_of else 0
 
     def _inputs(self, step: Step) -> None:
         """What a group reads of what others make is kept, to compute it again."""
@@ -194,7 +194,7 @@ class SavedActivations:
         kept = self._sizes.setdefault((stage, within), {})
         if root not in kept:
             kept[root] = self._bytes(root)
-            self._hosted += kept[root] if root[0] in self.plan.places else 0
+            self._hosted += kept[root] if root[0] in self.plan.memory_of else 0
 
     def _elsewhere(self, root: Form, stage: int) -> bool:
         """Whether another stage of this rank holds a memory already."""

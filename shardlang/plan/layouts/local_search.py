@@ -21,7 +21,7 @@ SWEEPS = 2
 Users = tuple[tuple[int, Layout, tuple[str, ...], Tensor], ...]
 
 
-def improve(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
+def local_search(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
     """The assignments after sweeps from last operator to first; never dearer, counting each conversion by itself."""
     work = _Improving(planning, list(chosen), table)
     for _ in range(SWEEPS):

@@ -74,8 +74,8 @@ class Planning:
         key = (type, kind.value, gradient)
         known = self._known.get(key)
         if known is None:
-            loose = self.strategy.uneven
-            uneven = frozenset(i for i, t in enumerate(type.dims) if loose and len(t) == 1 and t[0] in loose)
+            dims = self.strategy.uneven
+            uneven = frozenset(i for i, t in enumerate(type.dims) if dims and len(t) == 1 and t[0] in dims)
             made = Tensor(type.shape, BYTES[type.dtype], kind, gradient, uneven)
             known = self._known[key] = self._equal.setdefault(made, made)
         return known

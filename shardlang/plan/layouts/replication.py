@@ -18,7 +18,7 @@ from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 
 
-def label(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
+def replication(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
     """The assignments with `replicated` decided; axes outermost first."""
     for mesh, layout in enumerate(planning.meshes):
         for axis in layout.timeless.axes:

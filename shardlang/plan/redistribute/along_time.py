@@ -75,11 +75,11 @@ def same(source: Layout, target: Layout, axis: str) -> bool:
 def uncut(source: Layout, target: Layout, gradient: bool, axis: str) -> Layout:
     """`source` with the dim whole that `target` cuts in time: time cuts first, so ranks may cut only after it."""
     dim = cut_dim(target, axis)
-    loose = source.dims[dim] if dim >= 0 and source.state(axis) != "S" else ()
-    if not loose:
+    cut = source.dims[dim] if dim >= 0 and source.state(axis) != "S" else ()
+    if not cut:
         return source
     dims = tuple(() if d == dim else axes for d, axes in enumerate(source.dims))
-    return replace(source, dims=dims, replicated=(*loose, *source.replicated) if gradient else source.replicated)
+    return replace(source, dims=dims, replicated=(*cut, *source.replicated) if gradient else source.replicated)
 
 
 def scaled(moves: Moves, target: Layout, axis: str, count: int) -> Moves:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardlang.types.layout import Layout
 
 
-def together(layouts: Sequence[Layout], axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def axis_groups(layouts: Sequence[Layout], axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """The axes in runs that no layout takes apart: in a dim one right after the other, or all P, all R or all I."""
     places = [_places(layout, axes) for layout in layouts]
 

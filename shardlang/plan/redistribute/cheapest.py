@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.plan.redistribute import along_time
-from shardlang.plan.redistribute.axis_groups import together
-from shardlang.plan.redistribute.greedy import direct
+from shardlang.plan.redistribute.axis_groups import axis_groups
+from shardlang.plan.redistribute.greedy import greedy
 from shardlang.plan.redistribute.mesh_factorings import bridges
 from shardlang.plan.redistribute.moves import Hop, Point, Space, limits, members, parts_to_bytes, steps
 from shardlang.records import dataclass
@@ -180,7 +180,7 @@ class SearchSpace:
             tuple(sorted(self.replicated + replicated, key=order.index)),
             self.mesh_index,
         )
-        return relabel(whole, self.like, self.mesh)
+        return with_unit_axes(whole, self.like, self.mesh)
 
     def _names(self, runs: Iterable[int]) -> tuple[str, ...]:
         return tuple([name for run in runs for name in self.axes[run]])
@@ -200,7 +200,7 @@ def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: 
                  uneven: frozenset[int]) -> SearchSpace:
     """What a search among `layouts`, all on `mesh`, is about; axes of size 1 take no part: they lie as in the last."""
     like = layouts[-1]
-    layouts = tuple(relabel(x, identical(len(shape), x.mesh), mesh) for x in layouts)
+    layouts = tuple(with_unit_axes(x, identical(len(shape), x.mesh), mesh) for x in layouts)
     first = layouts[0]
     active = [a.name for a in mesh.axes if a.size > 1]
     prefixes: list[tuple[str, ...]] = [()] * len(shape)
@@ -209,7 +209,7 @@ def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: 
         still = {a for axes in prefixes for a in axes}
         still |= {a for a in active if first.state(a) != "S" and all(x.state(a) == first.state(a) for x in layouts)}
         active = [a for a in active if a not in still]
-    runs = together(layouts, active) if len(active) > EXACT_AXES else tuple((a,) for a in active)
+    runs = axis_groups(layouts, active) if len(active) > EXACT_AXES else tuple((a,) for a in active)
     sizes = tuple(mesh.degree(run) for run in runs)
     shares = [mesh.degree(p) for p in prefixes]
     left = tuple(n // s for n, s in zip(shape, shares, strict=True))
@@ -237,13 +237,13 @@ def _dims_in_play(layouts: tuple[Layout, ...], room: tuple[int, ...], active: li
     return tuple(sorted([*used, *spare[: max(0, EXACT_DIMS - len(used))]]))
 
 
-def relabel(layout: Layout, like: Layout, mesh: Mesh) -> Layout:
+def with_unit_axes(layout: Layout, like: Layout, mesh: Mesh) -> Layout:
     """`layout` with its axes of size 1, along which all states are one, in the states they have in `like`."""
     unit = {a.name for a in mesh.axes if a.size == 1}
     if not unit:
         return layout
     order = [a.name for a in mesh.axes]
-    dims = tuple(_relabel_dim(axes, others, unit) for axes, others in zip(layout.dims, like.dims, strict=True))
+    dims = tuple(_dim_with_units(axes, others, unit) for axes, others in zip(layout.dims, like.dims, strict=True))
     merged = [
         tuple(sorted([*(a for a in mine if a not in unit), *(a for a in theirs if a in unit)], key=order.index))
         for mine, theirs in ((layout.pending, like.pending), (layout.replicated, like.replicated))
@@ -251,7 +251,7 @@ def relabel(layout: Layout, like: Layout, mesh: Mesh) -> Layout:
     return Layout(dims, merged[0], merged[1], layout.mesh)
 
 
-def _relabel_dim(axes: tuple[str, ...], like: tuple[str, ...], unit: set[str]) -> tuple[str, ...]:
+def _dim_with_units(axes: tuple[str, ...], like: tuple[str, ...], unit: set[str]) -> tuple[str, ...]:
     real, units = tuple(a for a in axes if a not in unit), tuple(a for a in like if a in unit)
     if units == tuple(a for a in axes if a in unit):
         return axes
@@ -298,7 +298,7 @@ class Router:
         if source == target:
             return Route((), 0)
         mesh = self.meshes[source.mesh]
-        start = relabel(source, target, mesh)
+        start = with_unit_axes(source, target, mesh)
         moves: list[tuple[Move, Layout]] = [] if start == source else [(VIEW, start)]
         about = search_space((start, target), shape, itemsize, mesh, uneven)
         steps, cost = chain(about, about.state(start), about.state(target), gradient)
@@ -365,7 +365,7 @@ def chain(about: SearchSpace, source: Point, target: Point, gradient: bool) -> t
             return [search.engine.step(a, b, gradient) for a, b in pairwise(nodes)], weight // TIE
         if many <= EXACT_AXES:
             return (), None
-    steps = direct(source, target, about.space)
+    steps = greedy(source, target, about.space)
     return steps, sum(s.forward + s.backward * gradient for s in steps)
 
 

@@ -22,7 +22,7 @@ _WHOLE = {
 _SUMS = {"IR": (0, 1), "PI": (1, 0), "PR": (1, 1)}
 
 
-def direct(source: Point, target: Point, space: Space) -> list[Hop]:
+def greedy(source: Point, target: Point, space: Space) -> list[Hop]:
     """Moves from `source` to `target`, both legal in `space`."""
     walk = _Walk(space, source, target)
     walk.run()

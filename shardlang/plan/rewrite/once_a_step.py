@@ -22,7 +22,7 @@ class Phases:
     """The plan's steps by function; each keeps its order. Sums are numbers of conversions.
 
     ahead: with every microbatch, before the first forward: the parts of `totals`. known: once, from the totals to what
-    forward is `given`.
+    forward reads of them (`step_inputs`).
     body: with every microbatch. after: once, from `sums`, and from forms that forward hands on from the first
     microbatch (`handed`), to the metrics of `last`.
     """
@@ -30,7 +30,7 @@ class Phases:
     ahead: tuple[Step, ...] = ()
     totals: tuple[int, ...] = ()
     known: tuple[Step, ...] = ()
-    given: tuple[Form, ...] = ()
+    step_inputs: tuple[Form, ...] = ()
     body: tuple[Step, ...] = ()
     sums: tuple[int, ...] = ()
     handed: tuple[Form, ...] = ()
@@ -67,11 +67,11 @@ def phases(
     sums = tuple(conversion for value, conversion in reached if (value, conversion) in totals)
     every = [*ends, *(at for value, at in shown.items() if value not in last), *_parts(plan, sums), *handed]
     body, reached = _back(plan, every, known | received)
-    given = tuple(dict.fromkeys((value, made_form(plan, at)) for value, at in reached if (value, at) in known))
-    before, reached = _back(plan, given, totals)
+    step_inputs = tuple(dict.fromkeys((value, made_form(plan, at)) for value, at in reached if (value, at) in known))
+    before, reached = _back(plan, step_inputs, totals)
     first = tuple(conversion for _, conversion in reached)
     ahead, _ = _back(plan, _parts(plan, first), frozenset())
-    return Phases(ahead, first, before, given, body, sums, handed, after, last)
+    return Phases(ahead, first, before, step_inputs, body, sums, handed, after, last)
 
 
 @remembered

@@ -23,7 +23,7 @@ _LOOKUPS = {"embedding": 1}  # operator -> which operand is the table
 
 
 def with_copies(graph: Graph, wanted: Mapping[int, str]) -> tuple[Graph, dict[int, str]]:
-    """The graph with copies between places, and the values that are on the host. wanted: value -> place, by rules."""
+    """The graph with copies between memories, and the values that are on the host. wanted: value -> place, by rules."""
     if HOST not in wanted.values():
         return graph, {}
     work = _Hosting(graph, wanted, Rewriting(graph))
@@ -100,12 +100,12 @@ class _Hosting:
         return self.copies[value, place]
 
 
-def staged(graph: Graph, places: Mapping[int, str], sink: Sink) -> dict[int, str]:
+def staged(graph: Graph, memory_of: Mapping[int, str], sink: Sink) -> dict[int, str]:
     """The values on the host, with those that stages have added; a value on the host that another stage reads is
     reported.
     """
-    found = dict(places)
-    for op in graph.ops if places else ():
+    found = dict(memory_of)
+    for op in graph.ops if memory_of else ():
         here = any(v in found for v in op.operands)
         if op.operator == TRANSFER and here:
             value = graph.values[op.operands[0]]

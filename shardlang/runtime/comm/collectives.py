@@ -35,15 +35,15 @@ __all__ = [
     "all_reduce_min",
     "all_reduce_replicated",
     "all_to_all",
-    "keep_first",
-    "keep_first_replicated",
-    "pad",
+    "identical_to_pending",
+    "identical_to_replicated",
     "permute",
     "reduce_scatter",
-    "replicate",
+    "replicated_to_identical",
+    "replicated_to_pending",
     "split",
     "split_replicated",
-    "unreplicate",
+    "split_to_pending",
 ]
 
 
@@ -77,12 +77,12 @@ def _nothing(x: Tensor, *_: Any) -> Tensor:
     return x.view_as(x)
 
 
-def replicate(x: Tensor, group: Group | None) -> Tensor:
+def identical_to_replicated(x: Tensor, group: Group | None) -> Tensor:
     """I -> R: nothing; backward all-reduce."""
     return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, reduced, (group,))
 
 
-def unreplicate(x: Tensor, group: Group | None) -> Tensor:
+def replicated_to_identical(x: Tensor, group: Group | None) -> Tensor:
     """R -> I: nothing; backward keeps the gradient on member 0 alone."""
     return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, first_only, (group,))
 
@@ -132,17 +132,17 @@ def split_replicated(x: Tensor, dim: int, group: Group | None, sizes: Sizes = No
     return x if _alone(group) else _convert(x, sliced, filled, dim, group, sizes)
 
 
-def pad(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
+def split_to_pending(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """S(dim) -> P: this rank's slice in its place among zeros; backward the slice."""
     return x if _alone(group) else _convert(x, filled, sliced, dim, group, sizes)
 
 
-def keep_first(x: Tensor, group: Group | None) -> Tensor:
+def identical_to_pending(x: Tensor, group: Group | None) -> Tensor:
     """I -> P: x on member 0, zeros elsewhere; backward nothing."""
     return x if _alone(group) else _convert(x, first_only, _nothing, group)
 
 
-def keep_first_replicated(x: Tensor, group: Group | None) -> Tensor:
+def replicated_to_pending(x: Tensor, group: Group | None) -> Tensor:
     """R -> P: x on member 0, zeros elsewhere; backward the same of the gradient."""
     return x if _alone(group) else _convert(x, first_only, first_only, group)
 

@@ -2,7 +2,7 @@
 
 The program is not changed: a trace of Python's calls tells when one of its functions returns, and its local variables
 are then what its lines have computed; hooks take their gradients during backward. `trial` is a run of some steps that
-is watched and written down, a file for each step and rank. What should be there is not known here.
+is written down, a file for each step and rank. What should be there is not known here.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Figures(Log):
 
 @dataclass
 class Trial:
-    """A watched run of `steps` steps, written to `folder`: `3-of-1.pt` is the record of rank 1 in step 3.
+    """A recorded run of `steps` steps, written to `folder`: `3-of-1.pt` is the record of rank 1 in step 3.
 
     files: the emitted files. Called in each rank in the place of `train.run`.
     """
@@ -193,7 +193,7 @@ class Trial:
         observer.record = Record(0, parameters=copied(model.trained), states=copied(model.states), done=True)
         self._write(observer.record)
 
-        def watched(step: int, _: int) -> None:
+        def observed(step: int, _: int) -> None:
             record = observer.record
             record.reduced = copied({p: _whole(x.grad) for p, x in model.trained.items() if x.grad is not None})
             update(step, total)
@@ -202,7 +202,7 @@ class Trial:
             self._write(record)
             observer.begin(step + 1, hooked)
 
-        model.update = watched
+        model.update = observed
         observer.begin(1, hooked)
 
     def _write(self, record: Record) -> None:

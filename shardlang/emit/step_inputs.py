@@ -1,6 +1,6 @@
-"""What of a plan with microbatches goes from one function to another: forms that are given, sums and their parts.
+"""A plan with microbatches -> what its functions hand each other: forms that are read, sums and their parts.
 
-Which steps a function has is phases.py's; the text of those that run once a step is in once.py.
+plan/rewrite/once_a_step.py says which steps a function has; once.py writes those that run once a step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_forms(plan: Plan, step: Step) -> list[Form]:
 def apart(plan: Plan, found: Phases) -> frozenset[int]:
     """The sums over the microbatches that `forward` is given beside their parts."""
     made = set(made_forms(plan, found.body))
-    totals = (plan.conversions[at] for _, at in found.given if at >= 0)
+    totals = (plan.conversions[at] for _, at in found.step_inputs if at >= 0)
     return frozenset(c.id for c in totals if summed_in_time(plan, c) and (c.value, made_form(plan, c.parent)) in made)
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.plan.redistribute.axis_groups import together
+from shardlang.plan.redistribute.axis_groups import axis_groups
 from shardlang.plan.redistribute.cheapest import EXACT_AXES, distance, route
-from shardlang.plan.redistribute.greedy import direct
+from shardlang.plan.redistribute.greedy import greedy
 from shardlang.plan.redistribute.moves import Space, limits, steps, to_state
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -40,7 +40,7 @@ def test_a_chain_by_rule_is_legal_and_arrives(data: st.DataObject) -> None:
     source, target = data.draw(st.sampled_from(layouts)), data.draw(st.sampled_from(layouts))
     space = Space(sizes, limits(shape, mesh.size, uneven), uneven)
     at, cost = to_state(source, mesh), 0
-    for step in direct(at, to_state(target, mesh), space):
+    for step in greedy(at, to_state(target, mesh), space):
         assert step in steps(at, space)
         at, cost = step.to, cost + step.forward + step.backward
     assert at == to_state(target, mesh)
@@ -77,9 +77,9 @@ def test_routes_over_many_axes_are_found_at_once(count: int) -> None:
 def test_axes_go_together_that_no_layout_takes_apart() -> None:
     source = Layout((("a", "b", "c"), ("d",)), ("e", "f"))
     target = Layout((("c",), ("a", "b")), (), ("e", "f"))
-    assert together([source, target], "abcdef") == (("a", "b"), ("c",), ("d",), ("e", "f"))
-    assert together([source, target, Layout((("b",), ()))], "abcdef") == (*((a,) for a in "abcd"), ("e", "f"))
-    assert together([source, Layout(((), ("d", "c")))], "abcd") == (("a", "b"), ("c",), ("d",))
+    assert axis_groups([source, target], "abcdef") == (("a", "b"), ("c",), ("d",), ("e", "f"))
+    assert axis_groups([source, target, Layout((("b",), ()))], "abcdef") == (*((a,) for a in "abcd"), ("e", "f"))
+    assert axis_groups([source, Layout(((), ("d", "c")))], "abcd") == (("a", "b"), ("c",), ("d",))
 
 
 def test_what_goes_together_costs_as_on_a_coarse_mesh() -> None:
