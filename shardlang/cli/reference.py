@@ -14,7 +14,7 @@ from shardlang.check.context import Context
 from shardlang.check.declared import Declared
 from shardlang.check.files.imports import Library
 from shardlang.check.graph.drafts import OpDraft
-from shardlang.check.model.expressions import SYMBOLS, evaluate
+from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_function
 from shardlang.check.model.initial import KINDS as STARTS
 from shardlang.check.model.operators import operator_names
@@ -125,9 +125,9 @@ def _value(value: Any) -> str:
 
 def _operator(operator: Operator) -> str:
     draft, body = drafted(operator), operator.example.partition("{")[2].strip(" }")
-    symbol = next((s for s, name in SYMBOLS.items() if name == operator.name), "")
     written = signature(operator.name, operator.params, "->" in body)
-    head = f"### {operator.name}\n\n    {f'left {symbol} right, or ' if symbol else ''}{written}\n"
+    between = operator.symbol and len(operator.params) > 1
+    head = f"### {operator.name}\n\n    {f'left {operator.symbol} right, or ' if between else ''}{written}\n"
     lines = [*_rule(draft.rule), *_through(draft.rule, [p.name for p in operator.params if p.kind == "tensor"])]
     lines += ["No gradient flows through it."] * (not operator.differentiable)
     lines += ["In `eval` it does nothing."] * operator.train_only

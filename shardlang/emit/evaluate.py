@@ -21,6 +21,7 @@ from shardlang.emit.text.names import short_names
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
+from shardlang.ops.declaration import Total
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.needs import Form, form, layout_of, made_form, steps_for
@@ -209,7 +210,7 @@ def _total_text(plan: Plan, accumulator: Accumulator) -> str:
     total = f"totals[{literal(accumulator.name)}]"
     if accumulator.joined:
         return _joined_text(plan, accumulator, total)
-    summed = accumulator.op >= 0 and operator(plan, plan.ops[accumulator.op]).reduces == "sum"
+    summed = accumulator.op >= 0 and operator(plan, plan.ops[accumulator.op]).reduces is Total.SUM
     return f"{total}[0]" if summed else f"{total}[0] / {total}[1]"
 
 

@@ -11,6 +11,7 @@ from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.statements import operator
+from shardlang.ops.declaration import Total
 from shardlang.ops.rule import Split
 from shardlang.plan.needs import Form, final_form, form, layout_of, steps_for
 from shardlang.plan.plan import Plan
@@ -92,7 +93,7 @@ class _Search:
     def _keep(self, name: str, value: int, maker: int, at: Form, pending: tuple[str, ...]) -> None:
         if self.plan.graph.values[value].type.dims:
             raise _Refused("reduces over the batch to more than one number")
-        joined = maker >= 0 and operator(self.plan, self.plan.ops[maker]).reduces == "rows"
+        joined = maker >= 0 and operator(self.plan, self.plan.ops[maker]).reduces is Total.ROWS
         if joined and self.plan.pipeline is not None:
             raise _Refused("needs the items of the whole set in the last of several stages")
         count = sum(a.name.rpartition(":")[0] == name for a in self.found.values())

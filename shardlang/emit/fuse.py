@@ -46,7 +46,7 @@ def fusions(plan: Plan) -> dict[int, Fusion]:
 def _fusion(plan: Plan, at: int, planned: PlannedOp, makers: Mapping[int, int]) -> Fusion | None:
     """An addition of a linear product and a bias of one dim, its last, and of one type; none of them pending."""
     op = plan.graph.ops[planned.op]
-    if op.operator != "add" or len(planned.operands) != 2:
+    if REGISTRY[op.operator].symbol != "+" or len(planned.operands) != 2:
         return None
     product, bias = planned.operands
     maker = makers.get(product.value)
@@ -65,8 +65,8 @@ def _is_last_dim(plan: Plan, op: Op, bias: int) -> bool:
 
 
 def _is_linear(op: Op) -> bool:
-    """`x [..., in], w [out, in] -> [..., out]`, as F.linear has it."""
-    if op.operator != "einsum" or len(op.operands) != 2:
+    """`x [..., in], w [out, in] -> [..., out]`, as F.linear has it: linear in each, a sum of their products."""
+    if op.rule.through != ((0,), (1,)) or len(op.operands) != 2:
         return False
     x, w = op.rule.operands
     return len(w) == 2 and len(x) >= 1 and x[-1] == w[1] and op.rule.results[0] == (*x[:-1], w[0]) and w[0] not in x

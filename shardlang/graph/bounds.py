@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.graph.graph import Op, Value
+from shardlang.ops.declaration import REGISTRY, Indexing
 from shardlang.records import dataclass
-
-# Operators with whole numbers for indices -> (operand that is the index, operand with the dim it points into).
-_POINTED = {"embedding": (0, 1), "gather": (1, 0), "cross_entropy": (1, 0), "nll_loss": (1, 0)}
-_KEEP_ELEMENTS = ("rearrange", "relabel", "flatten", "slice", "concat", "cast")
 
 
 @dataclass(frozen=True)
@@ -41,16 +38,19 @@ def index_bounds(values: Sequence[Value], ops: Sequence[Op]) -> dict[int, Indice
     """value id -> what it may hold, where something says so."""
     found = {v.id: Indices(v.bound) for v in values if v.bound is not None}
     for op in reversed(ops):
-        if op.operator in _KEEP_ELEMENTS and op.results[0] in found:
+        operator = REGISTRY[op.operator]
+        if operator.moves and op.results[0] in found:
             for operand in op.operands:
                 found[operand] = found[op.results[0]].met(found.get(operand))
-        elif op.operator in _POINTED:
-            index, into = _POINTED[op.operator]
-            size = values[op.operands[into]].type.shape[op.attrs.get("dim", 0)]
+        elif operator.indexes is not None:
+            numbers, into, dim = pointed(op, operator.indexes)
             ignored = op.attrs.get("ignore_index")
-            used = Indices(size, frozenset(() if ignored is None else (ignored,)))
-            found[op.operands[index]] = used.met(found.get(op.operands[index]))
-        elif op.operator == "one_hot":
-            used = Indices(values[op.results[0]].type.shape[-1], frozenset())
-            found[op.operands[0]] = used.met(found.get(op.operands[0]))
+            used = Indices(values[into].type.shape[dim], frozenset(() if ignored is None else (ignored,)))
+            found[numbers] = used.met(found.get(numbers))
     return found
+
+
+def pointed(op: Op, indexes: Indexing) -> tuple[int, int, int]:
+    """The value that has the indices, the value that they point into, and along which of its dims."""
+    dim = op.attrs["dim"] if indexes.dim is None else indexes.dim
+    return op.operands[indexes.numbers], (*op.operands, *op.results)[indexes.into], dim

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from enum import Enum
 from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
@@ -16,7 +17,7 @@ from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, 
 from shardlang.ops.site import OpSite
 from shardlang.records import dataclass
 from shardlang.source import Span
-from shardlang.types.dim import Dim, TensorType, Term
+from shardlang.types.dim import TensorType, Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,35 @@ def _no_flops(rule: FactorRule) -> int:
     return 0
 
 
+class Precision(Enum):
+    """What an operator computes in where the run has a low precision; as torch.autocast does."""
+
+    F32 = "f32"  # in f32: norms, losses, sums
+    LOW = "low"  # in the low precision: products and lookups
+    GIVEN = "given"  # in the types of what it is given
+    BESIDE = "beside"  # as GIVEN, but a parameter beside a value in the low precision is converted to that
+    ALIKE = "alike"  # as GIVEN where all operands have one type, else in f32
+    WRITTEN = "written"  # in the types that the program writes: conversions
+
+
+class Total(Enum):
+    """How the values of a reduction over the batches of `eval` make one."""
+
+    SUM = "sum"
+    MEAN = "mean"
+    ROWS = "rows"  # of all items at once
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """Whole numbers that are indices. numbers: the operand that has them. into: the operand (or result, counted on from
+    the last operand) that they point into, along `dim`, which is the attribute `dim` where it is None."""
+
+    numbers: int
+    into: int
+    dim: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of the whole operator.
@@ -99,16 +129,21 @@ class Operator:
     freezes: what it is given is meant to get no gradient from it (detach).
     random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
     train_only: the operator is the identity on its first operand in `eval` (dropout).
-    reduces: "sum" or "mean" where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
-    writes an expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out.
-    "rows" where it needs all items at once: then `accumulate` writes a tuple of its operands' items, without the padded
-    rows, which are joined over the batches.
+    symbol: how it is written between or before its operands (`+`).
+    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate` writes an
+    expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out. Of Total.ROWS
+    `accumulate` writes a tuple of its operands' items, without the padded rows, which are joined over the batches.
     numbers: its text takes a static number as Python's; in that of others a number is a tensor.
     internal: added by the planner; no program can call it.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
     reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     renames: names of the result's dims mean those that are known where it is called before its operand's own (relabel).
     saved: what its backward reads; aliasing: whether its result is memory of its own, and in which order of dims.
+    precision: what it computes in. indexes: which of its operands are indices. counts: the result numbers its own dim.
+    moves: the elements of the result are elements of the operands, unchanged.
+    table: the operand whose rows it looks up: it runs where that is, and the gradient of that may be kept as rows.
+    divisor: the internal operator that counts, of operand 1, what this one divides by where the attribute
+    `ignore_index` leaves some out. Known of a whole batch ahead, the count is a further operand.
     """
 
     name: str
@@ -121,7 +156,7 @@ class Operator:
     random: bool = False
     updates: tuple[int, ...] = ()
     train_only: bool = False
-    reduces: str = ""
+    reduces: Total | None = None
     accumulate: Callable[[OpSite], str] | None = None
     numbers: bool = False
     freezes: bool = False
@@ -130,9 +165,18 @@ class Operator:
     renames: bool = False
     saved: Callable[[Local], Saved] = everything
     aliasing: Callable[[Local], Aliasing] = own
+    symbol: str = ""
+    precision: Precision = Precision.F32
+    indexes: Indexing | None = None
+    counts: bool = False
+    moves: bool = False
+    table: int | None = None
+    divisor: str = ""
 
 
 REGISTRY: dict[str, Operator] = {}
+# (symbol, number of operands) -> the operator that is written so.
+SYMBOLS: dict[tuple[str, int], str] = {}
 
 
 def register(operator: Operator) -> Operator:
@@ -140,7 +184,11 @@ def register(operator: Operator) -> Operator:
     if operator.name in REGISTRY:
         raise ValueError(f"operator {operator.name} is declared twice")
     REGISTRY[operator.name] = operator
+    if operator.symbol:
+        SYMBOLS[operator.symbol, len(operator.params)] = operator.name
     return operator
 
 
-__all__ = ["REGISTRY", "CallSite", "Dim", "Dims", "Inference", "Operator", "Param", "register"]
+def written(operator: str) -> str:
+    """How a user writes an operator: `+`, `relu`."""
+    return REGISTRY[operator].symbol or operator

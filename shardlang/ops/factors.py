@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from shardlang.ops.declaration import CallSite, Inference
+from shardlang.ops.declaration import CallSite, Inference, written
 from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
@@ -152,7 +152,7 @@ def _report_mismatch(
     left_of, right_of = told_apart(a, b)
     site.sink.report(
         "SH280",
-        f"`{symbol(site.operator.name)}` cannot line up {quoted(name[i])} and {quoted(name[j])}: "
+        f"`{written(site.operator.name)}` cannot line up {quoted(name[i])} and {quoted(name[j])}: "
         f"{sized(a)}{left_of} meets {sized(b)}{right_of}",
         site.span,
         labels=[(site.spans[i], f"{types[i]}"), (site.spans[j], f"{types[j]}: its {place} is {sized(b)}")],
@@ -198,17 +198,6 @@ def _without_leading_ones(dims: Sequence[Term]) -> Sequence[Term]:
 def quoted(name: str) -> str:
     """`x`, but: the left side."""
     return name if " " in name else f"`{name}`"
-
-
-SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "neg": "-", "matmul": "@",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
-
-
-def symbol(operator: str) -> str:
-    """How a user writes an operator."""
-    return SYMBOLS.get(operator, operator)
 
 
 _ORDER = {"bool": 0, "i32": 1, "i64": 2, "f16": 3, "bf16": 3, "f32": 4, "f64": 5}
@@ -257,7 +246,7 @@ def require(site: CallSite, at: int, what: str) -> bool:
     }
     site.sink.report(
         "SH281",
-        f"`{symbol(site.operator.name)}` needs {quoted(site.names[at])} to be {_article(what)}, and it is {type}",
+        f"`{written(site.operator.name)}` needs {quoted(site.names[at])} to be {_article(what)}, and it is {type}",
         site.spans[at],
         help=advice[what],
     )

@@ -154,6 +154,18 @@ def test_labels_are_indices_or_what_all_uses_ignore(
     assert (value.bound, value.ignored) == expected
 
 
+@pytest.mark.parametrize(
+    "use",
+    ["cross_entropy(scores, label)", "nll_loss(scores, label)",
+     "mean(embedding(label, rearrange(model.w -> [classes, d])))", "mean(gather(scores, label, over = classes))",
+     "mean(one_hot(label, classes) * scores)"],
+)  # fmt: skip
+def test_no_index_points_past_the_end(use: str) -> None:
+    found = checked(LABELS.replace("LABEL", "i64[batch] < 20").replace("LOSS", f"mean(scores) + {use}"))
+    (message,) = [d.message for d in found.found if d.code == "SH289"]
+    assert message == f"`label` goes up to 19, and `{use.removeprefix('mean(').partition('(')[0]}` has 3 `classes`"
+
+
 def test_a_bound_that_counts_the_ignored_label_is_told_how() -> None:
     found = checked(LABELS.replace("LABEL", "i64[batch] < 256").replace("LOSS", ENTROPY.replace("-100", "255")))
     (message,) = [d for d in found.found if d.code == "SH289"]

@@ -16,13 +16,12 @@ import torch
 from shardlang import driver
 from shardlang import runtime as rt
 from shardlang.check.declared import Declared
-from shardlang.check.model.expressions import SYMBOLS
 from shardlang.check.model.operators import operator_names
 from shardlang.check.program import Training
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.cli.reference import DECLARED, default, signature
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.declaration import REGISTRY, SYMBOLS
 from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.state.optimizers import KINDS, optimizer, scheduled
 from tests.documents.bless import SPECS
@@ -65,7 +64,7 @@ def test_tables_of_defaults_are_those_of_the_declarations() -> None:
 def test_the_table_of_families_has_all_operators() -> None:
     _, rows = next(t for t in tables(SPECS / "operators.md") if t[0][0] == "family")
     named = {name for row in rows for name in re.findall(r"\w+", row[1])}
-    assert set(operator_names()) - set(SYMBOLS.values()) - {"neg"} <= named
+    assert set(operator_names()) - set(SYMBOLS.values()) <= named
 
 
 def test_signatures_in_prose_are_those_of_the_declarations() -> None:

@@ -15,23 +15,9 @@ from shardlang.check.model.operators import infer, is_operator
 from shardlang.check.model.types import unknown_yet
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
+from shardlang.ops.declaration import SYMBOLS
 from shardlang.source import Span
 from shardlang.syntax import ast
-
-SYMBOLS = {
-    "+": "add",
-    "-": "sub",
-    "*": "mul",
-    "/": "div",
-    "**": "pow",
-    "@": "matmul",
-    "==": "eq",
-    "!=": "ne",
-    "<": "lt",
-    "<=": "le",
-    ">": "gt",
-    ">=": "ge",
-}
 
 
 def evaluate(node: ast.Expr, frame: Frame) -> Any:
@@ -132,7 +118,7 @@ def _binary(node: ast.Binary, frame: Frame) -> Any:
             return UNKNOWN
         values, spans = (left, right), (node.left.span, node.right.span)
         names = (_called(node.left, "the left side"), _called(node.right, "the right side"))
-        return infer(SYMBOLS[op], values, spans, names, {}, None, node.span, frame)
+        return infer(SYMBOLS[op, 2], values, spans, names, {}, None, node.span, frame)
     return combine(node, left, right, frame.context.sink)
 
 
@@ -148,7 +134,7 @@ def _unary(node: ast.Unary, frame: Frame) -> Any:
         known = truth(value, node.operand.span, sink)
         return known if known is UNKNOWN else not known
     if isinstance(value, Tensor):
-        return infer("neg", (value,), (node.operand.span,), ("the operand",), {}, None, node.span, frame)
+        return infer(SYMBOLS[node.op, 1], (value,), (node.operand.span,), ("the operand",), {}, None, node.span, frame)
     return negate(value, node.operand.span, sink)
 
 

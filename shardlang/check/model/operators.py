@@ -14,6 +14,7 @@ from shardlang.check.context import Context, Frame
 from shardlang.check.model.precision import in_precision
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
 from shardlang.ops.declaration import REGISTRY, CallSite, Inference, Operator
+from shardlang.ops.families.shapes import CAST
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term
 
@@ -44,7 +45,7 @@ def infer(
     operands = _operands(values, spans, names, span, frame)
     if operands is None:
         return UNKNOWN
-    operands = in_precision(name, operands, frame, lambda tensor, dtype: _cast(tensor, dtype, span, frame))
+    operands = in_precision(operator.precision, operands, frame, lambda x, dtype: _cast(x, dtype, span, frame))
     types = tuple(None if o is None else frame.context.dims.resolve_type(o.type) for o in operands)
     found = _inference(operator, types, spans, names, static, arrow, span, frame)
     if found is None:
@@ -54,7 +55,7 @@ def infer(
 
 def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
     """The cast that mixed precision needs; it is no part of the statement that was written."""
-    found = infer("cast", [tensor], [span], [tensor.name], {"dtype": dtype}, None, span, frame)
+    found = infer(CAST, [tensor], [span], [tensor.name], {"dtype": dtype}, None, span, frame)
     if found is UNKNOWN:  # too many operators, which has been reported
         return tensor
     frame.context.build.ops[-1].implied = True

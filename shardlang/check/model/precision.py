@@ -1,9 +1,7 @@
-"""Mixed precision: which operators compute in the run's low precision, by casts of their operands.
+"""Mixed precision: casts of operands, so that each operator computes in what its declaration says.
 
-As torch.autocast does: products and lookups in the low precision; norms, softmax, losses and sums in f32; all others in
-the type of what they are given. A parameter is kept in f32. Where its first use is in the low precision, the program
-works with a copy of it in that, made at each use (`Value.type` is then the copy's); its gradient and its optimizer stay
-in f32.
+A parameter is kept in f32. Where its first use is in the low precision, the program works with a copy of it in that,
+made at each use (`Value.type` is then the copy's); its gradient and its optimizer stay in f32.
 """
 
 from __future__ import annotations
@@ -13,30 +11,26 @@ from collections.abc import Callable
 from shardlang.check.context import Frame
 from shardlang.check.values import Tensor
 from shardlang.graph.graph import Kind
+from shardlang.ops.declaration import Precision
 from shardlang.types.dim import TensorType
 
-_LOW = frozenset(("matmul", "einsum", "conv2d", "attention", "embedding"))
-_HIGH = frozenset(
-    ("softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "cross_entropy", "nll_loss", "mse_loss",
-     "bce_with_logits", "sum", "mean", "cumsum", "exp", "log", "pow", "sqrt", "rsqrt", "square")
-)  # fmt: skip
-_BESIDE = frozenset(("add", "sub", "mul", "div"))
-_ONE_TYPE = frozenset(("concat",))
 Operands = tuple[Tensor | None, ...]
 Add = Callable[[Tensor, str], Tensor]
 
 
-def in_precision(name: str, operands: Operands, frame: Frame, add: Add) -> Operands:
-    """The operands in the types that operator `name` computes in; `add` makes a cast."""
+def in_precision(precision: Precision, operands: Operands, frame: Frame, add: Add) -> Operands:
+    """The operands in the types that an operator of this precision computes in; `add` makes a cast."""
     low = frame.context.low
-    if not low or name == "cast":
+    if not low or precision is Precision.WRITTEN:
         return operands
     operands = tuple(None if o is None else _as_kept(o, frame) for o in operands)
-    if name in _LOW:
+    if precision is Precision.LOW:
         return tuple(_cast(o, low, frame, add) for o in operands)
-    if name in _HIGH or (name in _ONE_TYPE and len({o.type.dtype for o in operands if o is not None}) > 1):
+    mixed = len({o.type.dtype for o in operands if o is not None}) > 1
+    if precision is Precision.F32 or (precision is Precision.ALIKE and mixed):
         return tuple(_cast(o, "f32", frame, add) for o in operands)
-    if name in _BESIDE and any(o is not None and o.type.dtype == low and o.type.dims for o in operands):
+    beside = precision is Precision.BESIDE
+    if beside and any(o is not None and o.type.dtype == low and o.type.dims for o in operands):
         return tuple(_cast(o, low, frame, add) if o is not None and _is_parameter(o, frame) else o for o in operands)
     for operand in operands:
         if operand is not None and _is_parameter(operand, frame):

@@ -6,27 +6,23 @@ What is known before the run: the bound that a data field declares, and the size
 from __future__ import annotations
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.bounds import pointed
 from shardlang.graph.graph import Graph, Op, Value
+from shardlang.ops.declaration import REGISTRY
 from shardlang.types.dim import term_text
-
-_INDEXED = ("cross_entropy", "nll_loss", "embedding")
 
 
 def check_indices(graph: Graph, sink: Sink) -> None:
     """No index may point past the end of what it is an index of."""
     for op in graph.ops:
-        if op.operator in _INDEXED:
-            _check(op, graph, sink)
+        indexes = REGISTRY[op.operator].indexes
+        if indexes is not None:
+            _check(op, *pointed(op, indexes), graph, sink)
 
 
-def _check(op: Op, graph: Graph, sink: Sink) -> None:
-    looked_up = op.operator == "embedding"
-    table, index = graph.values[op.operands[looked_up]], graph.values[op.operands[not looked_up]]
-    known = () if looked_up else index.type.dims
-    rows = next((t for t in table.type.dims if t not in known), None)
-    if rows is None:
-        return
-    size, name = table.type.shape[table.type.dims.index(rows)], term_text(rows)
+def _check(op: Op, numbers: int, into: int, dim: int, graph: Graph, sink: Sink) -> None:
+    index, table = graph.values[numbers], graph.values[into]
+    size, name = table.type.shape[dim], term_text(table.type.dims[dim])
     places = _counted(index, graph)
     if index.bound is not None and index.bound > size:
         sink.report(
@@ -55,6 +51,6 @@ def _beside(op: Op) -> str:
 
 
 def _counted(index: Value, graph: Graph) -> Value | None:
-    """The value itself where it is what `arange` gives."""
+    """The value itself where it numbers its own dim."""
     producer = graph.producers.get(index.id)
-    return index if producer is not None and graph.ops[producer].operator == "arange" else None
+    return index if producer is not None and REGISTRY[graph.ops[producer].operator].counts else None

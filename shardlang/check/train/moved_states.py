@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
-from shardlang.ops.declaration import REGISTRY
-from shardlang.ops.factors import symbol
+from shardlang.ops.declaration import REGISTRY, written
 
 _NOUNS = {Kind.DATA: "a field", Kind.PARAM: "a parameter", Kind.RESULT: "computed", Kind.CONSTANT: "a number"}
 
@@ -52,7 +51,7 @@ def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
 def _report_reader(graph: Graph, op: Op, value: int, mover: Op, sink: Sink) -> None:
     name = shown(graph, value)
     sink.report(
-        "SH296", f"`{mover.operator}` moves state `{name}` with each step, and `{symbol(op.operator)}` reads it",
+        "SH296", f"`{mover.operator}` moves state `{name}` with each step, and `{written(op.operator)}` reads it",
         op.span, "read here", labels=[(mover.span, "moved here"), (graph.values[value].span, "declared here")],
         help=f"compute what you need from what `{mover.operator}` is given, or use a state that nothing moves",
     )  # fmt: skip

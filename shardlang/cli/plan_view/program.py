@@ -12,12 +12,11 @@ from typing import Any
 from shardlang.cli.plan_view.columns import END, Line, beside, filled, shortened
 from shardlang.cli.plan_view.screen import called, collective, over, sent
 from shardlang.display import one_line, width
+from shardlang.ops.families.internal import SENT, TRANSFER
 from shardlang.path_runs import in_runs
 from shardlang.records import dataclass
 
 Found = Mapping[str, Any]
-# Operators that only bring a value to another place.
-_COPIES = ("transfer", "to_device", "to_host")
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Reading:
     def _key(self, item: Found) -> str:
         """What tells a statement from others of its layer: its text, of a copy of a value its name."""
         made = operator(self.found, item)
-        text: str = made["name" if made["operator"] in _COPIES else "text"]
+        text: str = made["name" if made["operator"] in SENT else "text"]
         return text
 
     def _sent(
@@ -178,8 +177,8 @@ class _Writing:
                 yield from self._sent(entry, margin, f" of {_below(called(entry['value']), layers)}")
             return
         text, last = statement.text, statement.operators[-1]
-        if last["operator"] in _COPIES:
-            there = f"stage {last['stage']}" if last["operator"] == "transfer" else f"the {last['place']}"
+        if last["operator"] in SENT:
+            there = f"stage {last['stage']}" if last["operator"] == TRANSFER else f"the {last['place']}"
             text = f"{_below(called(last['name']), layers)}, handed to {there}"
         yield from self._beside(margin, one_line(text), _tensor(last["local_shapes"]["result"]))
         if self.detail.operands or self.detail.full:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import elementwise, promote, require, unary_rule
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
 from shardlang.ops.site import OpSite
@@ -49,24 +49,23 @@ def _power(local: Local) -> Saved:
     return Saved((0, 1), (0,)) if local.gradient[1] else Saved((0, 1))
 
 
-SavedBy = Callable[[Local], Saved]
-
-
 def _binary(
-    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: SavedBy, floating: bool = False
-) -> None:
+    name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[Local], Saved],
+    floating: bool = False, precision: Precision = Precision.BESIDE,
+) -> None:  # fmt: skip
     def emit(site: OpSite) -> str:
         return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
 
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
-    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, saved=saved))
+    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, saved=saved,
+                      symbol=symbol, precision=precision))  # fmt: skip
 
 
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
 _binary("div", "/", ((0,),), "The quotient of two values; of whole ones a floating one.", _quotient, floating=True)
-_binary("pow", "**", (), "The left side to the power of the right.", _power)
+_binary("pow", "**", (), "The left side to the power of the right.", _power, precision=Precision.F32)
 
 
 def _infer_neg(site: CallSite) -> Inference | None:
@@ -82,5 +81,5 @@ def _emit_neg(site: OpSite) -> str:
 
 register(
     Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.",
-             example="(x: [..., d]) -> [..., d] { -x }", saved=nothing)
+             example="(x: [..., d]) -> [..., d] { -x }", saved=nothing, symbol="-", precision=Precision.GIVEN)
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, marked, quoted, require, sized
 from shardlang.ops.families.normalisations import report_shape, same_dims
 from shardlang.ops.families.reductions import single_position
@@ -191,6 +191,7 @@ register(
         "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
         saved=_saved_attention,
         aliasing=_aliasing,
+        precision=Precision.LOW,
     )
 )
 
@@ -245,5 +246,6 @@ register(
         example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
         "{ rotary(x, over = head_dim, along = seq) }",
         saved=nothing,
+        precision=Precision.GIVEN,
     )
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.families.normalisations import report_shape, same_dims
 from shardlang.ops.rule import FactorRule
@@ -184,6 +184,7 @@ register(
         example="(x: [batch, in, 32, 32], weight: [out, in, 5, 5], bias: [out]) -> [batch, out, 28, 28] "
         "{ conv2d(x, weight, bias) }",
         saved=_saved_conv,
+        precision=Precision.LOW,
     )
 )
 
@@ -239,7 +240,8 @@ def _pool(name: str, through: tuple[tuple[int, ...], ...], saved: Callable[[Loca
         Param("padding", "pair", (0, 0)),
     )
     example = f"(x: [batch, channels, 32, 32]) -> [batch, channels, 16, 16] {{ {name}(x, 2) }}"
-    register(Operator(name, params, _infer_pool(through), emit, doc, example=example, saved=saved))
+    register(Operator(name, params, _infer_pool(through), emit, doc, example=example, saved=saved,
+                      precision=Precision.GIVEN))  # fmt: skip
 
 
 _pool("max_pool2d", (), _saved_max_pool,

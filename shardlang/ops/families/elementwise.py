@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import elementwise, promote, require, unary_rule
 from shardlang.ops.saved_activations import Local, Saved, first, made
 from shardlang.ops.site import OpSite
@@ -15,6 +15,7 @@ from shardlang.ops.texts import atom, is_number
 from shardlang.python_text import literal
 
 _X = Param("x", "tensor")
+_GIVEN = Precision.GIVEN
 
 
 def _floating(site: CallSite) -> Inference | None:
@@ -35,28 +36,26 @@ def _call(function: str) -> Callable[[OpSite], str]:
     return lambda site: f"{function}({site.operands[0]})"
 
 
-SavedBy = Callable[[Local], Saved]
-
-
 def _unary(
-    name: str, function: str, doc: str, saved: SavedBy, infer: Callable[[CallSite], Inference | None] = _floating
-) -> None:
+    name: str, function: str, doc: str, saved: Callable[[Local], Saved],
+    infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.F32,
+) -> None:  # fmt: skip
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
-    register(Operator(name, (_X,), infer, _call(function), doc, example=example, saved=saved))
+    register(Operator(name, (_X,), infer, _call(function), doc, example=example, saved=saved, precision=precision))
 
 
-_unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number)
-_unary("silu", "F.silu", "x * sigmoid(x).", first)
-_unary("tanh", "torch.tanh", "Hyperbolic tangent.", made)
-_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).", made)
+_unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number, _GIVEN)
+_unary("silu", "F.silu", "x * sigmoid(x).", first, precision=_GIVEN)
+_unary("tanh", "torch.tanh", "Hyperbolic tangent.", made, precision=_GIVEN)
+_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).", made, precision=_GIVEN)
 _unary("exp", "torch.exp", "e to the power of x.", made)
 _unary("log", "torch.log", "Natural logarithm.", first)
 _unary("sqrt", "torch.sqrt", "Square root.", made)
 _unary("rsqrt", "torch.rsqrt", "1 / sqrt(x).", made)
 _unary("square", "torch.square", "x * x.", first, _any_number)
-_unary("abs", "torch.abs", "Absolute value.", first, _any_number)
-_unary("sin", "torch.sin", "Sine.", first)
-_unary("cos", "torch.cos", "Cosine.", first)
+_unary("abs", "torch.abs", "Absolute value.", first, _any_number, _GIVEN)
+_unary("sin", "torch.sin", "Sine.", first, precision=_GIVEN)
+_unary("cos", "torch.cos", "Cosine.", first, precision=_GIVEN)
 
 
 def _infer_gelu(site: CallSite) -> Inference | None:
@@ -81,7 +80,7 @@ register(
     Operator(
         "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
         'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
-        example="(x: [..., d]) -> [..., d] { gelu(x) }", saved=first,
+        example="(x: [..., d]) -> [..., d] { gelu(x) }", saved=first, precision=_GIVEN,
     )
 )  # fmt: skip
 
@@ -101,7 +100,8 @@ def _comparison(name: str, symbol: str, doc: str) -> None:
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> bool[..., d] {{ left {symbol} right }}"
-    register(Operator(name, params, _infer_comparison, emit, doc, example=example, numbers=True, differentiable=False))
+    register(Operator(name, params, _infer_comparison, emit, doc, example=example, numbers=True, differentiable=False,
+                      symbol=symbol, precision=_GIVEN))  # fmt: skip
 
 
 _comparison("eq", "==", "Where left equals right, as bool.")
@@ -130,7 +130,8 @@ def _extremum(name: str, bound: str, doc: str) -> None:
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
-    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, saved=_compared))
+    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, saved=_compared,
+                      precision=_GIVEN))  # fmt: skip
 
 
 _extremum("maximum", "min", "The greater of two values, element by element.")
@@ -158,5 +159,6 @@ register(
         "{ where(condition, then, otherwise) }",
         numbers=True,
         saved=first,
+        precision=_GIVEN,
     )
 )

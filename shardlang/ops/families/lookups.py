@@ -5,7 +5,7 @@ Over a split dim a rank looks up what it has, and the sum is pending.
 
 from __future__ import annotations
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Indexing, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import shared_axes
@@ -75,7 +75,7 @@ register(
     Operator("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
              "The rows of a table by index.",
              example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
-             saved=_saved_embedding)
+             saved=_saved_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0), table=1)
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ register(
         "For each index the element of x at that place of the dim `over`. The index has the other dims of x, and its "
         "own dim, or none, in the place of `over`.",
         example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
-        saved=_saved_gather,
+        saved=_saved_gather, precision=Precision.GIVEN, indexes=Indexing(1, 0),
     )
 )  # fmt: skip
 
@@ -153,7 +153,7 @@ register(
     Operator(
         "one_hot", (Param("ids", "tensor"), Param("classes", "newdim")), _infer_one_hot, _emit_one_hot,
         "1 at the index along a further last dim, 0 elsewhere, as i64.", differentiable=False,
-        example="(ids: i64[..., seq]) -> i64[..., seq, 10] { one_hot(ids, 10) }",
+        example="(ids: i64[..., seq]) -> i64[..., seq, 10] { one_hot(ids, 10) }", indexes=Indexing(0, 1, -1),
     )
 )  # fmt: skip
 
@@ -171,5 +171,5 @@ def _emit_arange(site: OpSite) -> str:
 
 register(
     Operator("arange", (Param("dim", "newdim"),), _infer_arange, _emit_arange, "The indices of a dim, from 0, as i64.",
-             example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False)
+             example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False, counts=True)
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Indexing, Inference, Operator, Param, Total, register
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split
@@ -18,6 +18,8 @@ from shardlang.ops.site import OpSite
 from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
 from shardlang.python_text import literal
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
+
+KEPT_COUNT = "kept_count"
 
 # --- losses over classes -----------------------------------------------------
 
@@ -216,10 +218,12 @@ register(
         _infer_cross_entropy,
         _emit_class_loss("cross_entropy"),
         "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
-        reduces="mean",
+        reduces=Total.MEAN,
         accumulate=_accumulate_class_loss("cross_entropy"),
         example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
         saved=_saved_cross_entropy,
+        indexes=Indexing(1, 0),
+        divisor=KEPT_COUNT,
     )
 )
 register(
@@ -229,10 +233,12 @@ register(
         _infer_nll,
         _emit_class_loss("nll_loss"),
         "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
-        reduces="mean",
+        reduces=Total.MEAN,
         accumulate=_accumulate_class_loss("nll_loss"),
         example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
         saved=_saved_nll,
+        indexes=Indexing(1, 0),
+        divisor=KEPT_COUNT,
     )
 )
 
@@ -250,7 +256,7 @@ def _emit_kept_count(site: OpSite) -> str:
 
 register(
     Operator(
-        "kept_count",
+        KEPT_COUNT,
         (Param("label", "tensor"), Param("ignore_index", "int")),
         _infer_kept_count,
         _emit_kept_count,
@@ -331,7 +337,7 @@ def _alike(name: str, function: str, doc: str) -> None:
     params = (Param("input", "tensor"), Param("target", "tensor"))
     example = f"(input: [..., d], target: [..., d]) -> [] {{ {name}(input, target) }}"
     register(
-        Operator(name, params, _infer_alike, emit, doc, example=example, reduces="mean", accumulate=accumulate,
+        Operator(name, params, _infer_alike, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate,
                  saved=saved)
     )  # fmt: skip
 

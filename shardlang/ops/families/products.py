@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import Local, Saved, elements, others, size
@@ -135,6 +135,7 @@ register(
         "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, _emit_matmul,
         "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
         _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
+        symbol="@", precision=Precision.LOW,
     )
 )  # fmt: skip
 
@@ -298,6 +299,6 @@ register(
         "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
         "The sum of products: every dim that the result does not name is contracted.", _flops,
         example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-        saved=_saved_einsum,
+        saved=_saved_einsum, precision=Precision.LOW,
     )
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, Total, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
 from shardlang.ops.site import OpSite
@@ -56,7 +56,8 @@ register(
         "The area under the receiver operating characteristic of scores with labels 0 and 1.",
         example="(scores: [batch], label: i64[batch]) -> [] { auc(scores, label) }",
         differentiable=False,
-        reduces="rows",
+        reduces=Total.ROWS,
+        precision=Precision.GIVEN,
         accumulate=_accumulate_auc,
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, Total, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
@@ -132,13 +132,13 @@ def _accumulate(site: OpSite) -> str:
 
 register(
     Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
-             "The sum over dims, all without `over`. Of whole numbers and bool it is i64.", reduces="sum",
+             "The sum over dims, all without `over`. Of whole numbers and bool it is i64.", reduces=Total.SUM,
              example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
              saved=nothing)
 )  # fmt: skip
 register(
     Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
-             "The mean over dims, all without `over`, on all ranks together.", reduces="mean",
+             "The mean over dims, all without `over`, on all ranks together.", reduces=Total.MEAN,
              example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
              saved=nothing)
 )  # fmt: skip
@@ -168,7 +168,8 @@ def _extremum(name: str, doc: str) -> None:
         return _method(site, name, site.operands[0])
 
     example = f"(x: [batch, seq, d]) -> [batch, d] {{ {name}(x, over = seq) }}"
-    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, saved=_saved_extremum))
+    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, saved=_saved_extremum,
+                      precision=Precision.GIVEN))  # fmt: skip
 
 
 _extremum("amax", "The greatest value over dims, all without `over`; equal ones share the gradient.")
@@ -195,7 +196,7 @@ register(
     Operator(
         "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
         "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
-        example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }",
+        example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }", precision=Precision.GIVEN,
     )
 )  # fmt: skip
 

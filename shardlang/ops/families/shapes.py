@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
@@ -19,6 +19,7 @@ from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size,
 
 _X = Param("x", "tensor")
 _THROUGH = ((0,),)
+CAST = "cast"
 
 
 def _typed(dims: Sequence[Term]) -> str:
@@ -133,7 +134,8 @@ register(
     Operator("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
              "The same elements with dims split, permuted and merged, by name.",
              example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
-             "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, aliasing=rearranged)
+             "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, aliasing=rearranged, moves=True,
+             precision=Precision.GIVEN)
 )  # fmt: skip
 
 
@@ -187,7 +189,8 @@ register(
     Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
              "The same tensor with other names for its dims; no data moves.",
              example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view)
+             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view, moves=True,
+             precision=Precision.GIVEN)
 )  # fmt: skip
 
 
@@ -221,7 +224,7 @@ register(
     Operator("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
              "All dims but the leading `keep` merged into one product dim.",
              example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
-             saved=nothing, aliasing=rearranged)
+             saved=nothing, aliasing=rearranged, moves=True, precision=Precision.GIVEN)
 )  # fmt: skip
 
 
@@ -277,7 +280,8 @@ register(
         "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
         lambda site: f"torch.cat([{', '.join(site.operands)}], dim={site.attrs['dim']})",
         "Several values one after the other along a dim of the first, which is a new dim in the result.",
-        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing,
+        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, moves=True,
+        precision=Precision.ALIKE,
     )
 )  # fmt: skip
 
@@ -316,7 +320,8 @@ def _emit_slice(site: OpSite) -> str:
 register(
     Operator("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
              "A range of a dim, its end exclusive; the dim is a new one in the result.",
-             example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view)
+             example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view, moves=True,
+             precision=Precision.GIVEN)
 )  # fmt: skip
 
 
@@ -336,10 +341,11 @@ def _aliasing_cast(local: Local) -> Aliasing:
 
 register(
     Operator(
-        "cast", (_X, Param("dtype", "dtype")), _infer_cast,
+        CAST, (_X, Param("dtype", "dtype")), _infer_cast,
         lambda site: f"{receiver(site.operands[0])}.to({TORCH_DTYPES[site.attrs['dtype']]})",
         "The same values in another element type. What is pending passes where that is as wide.",
         example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", saved=nothing, aliasing=_aliasing_cast,
+        moves=True, precision=Precision.WRITTEN,
     )
 )  # fmt: skip
 
@@ -352,5 +358,5 @@ register(
     Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
              "The same value, through which no gradient flows.",
              example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,
-             aliasing=view)
+             aliasing=view, precision=Precision.GIVEN)
 )  # fmt: skip

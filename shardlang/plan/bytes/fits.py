@@ -10,6 +10,7 @@ import math
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Kind
+from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import held_bytes, memory
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.records import dataclass
@@ -74,7 +75,8 @@ def check_memory(plan: Plan, sink: Sink) -> None:
 
 def _is_table(plan: Plan, param: ParamPlan) -> bool:
     readers = [op for op in plan.graph.ops if param.value in op.operands]
-    return plan.graph.values[param.value].kind is Kind.PARAM and all(op.operator == "embedding" for op in readers)
+    tables = all(REGISTRY[op.operator].table is not None for op in readers)
+    return plan.graph.values[param.value].kind is Kind.PARAM and tables
 
 
 def _parts(plan: Plan, param: ParamPlan) -> str:

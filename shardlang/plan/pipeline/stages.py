@@ -14,6 +14,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
 from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.families.shapes import CAST
 from shardlang.plan.pipeline.rules import Entry, StageRule
 from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.plan.strategy.axis_sizes import either
@@ -247,7 +248,7 @@ def widened(graph: Graph) -> set[int]:
     values = graph.values
     return {
         op.id for op in graph.ops
-        if op.operator == "cast" and op.path == f"{values[op.operands[0]].path}:{values[op.results[0]].type.dtype}"
+        if op.operator == CAST and op.path == f"{values[op.operands[0]].path}:{values[op.results[0]].type.dtype}"
         and values[op.operands[0]].type.bytes < values[op.results[0]].type.bytes
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.graph.print import shown
-from shardlang.ops.factors import symbol
+from shardlang.ops.declaration import written
 from shardlang.ops.rule import DimFactors, Split
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import dim_runs
@@ -172,7 +172,7 @@ class _Walk:
             if dim >= 0:
                 factors = op.rule.operands[at][dim]
                 if not factors:
-                    raise _Whole(f"`{symbol(op.operator)}` needs the whole of {self._dim(value, dim)}", _APART)
+                    raise _Whole(f"`{written(op.operator)}` needs the whole of {self._dim(value, dim)}", _APART)
                 found.setdefault(factors[0], at)
         if len(found) > 1:
             raise _Whole("it takes every example with every other", _APART)
@@ -190,7 +190,7 @@ class _Walk:
         return f"`{self.graph.values[value].type.dims[dim][0].name}`"
 
     def _split(self, op: Op, factor: int, pending: list[int]) -> None:
-        rule, name = op.rule, symbol(op.operator)
+        rule, name = op.rule, written(op.operator)
         split = rule.factors[factor]
         if split.split is Split.INSIDE:
             raise _Whole(f"`{name}` takes statistics over `{split.name}`", _STATISTICS)
@@ -228,7 +228,7 @@ class _Walk:
             return
         if op.section != "metric":
             total = shown(self.graph, operands[0])
-            raise _Whole(f"`{symbol(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
+            raise _Whole(f"`{written(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
         self.late.update(op.results)
 
     def _report(self, op: Op, found: _Whole) -> None:

@@ -13,13 +13,13 @@ from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER, transfer_rule
 from shardlang.plan.rewrite.insert import Rewriting
 from shardlang.records import dataclass
 
 HOST, DEVICE = "host", "device"
 _COPY = {HOST: TO_HOST, DEVICE: TO_DEVICE}
-_LOOKUPS = {"embedding": 1}  # operator -> which operand is the table
 
 
 def with_copies(graph: Graph, wanted: Mapping[int, str]) -> tuple[Graph, dict[int, str]]:
@@ -73,7 +73,7 @@ class _Hosting:
         rule = next((self.wanted[v] for v in op.results if v in self.wanted), None)
         if rule is not None:
             return rule
-        table = _LOOKUPS.get(op.operator)
+        table = REGISTRY[op.operator].table
         return self.of.get(op.operands[table], DEVICE) if table is not None else DEVICE
 
     def keep(self, op: Op) -> None:

@@ -1,4 +1,4 @@
-"""Which parameters are tables whose gradient is kept as rows: those that only `embedding` reads, and whose optimizer
+"""Which parameters are tables whose gradient is kept as rows: those that are only looked up, and whose optimizer
 touches only the rows of the batch.
 
 What such an optimizer does to a table must not follow from the strategy. So ZeRO leaves out the tables whose other rows
@@ -13,6 +13,7 @@ from dataclasses import replace
 from shardlang.check.program import OptimizerSetting, Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
+from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Conversion, ParamPlan, Plan
 
 _ROWS = ("adagrad", "ftrl", "lazy_adam")
@@ -67,7 +68,8 @@ def gradient_lookups(graph: Graph, table: int) -> set[int]:
     return {
         op.id
         for op in graph.ops
-        if op.operator == "embedding" and op.operands[1] == table and graph.values[op.results[0]].gradient
+        if (at := REGISTRY[op.operator].table) is not None
+        and op.operands[at] == table and graph.values[op.results[0]].gradient
     }
 
 
@@ -76,12 +78,12 @@ def _kept_as_rows(graph: Graph, value: int) -> bool:
 
 
 def _only_looked_up(graph: Graph) -> set[int]:
-    """Parameters that nothing but `embedding` reads."""
+    """Parameters that nothing reads but lookups of their rows."""
     read = {value: True for value in graph.params}
     used: set[int] = set()
     for op in graph.ops:
         for at, value in enumerate(op.operands):
             if value in read:
                 used.add(value)
-                read[value] = read[value] and op.operator == "embedding" and at == 1
+                read[value] = read[value] and REGISTRY[op.operator].table == at
     return {value for value in used if read[value]}

@@ -12,6 +12,7 @@ from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.families.losses import KEPT_COUNT
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.plan.strategy.axes import Axes, majors_used_up
 from shardlang.plan.strategy.axis_sizes import divisors, either
@@ -102,7 +103,7 @@ class PositionalRules:
     def _given(self, value: int) -> bool:
         """Whether an operand is an input that a rule speaks of: no number, and no count that microbatches added."""
         producer = self.graph.producers.get(value)
-        added = producer is not None and self.graph.ops[producer].operator == "kept_count"
+        added = producer is not None and self.graph.ops[producer].operator == KEPT_COUNT
         return self.graph.values[value].kind is not Kind.CONSTANT and not added
 
     # --- shape of the rule ---
