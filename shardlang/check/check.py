@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
-from shardlang.check.constants import plain
+from shardlang.check.constants import plain, size
 from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.files.imports import Library
 from shardlang.check.files.overrides import Overrides, read_overrides
@@ -59,8 +58,9 @@ def _check(
     given = read_overrides(file, overrides, strategy, sink)
     library = Library(context, load, given.dims)
     scope = library.open(file)
-    _file_dims(scope, context)
-    train = _single(file, ast.Train, "train", context)
+    # Dims of the file, by which strategies may call them.
+    context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
+    train = _train(file, context)
     found = check_train(train, Frame(context, scope, "train"), given) if train is not None else None
     check_generically(library, context)
     if train is None and not sink.failed:
@@ -75,53 +75,32 @@ def _check(
     if sink.failed:
         return None
     hardware = {name: found.node for name, found in scope.names.items() if isinstance(found, HardwareDecl)}
-    strategies = file.strategies
-    schedules = _schedules(strategies, file, load)
-    statics = _statics(scope)
-    sources = tuple(library.sources)
-    return Program(file.source, sources, graph, training, strategies, hardware, axes, statics, schedules)
+    return Program(
+        file.source, tuple(library.sources), graph, training, file.strategies, hardware, axes, _statics(scope),
+        _schedules(file, load),
+    )  # fmt: skip
 
 
-def _file_dims(scope: FileScope, context: Context) -> None:
-    """Dims of the file, by which strategies may call them."""
-    for name, value in scope.names.items():
-        if isinstance(value, DimValue):
-            context.build.dims[name] = value.term
-
-
-def _single(file: ast.File, kind: type, noun: str, context: Context) -> Any:
-    items = [i for i in file.items if isinstance(i, kind)]
+def _train(file: ast.File, context: Context) -> ast.Train | None:
+    items = [item for item in file.items if isinstance(item, ast.Train)]
     if len(items) > 1:
-        context.sink.report(
-            "SH201",
-            f"`{noun}` is declared twice",
-            items[1].span,
-            "again here",
-            labels=[(items[0].span, "first here")],
-            help="a file trains one model",
-        )
+        help = "a file trains one model"
+        context.sink.again("SH201", "`train` is declared twice", items[1].span, items[0].span, help)
     return items[0] if items else None
 
 
 def _strategy_names(file: ast.File, context: Context) -> None:
-    seen: dict[str, ast.Strategy] = {}
-    for item in file.items:
-        if isinstance(item, ast.Strategy):
-            before = seen.setdefault(item.name.text, item)
-            if before is not item:
-                context.sink.report(
-                    "SH201",
-                    f"strategy `{item.name.text}` is declared twice",
-                    item.name.span,
-                    "again here",
-                    labels=[(before.name.span, "first here")],
-                    help="give one of them another name",
-                )
+    seen: dict[str, ast.Name] = {}
+    for name in (strategy.name for strategy in file.strategies):
+        before = seen.setdefault(name.text, name)
+        if before is not name:
+            fact = f"strategy `{name.text}` is declared twice"
+            context.sink.again("SH201", fact, name.span, before.span, "give one of them another name")
 
 
-def _schedules(strategies: tuple[ast.Strategy, ...], file: ast.File, load: Loader) -> dict[str, Source]:
+def _schedules(file: ast.File, load: Loader) -> dict[str, Source]:
     """The files of actions that strategies name; one that cannot be read is missed where it is used."""
-    rules = [r for s in strategies for r in s.rules if isinstance(r, ast.Schedule)]
+    rules = [r for s in file.strategies for r in s.rules if isinstance(r, ast.Schedule)]
     names = dict.fromkeys(r.name.value for r in rules if "/" in r.name.value or "." in r.name.value)
     found = {name: load(file.source.name, name, True) for name in names}
     return {name: source for name, source in found.items() if source is not None}
@@ -129,15 +108,11 @@ def _schedules(strategies: tuple[ast.Strategy, ...], file: ast.File, load: Loade
 
 def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:
     """Sizes of mesh axes that are set from outside; 0 where `auto` is set."""
-    from shardlang.check.constants import size
-
     found: dict[str, dict[str, int]] = {}
     for strategy, axes in given.axes.items():
         for axis, node in axes.items():
-            if isinstance(node, ast.Name) and node.text == "auto":
-                found.setdefault(strategy, {})[axis] = 0
-                continue
-            length = size(frame.evaluate(node), node.span, frame.context.sink, f"axis `{axis}`")
+            auto = isinstance(node, ast.Name) and node.text == "auto"
+            length = 0 if auto else size(frame.evaluate(node), node.span, frame.context.sink, f"axis `{axis}`")
             if length is not None:
                 found.setdefault(strategy, {})[axis] = length
     return found

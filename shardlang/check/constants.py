@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from shardlang.check.values import UNKNOWN, DimValue, describe
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -20,12 +20,8 @@ LARGEST = 2**63
 # Up to here a float that is whole is that number and no other.
 _EXACT = 2**53
 
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": python.lt,
-    "<=": python.le,
-    ">": python.gt,
-    ">=": python.ge,
-}
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge}
+_SIMPLE: Mapping[str, Callable[[Any, Any], Any]] = {"+": python.add, "-": python.sub, "*": python.mul}
 
 
 def plain(value: Any) -> Any:
@@ -61,24 +57,13 @@ def _arithmetic(op: str, a: Any, b: Any) -> Any:
         a = float(a)
     if isinstance(b, Fraction) and isinstance(a, float):
         b = float(b)
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "/":
-            if b == 0:
-                return None
-            return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
-        case "**":
-            return _power(a, b)
-    return None
-
-
-def _too_large(result: Any) -> bool:
-    return isinstance(result, (int, Fraction)) and not -LARGEST <= result <= LARGEST
+    if op in _SIMPLE:
+        return _SIMPLE[op](a, b)
+    if op == "**":
+        return _power(a, b)
+    if b == 0:
+        return None
+    return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
 
 
 def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
@@ -93,17 +78,16 @@ def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
         return UNKNOWN
     if op in ("==", "!="):
         return (a == b) == (op == "==")
-    if not (_number(a) and _number(b)):
-        wrong, span = (left, node.left.span) if not _number(a) else (right, node.right.span)
-        sink.report("SH210", f"`{op}` needs numbers, and this is {describe(wrong)}", span, describe(wrong))
-        return UNKNOWN
+    for side, value in ((node.left, left), (node.right, right)):
+        if not _number(plain(value)):
+            return unfit(f"`{op}` needs numbers", value, side.span, sink)
     if op in _ORDER:
         return _ORDER[op](a, b)
     try:
         result = _arithmetic(op, a, b)
     except OverflowError:
         result = None
-    if result is None or _too_large(result):
+    if result is None or (isinstance(result, (int, Fraction)) and not -LARGEST <= result <= LARGEST):
         why = "divides by zero" if op == "/" and b == 0 else "is not a number that can be used"
         sink.report("SH211", f"`{node.span.text}` {why}", node.span, f"{show(a)} {op} {show(b)}")
         return UNKNOWN
@@ -114,26 +98,15 @@ def negate(value: Any, span: Span, sink: Sink) -> Any:
     value = plain(value)
     if value is UNKNOWN:
         return value
-    if not _number(value):
-        sink.report("SH210", f"`-` needs a number, and this is {describe(value)}", span, describe(value))
-        return UNKNOWN
-    return -value
+    return -value if _number(value) else unfit("`-` needs a number", value, span, sink)
 
 
 def truth(value: Any, span: Span, sink: Sink) -> Any:
     """True, False or UNKNOWN; anything else is an error."""
     if value is UNKNOWN or isinstance(value, bool):
         return value
-    sink.report(
-        "SH210",
-        f"a condition needs a static truth value, and this is {describe(value)}",
-        span,
-        describe(value),
-        help="compare it: `a == b`"
-        if not describe(value).startswith("a tensor")
-        else "use `where(c, a, b)` for tensors",
-    )
-    return UNKNOWN
+    help = "use `where(c, a, b)` for tensors" if isinstance(value, Tensor) else "compare it: `a == b`"
+    return unfit("a condition needs a static truth value", value, span, sink, help)
 
 
 def show(value: Any) -> str:
@@ -158,13 +131,9 @@ def whole(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> A
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     if isinstance(value, Fraction):
-        sink.report(
-            "SH212",
-            f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}",
-            span,
-            f"{float(value):g}{f': {made_of}' if made_of else ''}",
-            help="choose numbers that divide exactly",
-        )
+        fact = f"{what} must be a whole number, and `{span.text}` is {value.numerator} / {value.denominator}"
+        label = f"{float(value):g}{f': {made_of}' if made_of else ''}"
+        sink.report("SH212", fact, span, label, help="choose numbers that divide exactly")
         return UNKNOWN
     given = f"{value:g}" if isinstance(value, float) else describe(value)
     sink.report("SH210", f"{what} must be a whole number, and this is {given}", span, given)

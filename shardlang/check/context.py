@@ -91,6 +91,11 @@ class Frame:
         """The value of an expression here."""
         return self.context.evaluator(node, self)
 
+    def wrong(self, code: str, message: str, span: Span, label: str = "", **more: Any) -> Any:
+        """UNKNOWN, as the value of what is wrong, after reporting it."""
+        self.context.sink.report(code, message, span, label, **more)
+        return UNKNOWN
+
     def steps_to(self, layer: Instance) -> int:
         """How many layers further in `layer` is: its dims go through those of all layers between to those of here."""
         steps = 1
@@ -104,17 +109,11 @@ class Frame:
 
     def find(self, name: str) -> Any:
         """The value of a name, or None where there is none. Marks its declaration as used."""
-        if name in self.names:
-            node = self.nodes.get(name)
-            if node is not None:
-                self.context.used.add(id(node))
-            return self.names[name]
-        instance = self.instance
-        if instance is not None and name in instance.names:
-            node = instance.nodes.get(name)
-            if node is not None:
-                self.context.used.add(id(node))
-            return instance.names[name]
+        for place in (self, self.instance):
+            if place is not None and name in place.names:
+                if name in place.nodes:
+                    self.context.used.add(id(place.nodes[name]))
+                return place.names[name]
         return self.file.find(name)
 
     def first_unknown(self, name: str) -> bool:
@@ -147,14 +146,8 @@ class Frame:
         """Bind a name once; False where it is bound already (in this call or model)."""
         before = self.spans.get(name) or (self.instance.spans.get(name) if self.instance else None)
         if before is not None:
-            self.context.sink.report(
-                "SH201",
-                f"`{name}` is bound twice",
-                span,
-                "again here",
-                labels=[(before, "first here")],
-                help="a name is bound once; give one of them another name",
-            )
+            help = "a name is bound once; give one of them another name"
+            self.context.sink.again("SH201", f"`{name}` is bound twice", span, before, help)
             self.names.setdefault(name, UNKNOWN)
             return False
         self.names[name] = value

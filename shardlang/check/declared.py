@@ -9,6 +9,12 @@ from typing import Any
 
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
+from shardlang.syntax import ast
+
+
+def called(node: ast.Expr) -> str:
+    """The name that an expression calls; "" where it is no call of a name."""
+    return node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else ""
 
 
 @dataclass(frozen=True)

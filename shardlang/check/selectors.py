@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 
 from shardlang import patterns
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
 from shardlang.syntax import ast
@@ -86,20 +85,8 @@ def _index(index: str | int | tuple[int, int] | None) -> str:
 
 def _report_nothing(graph: Graph, selector: ast.Selector, sink: Sink) -> None:
     written = selector.span.text
-    names = _names(graph)
+    names = [path for path in graph.declared if ":" not in path]
     below = written.partition(".")[2]
-    near = below if below in names else nearest(written, names)
     rules = "paths begin in the model of `train`; values of `train` are `train.NAME`"
-    sink.report(
-        "SH308", f"`{written}` matches nothing of the model", selector.span, "",
-        help=f"did you mean `{near}`?" if near else rules,
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=4)
-def _names_of(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(path for path in addresses if ":" not in path)
-
-
-def _names(graph: Graph) -> list[str]:
-    return list(_names_of((*graph.addresses, *graph.declared)))
+    help = f"did you mean `{below}`?" if below in names else offer(written, names, rules)
+    sink.report("SH308", f"`{written}` matches nothing of the model", selector.span, help=help)

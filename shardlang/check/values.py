@@ -72,15 +72,8 @@ class FileScope:
     def declare(self, name: ast.Name, value: Any, sink: Sink) -> None:
         before = self.spans.get(name.text)
         if before is not None and name.text not in self.own:
-            sink.report(
-                "SH201",
-                f"`{name.text}` is declared twice",
-                name.span,
-                "again here",
-                labels=[(before, "first here")],
-                help="a name is declared once; give one of them another name",
-            )
-            return
+            help = "a name is declared once; give one of them another name"
+            return sink.again("SH201", f"`{name.text}` is declared twice", name.span, before, help)
         if before is not None:
             self.own.discard(name.text)
         self.names[name.text] = value
@@ -137,6 +130,12 @@ class LayerArray:
 
     items: tuple[Instance, ...]
     path: str
+
+
+def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") -> Any:
+    """UNKNOWN, after reporting SH210: that a value is not what is `needed`, as a sentence says."""
+    sink.report("SH210", f"{needed}, and this is {describe(value)}", span, describe(value), help=help)
+    return UNKNOWN
 
 
 def describe(value: object) -> str:

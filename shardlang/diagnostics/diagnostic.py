@@ -121,10 +121,14 @@ class Sink:
                 Label(span, bounded(label, True)) if span else None,
                 tuple(Label(s, bounded(t, True)) for s, t in labels),
                 tuple(bounded(note) for note in notes),
-                tuple(bounded(text) for text in helps),
+                tuple(bounded(text) for text in helps if text),
                 severity,
             )
         )
+
+    def again(self, code: str, message: str, span: Span, first: Span, help: str = "") -> None:
+        """Report what is there already, at `first`."""
+        self.report(code, message, span, "again here", labels=[(first, "first here")], help=help)
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Report a diagnostic made elsewhere."""

@@ -1,6 +1,6 @@
 """From an unknown name and the names that exist to the one that was probably meant, or None.
 
-Decides only which name is nearest; how to offer it is each diagnostic's own matter.
+Decides which name is nearest, and words the offer of it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ def distance(left: str, right: str, limit: int) -> int:
         if min(row) > limit:
             return limit + 1
     return min(row[-1], limit + 1)
+
+
+def offer(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
+    """What to type for an unknown name: the nearest that there is, or `otherwise` where none is near enough."""
+    near = nearest(name, candidates)
+    return f"did you mean `{near}`?" if near else otherwise
 
 
 def _tokens(name: str) -> list[str]:

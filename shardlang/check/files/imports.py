@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from shardlang.check.constants import size
 from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
 from shardlang.source import Source
 from shardlang.syntax import ast
@@ -67,14 +66,9 @@ class Library:
         for name in use.names:
             value = UNKNOWN if other is None else other.names.get(name.text)
             if value is None and other is not None:
-                close = nearest(name.text, other.names)
-                self.context.sink.report(
-                    "SH202",
-                    f"`{use.path}` has no `{name.text}`",
-                    name.span,
-                    "not there",
-                    help=f"did you mean `{close}`?" if close else f"it has {_listed(other.names)}",
-                )
+                listed = ", ".join(f"`{n}`" for n in other.names) or "no names"
+                help, fact = offer(name.text, other.names, f"it has {listed}"), f"`{use.path}` has no `{name.text}`"
+                self.context.sink.report("SH202", fact, name.span, "not there", help=help)
                 value = UNKNOWN
             scope.declare(name, value, self.context.sink)
 
@@ -82,36 +76,20 @@ class Library:
         sink = self.context.sink
         source = self.load(scope.source.name, use.path, use.file)
         if source is None:
-            close = None if use.file else nearest(use.path, LIBRARIES)
-            sink.report(
-                "SH203",
-                f"there is no file `{use.path}`" if use.file else f"there is no library `{use.path}`",
-                use.path_span,
-                "not found",
-                help=f"did you mean `{close}`?" if close else (),
-            )
+            what, help = ("file", "") if use.file else ("library", offer(use.path, LIBRARIES))
+            sink.report("SH203", f"there is no {what} `{use.path}`", use.path_span, "not found", help=help)
             return None
         if source.name in self.chain:
             if source.name == scope.source.name:
                 scope.own.update(name.text for name in use.names)
             names = [*self.chain[self.chain.index(source.name) :], source.name]
-            sink.report(
-                "SH204",
-                f"imports go round: {' -> '.join(f'`{n}`' for n in names)}",
-                use.path_span,
-                "closes the circle",
-                help="move what both need into a third file" if len(names) > 2 else _OWN,
-            )
+            help = "leave the line out: a file's own names need no import"
+            help = "move what both need into a third file" if len(names) > 2 else help
+            fact = f"imports go round: {' -> '.join(f'`{n}`' for n in names)}"
+            sink.report("SH204", fact, use.path_span, "closes the circle", help=help)
             return None
         known = self.scopes.get(source.name)
         return known if known is not None else self.open(parse(source, sink))
-
-
-_OWN = "leave the line out: a file's own names need no import"
-
-
-def _listed(names: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{n}`" for n in names) or "no names"
 
 
 def declare_dims(node: ast.DimDecl, scope: FileScope, context: Context, overrides: Mapping[str, ast.Expr]) -> None:

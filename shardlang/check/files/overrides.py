@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
+from shardlang.check.declared import called
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.records import dataclass
@@ -42,21 +43,14 @@ def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | Non
             full = [p for p in full if p.partition(".")[0] not in others]
         imported = path.startswith("model.") and not full
         if len(full) > 1:
-            sink.report(
-                "SH224", f"`--set {path}` could mean {_listed(full)}", None, help=f"say which: `--set {full[0]}={text}`"
-            )
+            help = f"say which: `--set {full[0]}={text}`"
+            sink.report("SH224", f"`--set {path}` could mean {_listed(full)}", None, help=help)
         elif imported:
             found.formals[path.partition(".")[2]] = expression
         elif not full:
             close = nearest(path, [*places, *(p.partition(".")[2] for p in places)])
-            sink.report(
-                "SH224",
-                f"there is no `{path}` to set in {file.source.name}",
-                None,
-                help=f"did you mean `{_typed(close)}`?"
-                if close
-                else f"there are {_listed([_typed(p) for p in places])}",
-            )
+            help = f"did you mean `{_typed(close)}`?" if close else f"there are {_listed(places)}"
+            sink.report("SH224", f"there is no `{path}` to set in {file.source.name}", None, help=help)
         else:
             _put(full[0], expression, found)
     return found
@@ -112,10 +106,6 @@ def member_dims(members: Sequence[ast.Member]) -> Iterator[str]:
 
 def root_model(file: ast.File) -> str | None:
     """The name of the model that `train` trains."""
-    for item in file.items:
-        if isinstance(item, ast.Train):
-            for setting in item.settings:
-                value = setting.value
-                if setting.name.text == "model" and isinstance(value, ast.Call) and isinstance(value.callee, ast.Name):
-                    return value.callee.text
-    return None
+    trains = (item for item in file.items if isinstance(item, ast.Train))
+    models = (called(s.value) for train in trains for s in train.settings if s.name.text == "model")
+    return next((model for model in models if model), None)

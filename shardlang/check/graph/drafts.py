@@ -116,14 +116,9 @@ class Builder:
         self.within, self.statement = before, statement
 
     def operate(
-        self,
-        operator: Operator,
-        operands: tuple[int, ...],
-        types: tuple[TensorType, ...],
-        attrs: Mapping[str, Any],
-        rule: FactorRule,
-        span: Span,
-    ) -> int:
+        self, operator: Operator, operands: tuple[int, ...], types: tuple[TensorType, ...], attrs: Mapping[str, Any],
+        rule: FactorRule, span: Span,
+    ) -> int:  # fmt: skip
         """Add an operator; gives the id of its op draft."""
         first = len(self.values)
         results = tuple(range(first, first + len(types)))

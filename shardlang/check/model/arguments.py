@@ -5,7 +5,7 @@ Evaluates expressions through the frame; inferring types is left to `operators`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 from shardlang.check.constants import plain, show, size, whole
 from shardlang.check.context import Frame
 from shardlang.check.model.types import named_term, namesake, operand_dims, written_terms
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
+from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import Operator, Param
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -53,13 +53,9 @@ class Bound:
 
 
 def bind_operator(
-    operator: Operator,
-    positional: Sequence[Argument],
-    keywords: Sequence[ast.Keyword],
-    arrow: ast.TensorType | None,
-    span: Span,
-    frame: Frame,
-) -> Bound:
+    operator: Operator, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], arrow: ast.TensorType | None,
+    span: Span, frame: Frame,
+) -> Bound:  # fmt: skip
     """Line arguments up with parameters and evaluate them."""
     given, rest, slices = _line_up(operator, positional, keywords, span, frame)
     bound = Bound(sound=given is not None)
@@ -103,14 +99,15 @@ def _line_up(
         if param is not None and param.kind == "tensors":
             rest.append(argument)
         elif param is None or param.name in given:
-            many = f"{len(params)} argument{'s' * (len(params) != 1)}"
-            frame.context.sink.report(
-                "SH218", f"`{operator.name}` takes at most {many}", argument.span, "one too many"
-            )  # fmt: skip
+            many = f"at most {len(params)} argument{'s' * (len(params) != 1)}"
+            frame.context.sink.report("SH218", f"`{operator.name}` takes {many}", argument.span, "one too many")
             return None, rest, slices
         else:
             given[param.name] = argument
-    if not _by_name(operator, keywords, given, slices, frame):
+    named = {p.name for p in operator.params if p.kind not in ("tensors", "slices")}
+    if any(p.kind == "slices" for p in operator.params):
+        slices = [k for k in keywords if k.name.text not in given and k.name.text not in named]
+    if not by_name(operator.name, [k for k in keywords if k not in slices], named, given, frame):
         return None, rest, slices
     missing = [p for p in params if p.required and p.kind != "tensors" and p.name not in given]
     if missing:
@@ -119,45 +116,33 @@ def _line_up(
     return given, rest, slices
 
 
-def _by_name(
-    operator: Operator, keywords: Sequence[ast.Keyword], given: dict[str, Argument], slices: list[ast.Keyword],
-    frame: Frame,
-) -> bool:  # fmt: skip
-    """Add arguments by name to `given`, or to `slices` where the operator takes any. False after a report."""
-    named = {p.name for p in operator.params if p.kind not in ("tensors", "slices")}
-    any_name = any(p.kind == "slices" for p in operator.params)
-    sound = True
+def by_name(
+    callee: str, keywords: Sequence[ast.Keyword], known: Collection[str], given: dict[str, Argument], frame: Frame
+) -> bool:
+    """Add arguments that stand with a name to `given`. False after reporting some that are there twice, or unknown."""
+    sink, sound = frame.context.sink, True
     for keyword in keywords:
-        name = keyword.name.text
-        if name in given:
-            argument_twice(operator.name, keyword.name, given[name].span, frame)
-            sound = False
-        elif name in named:
-            given[name] = Argument(keyword.value.span, keyword.value)
-        elif any_name:
-            slices.append(keyword)
+        name = keyword.name
+        sound = sound and name.text in known and name.text not in given
+        if name.text in given:
+            sink.again("SH219", f"`{callee}` gets `{name.text}` twice", name.span, given[name.text].span)
+        elif name.text in known:
+            given[name.text] = Argument(keyword.value.span, keyword.value)
         else:
-            unknown_argument(operator.name, keyword.name, named, frame)
-            sound = False
+            listed = ", ".join(f"`{n}`" for n in sorted(known)) or "no arguments by name"
+            help = offer(name.text, known, f"it takes {listed}")
+            sink.report("SH220", f"`{callee}` has no argument `{name.text}`", name.span, "unknown argument", help=help)
     return sound
 
 
-def argument_twice(callee: str, name: ast.Name, first: Span, frame: Frame) -> None:
-    frame.context.sink.report(
-        "SH219", f"`{callee}` gets `{name.text}` twice", name.span, "again here", labels=[(first, "first here")]
-    )
-
-
-def unknown_argument(callee: str, name: ast.Name, known: set[str], frame: Frame) -> None:
-    close = nearest(name.text, known)
-    listed = ", ".join(f"`{n}`" for n in sorted(known)) or "no arguments by name"
-    frame.context.sink.report(
-        "SH220",
-        f"`{callee}` has no argument `{name.text}`",
-        name.span,
-        "unknown argument",
-        help=f"did you mean `{close}`?" if close else f"it takes {listed}",
-    )
+def line_up(callee: str, names: Sequence[str], call: ast.Call, frame: Frame) -> tuple[dict[str, Argument], bool]:
+    """The arguments of a call by name, those without a name in the order of `names`; whether none was reported."""
+    given = {name: Argument(node.span, node) for name, node in zip(names, call.args, strict=False)}
+    fits = len(call.args) <= len(names)
+    if not fits:
+        fact = f"`{callee}` takes {len(names)} argument{'s' * (len(names) != 1)}"
+        frame.context.sink.report("SH218", fact, call.args[len(names)].span, "one too many")
+    return given, by_name(callee, call.keywords, names, given, frame) and fits
 
 
 def missing_argument(callee: str, name: str, span: Span, frame: Frame) -> None:
@@ -170,24 +155,17 @@ def _operands(rest: Sequence[Argument], bound: Bound, frame: Frame) -> None:
     for argument in rest:
         value = argument.evaluate(frame)
         bound.sound = bound.sound and value is not UNKNOWN
-        _append(value, argument, bound)
-
-
-def _append(value: Any, argument: Argument, bound: Bound) -> None:
-    bound.values.append(value)
-    bound.spans.append(argument.span)
-    bound.names.append(argument.name if argument.node is not None or not isinstance(value, Tensor) else value.name)
+        bound.values.append(value)
+        bound.spans.append(argument.span)
+        bound.names.append(argument.name if argument.node is not None or not isinstance(value, Tensor) else value.name)
 
 
 def _operand(param: Param, argument: Argument | None, bound: Bound, span: Span, frame: Frame) -> None:
-    if argument is None:
-        bound.values.append(None)
-        bound.spans.append(span)
-        bound.names.append(param.name)
-        return
-    value = argument.evaluate(frame)
-    bound.sound = bound.sound and value is not UNKNOWN
-    _append(value, argument, bound)
+    if argument is not None:
+        return _operands([argument], bound, frame)
+    bound.values.append(None)
+    bound.spans.append(span)
+    bound.names.append(param.name)
 
 
 def _slices(keywords: Sequence[ast.Keyword], first: Mapping[str, Term], bound: Bound, frame: Frame) -> Any:
@@ -232,8 +210,7 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
     sink = frame.context.sink
     what = f"`{param.name}`"
     if isinstance(value, Tensor):
-        sink.report("SH210", f"{what} must be known before the run, and this is a tensor", span, "a tensor")
-        return UNKNOWN
+        return unfit(f"{what} must be known before the run", value, span, sink)
     match param.kind:
         case "newdim":
             if isinstance(value, DimValue):
@@ -251,11 +228,8 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
     wanted = {"bool": bool, "str": str}.get(param.kind)
     if wanted is not None and isinstance(value, wanted):
         return value
-    kind = {"bool": "true or false", "str": "a text", "dtype": f"one of {', '.join(DTYPES)}"}.get(
-        param.kind, "a dim, by name"
-    )
-    sink.report("SH210", f"{what} must be {kind}, and this is {describe(value)}", span, describe(value))
-    return UNKNOWN
+    kinds = {"bool": "true or false", "str": "a text", "dtype": f"one of {', '.join(DTYPES)}"}
+    return unfit(f"{what} must be {kinds.get(param.kind, 'a dim, by name')}", value, span, sink)
 
 
 def number(value: Any, span: Span, frame: Frame, what: str, floating: bool) -> Any:
@@ -263,8 +237,6 @@ def number(value: Any, span: Span, frame: Frame, what: str, floating: bool) -> A
     if value is UNKNOWN:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
-        frame.context.sink.report(
-            "SH210", f"{what} must be a number, and `{show(value)}` is {describe(value)}", span, describe(value)
-        )
-        return UNKNOWN
+        fact = f"{what} must be a number, and `{show(value)}` is {describe(value)}"
+        return frame.wrong("SH210", fact, span, describe(value))
     return float(value) if floating or isinstance(value, Fraction) else value

@@ -14,7 +14,7 @@ from shardlang.check.model.copies import ready
 from shardlang.check.model.forward import call_function, call_layer
 from shardlang.check.model.operators import infer, is_operator, operator_names, too_many_operators
 from shardlang.check.values import UNKNOWN, DimValue, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import REGISTRY
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -28,14 +28,9 @@ def call(node: ast.Call, frame: Frame, piped: tuple[Any, Span] | None = None) ->
     positional = [Argument(piped[1], None, piped[0])] if piped else []
     positional.extend(Argument(a.span, a) for a in node.args)
     if node.fields:
-        frame.context.sink.report(
-            "SH214",
-            "a field is declared outside of a data source",
-            node.fields[0].span,
-            "here",
-            help="fields belong in `data = random(x: [batch, d])`",
-        )
-        return UNKNOWN
+        help = "fields belong in `data = random(x: [batch, d])`"
+        fact = "a field is declared outside of a data source"
+        return frame.wrong("SH214", fact, node.fields[0].span, "here", help=help)
     if isinstance(node.callee, ast.Name):
         return _call_name(node.callee, positional, node, span, frame)
     return apply_arguments(frame.evaluate(node.callee), positional, node.keywords, node.callee, span, frame)
@@ -49,23 +44,15 @@ def _call_name(callee: ast.Name, positional: list[Argument], node: ast.Call, spa
         return _operator(callee.text, positional, node.keywords, node.arrow, span, frame)
     if target is not None:
         return apply_arguments(target, positional, node.keywords, callee, span, frame)
-    unknown_callee(callee, frame)
-    return UNKNOWN
+    return unknown_callee(callee, frame)
 
 
-def unknown_callee(callee: ast.Name, frame: Frame) -> None:
-    """Report a name that nothing callable has."""
-    sink = frame.context.sink
+def unknown_callee(callee: ast.Name, frame: Frame) -> Any:
+    """UNKNOWN, after reporting a name that nothing callable has."""
     if not frame.first_unknown(callee.text):
-        return
-    close = nearest(callee.text, [*operator_names(), *frame.visible()])
-    sink.report(
-        "SH200",
-        f"there is no `{callee.text}` here",
-        callee.span,
-        "unknown name",
-        help=f"did you mean `{close}`?" if close else (),
-    )
+        return UNKNOWN
+    help = offer(callee.text, [*operator_names(), *frame.visible()])
+    return frame.wrong("SH200", f"there is no `{callee.text}` here", callee.span, "unknown name", help=help)
 
 
 def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
@@ -74,13 +61,9 @@ def invoke(name: str, piped: tuple[Any, Span], span: Span, frame: Frame) -> Any:
 
 
 def _operator(
-    name: str,
-    positional: list[Argument],
-    keywords: Sequence[ast.Keyword],
-    arrow: ast.TensorType | None,
-    span: Span,
+    name: str, positional: list[Argument], keywords: Sequence[ast.Keyword], arrow: ast.TensorType | None, span: Span,
     frame: Frame,
-) -> Any:
+) -> Any:  # fmt: skip
     bound = bind_operator(REGISTRY[name], positional, keywords, arrow, span, frame)
     if not bound.sound:
         return UNKNOWN
@@ -88,13 +71,9 @@ def _operator(
 
 
 def apply_arguments(
-    target: Any,
-    positional: Sequence[Argument],
-    keywords: Sequence[ast.Keyword],
-    callee: ast.Expr,
-    span: Span,
+    target: Any, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], callee: ast.Expr, span: Span,
     frame: Frame,
-) -> Any:
+) -> Any:  # fmt: skip
     """Call a layer, an array of layers (each in turn) or a function."""
     if target is UNKNOWN:
         for argument in positional:  # the names in the arguments count as used
@@ -108,31 +87,23 @@ def apply_arguments(
             return call_function(target, values, keywords, span, frame)
         case LayerArray():
             return _each(target, values, keywords, span, frame)
-    sink = frame.context.sink
+    name, what = callee.span.text, describe(target)
+    fact, help = f"`{name}` is {what} and cannot be called", ""
     if isinstance(target, ModelDecl):
         name = target.node.name.text
-        sink.report(
-            "SH214",
-            f"`{name}` is a model, and this calls it like a layer",
-            callee.span,
-            "a model",
-            help=f"declare a layer of the model, `layer name = {name}(...)`, and call that",
-        )
-    else:
-        what = describe(target)
-        fix = "write `*` to multiply" if isinstance(target, (Tensor, DimValue)) else ()
-        sink.report("SH214", f"`{callee.span.text}` is {what} and cannot be called", callee.span, what, help=fix)
-    return UNKNOWN
+        fact = f"`{name}` is a model, and this calls it like a layer"
+        help = f"declare a layer of the model, `layer name = {name}(...)`, and call that"
+    elif isinstance(target, (Tensor, DimValue)):
+        help = "write `*` to multiply"
+    return frame.wrong("SH214", fact, callee.span, what, help=help)
 
 
 def _each(
     array: LayerArray, values: list[tuple[Any, Span]], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
     if not values:
-        frame.context.sink.report(
-            "SH221", f"`{array.path}` needs a value to pass through its layers", span, "none is given"
-        )
-        return UNKNOWN
+        fact = f"`{array.path}` needs a value to pass through its layers"
+        return frame.wrong("SH221", fact, span, "none is given")
     build = frame.context.build
     before, first, copies = len(build.ops), None, frame.context.copies.get(array, ())
     for at, layer in enumerate(array.items):

@@ -14,7 +14,7 @@ from shardlang.check.model.calls import apply_arguments, call, invoke, unknown_c
 from shardlang.check.model.operators import infer, is_operator
 from shardlang.check.model.types import unknown_yet
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import SYMBOLS
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -45,10 +45,8 @@ def evaluate(node: ast.Expr, frame: Frame) -> Any:
             items = tuple(evaluate(item, frame) for item in node.items)
             return UNKNOWN if any(item is UNKNOWN for item in items) else items
         case ast.Range():
-            frame.context.sink.report(
-                "SH214", "a range is no value", node.span, "here", help="write it in `slice(x, d = 0..4)`"
-            )
-            return UNKNOWN
+            help = "write it in `slice(x, d = 0..4)`"
+            return frame.wrong("SH214", "a range is no value", node.span, "here", help=help)
 
 
 def name(node: ast.Name, frame: Frame) -> Any:
@@ -56,37 +54,21 @@ def name(node: ast.Name, frame: Frame) -> Any:
     value = frame.find(node.text)
     if value is not None:
         return value
-    sink = frame.context.sink
     if is_operator(node.text):
-        sink.report(
-            "SH214", f"`{node.text}` is an operator", node.span, "not a value", help=f"call it: `{node.text}(x)`"
-        )
-        return UNKNOWN
+        help = f"call it: `{node.text}(x)`"
+        return frame.wrong("SH214", f"`{node.text}` is an operator", node.span, "not a value", help=help)
     gone = frame.instance.missing.get(node.text) if frame.instance else None
     if gone is not None:
-        sink.report(
-            "SH205",
-            f"`{node.text}` is not there, because its condition is false",
-            node.span,
-            "used here",
-            labels=[(gone, "declared under an `if`")],
-            help="use it under the same condition",
-        )
-        return UNKNOWN
+        return frame.wrong(
+            "SH205", f"`{node.text}` is not there, because its condition is false", node.span, "used here",
+            labels=[(gone, "declared under an `if`")], help="use it under the same condition",
+        )  # fmt: skip
     if not frame.first_unknown(node.text):
         return UNKNOWN
     if (later := frame.declared_below(node.text)) is not None:
-        unknown_yet(node, later, "SH200", "name", frame)
-        return UNKNOWN
-    close = nearest(node.text, frame.visible())
-    sink.report(
-        "SH200",
-        f"there is no `{node.text}` here",
-        node.span,
-        "unknown name",
-        help=_FROM_TORCH.get(node.text) or (f"did you mean `{close}`?" if close else _declare(node.text)),
-    )
-    return UNKNOWN
+        return unknown_yet(node, later, "SH200", "name", frame)
+    help = _FROM_TORCH.get(node.text) or offer(node.text, frame.visible(), _declare(node.text))
+    return frame.wrong("SH200", f"there is no `{node.text}` here", node.span, "unknown name", help=help)
 
 
 # What users of torch type, and what it is here.
@@ -117,14 +99,10 @@ def _binary(node: ast.Binary, frame: Frame) -> Any:
         if left is UNKNOWN or right is UNKNOWN:
             return UNKNOWN
         values, spans = (left, right), (node.left.span, node.right.span)
-        names = (_called(node.left, "the left side"), _called(node.right, "the right side"))
+        sides = ((node.left, "the left side"), (node.right, "the right side"))
+        names = [side.text if isinstance(side, ast.Name) else other for side, other in sides]
         return infer(SYMBOLS[op, 2], values, spans, names, {}, None, node.span, frame)
     return combine(node, left, right, frame.context.sink)
-
-
-def _called(node: ast.Expr, otherwise: str) -> str:
-    """How a message calls an operand."""
-    return node.text if isinstance(node, ast.Name) else otherwise
 
 
 def _unary(node: ast.Unary, frame: Frame) -> Any:
@@ -149,16 +127,13 @@ def _attribute(node: ast.Attribute, frame: Frame) -> Any:
     owner = evaluate(node.value, frame)
     if owner is UNKNOWN:
         return UNKNOWN
-    sink = frame.context.sink
     if not isinstance(owner, Instance):
-        sink.report(
-            "SH214", f"`{node.value.span.text}` is {describe(owner)} and has no parts", node.name.span, "not there"
-        )
-        return UNKNOWN
-    return member(owner, node.name, frame)
+        fact = f"`{node.value.span.text}` is {describe(owner)} and has no parts"
+        return frame.wrong("SH214", fact, node.name.span, "not there")
+    return _member(owner, node.name, frame)
 
 
-def member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
+def _member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
     """`layer.weight`, `layer.inner`, or a value of the layer's last call."""
     value = owner.results.get(part.text)
     if value is None:
@@ -166,16 +141,10 @@ def member(owner: Instance, part: ast.Name, frame: Frame) -> Any:
     if value is UNKNOWN:
         return UNKNOWN
     if value is None or not isinstance(value, (Tensor, Instance, LayerArray)):
-        close = nearest(part.text, [*owner.names, *owner.results])
         called = "" if owner.calls else " (it has not been called here)"
-        frame.context.sink.report(
-            "SH200",
-            f"`{owner.path or owner.decl.node.name.text}` has no `{part.text}`{called}",
-            part.span,
-            "unknown name",
-            help=f"did you mean `{close}`?" if close else (),
-        )
-        return UNKNOWN
+        fact = f"`{owner.path or owner.decl.node.name.text}` has no `{part.text}`{called}"
+        help = offer(part.text, [*owner.names, *owner.results])
+        return frame.wrong("SH200", fact, part.span, "unknown name", help=help)
     for nodes in (owner.nodes, owner.result_nodes):
         if part.text in nodes:
             frame.context.used.add(id(nodes[part.text]))
@@ -189,23 +158,15 @@ def _index(node: ast.Index, frame: Frame) -> Any:
     index = whole(evaluate(node.index, frame), node.index.span, frame.context.sink, "an index")
     if owner is UNKNOWN or index is UNKNOWN:
         return UNKNOWN
-    sink = frame.context.sink
     if not isinstance(owner, LayerArray):
-        help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ()
-        sink.report(
-            "SH214", f"`{node.value.span.text}` is {describe(owner)} and has no index", node.span, "here", help=help
-        )
-        return UNKNOWN
+        help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ""
+        fact = f"`{node.value.span.text}` is {describe(owner)} and has no index"
+        return frame.wrong("SH214", fact, node.span, "here", help=help)
     count = len(owner.items)
-    if not 0 <= index < count:
-        sink.report(
-            "SH215",
-            f"`{owner.path}` has {count} layers, and this asks for {index}",
-            node.index.span,
-            f"0 to {count - 1} exist",
-        )
-        return UNKNOWN
-    return owner.items[index]
+    if 0 <= index < count:
+        return owner.items[index]
+    fact = f"`{owner.path}` has {count} layers, and this asks for {index}"
+    return frame.wrong("SH215", fact, node.index.span, f"0 to {count - 1} exist")
 
 
 def _pipe(node: ast.Pipe, frame: Frame) -> Any:
@@ -232,6 +193,5 @@ def _pass_on(step: ast.Expr, piped: tuple[Any, Span], span: Span, frame: Frame) 
         if is_operator(step.text):
             return invoke(step.text, piped, span, frame)
         if target is None:
-            unknown_callee(step, frame)
-            return UNKNOWN
+            return unknown_callee(step, frame)
     return apply_arguments(target, [Argument(piped[1], None, piped[0])], (), step, span, frame)

@@ -10,8 +10,8 @@ from typing import Any
 from shardlang.check.constants import size, whole
 from shardlang.check.context import Frame
 from shardlang.check.model.arguments import number
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, unfit
+from shardlang.diagnostics.nearest import offer
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -26,8 +26,7 @@ def bind_static(formal: ast.Formal, value: Any, span: Span, frame: Frame) -> Any
     if value is UNKNOWN:
         return value
     if isinstance(value, Tensor):
-        sink.report("SH210", f"`{name}` must be known before the run, and this is a tensor", span, "a tensor")
-        return UNKNOWN
+        return unfit(f"`{name}` must be known before the run", value, span, sink)
     match kind.text:
         case "dim":
             if isinstance(value, DimValue):
@@ -44,16 +43,6 @@ def bind_static(formal: ast.Formal, value: Any, span: Span, frame: Frame) -> Any
         case "bool" | "str":
             if isinstance(value, bool if kind.text == "bool" else str):
                 return value
-            sink.report(
-                "SH210", f"`{name}` is of kind {kind.text}, and this is {describe(value)}", span, describe(value)
-            )
-            return UNKNOWN
-    close = nearest(kind.text, KINDS)
-    sink.report(
-        "SH208",
-        f"there is no kind `{kind.text}`",
-        kind.span,
-        "unknown kind",
-        help=f"did you mean `{close}`?" if close else f"the kinds are {', '.join(KINDS)}, or a tensor type",
-    )
-    return UNKNOWN
+            return unfit(f"`{name}` is of kind {kind.text}", value, span, sink)
+    help = offer(kind.text, KINDS, f"the kinds are {', '.join(KINDS)}, or a tensor type")
+    return frame.wrong("SH208", f"there is no kind `{kind.text}`", kind.span, "unknown kind", help=help)

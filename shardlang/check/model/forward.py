@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlang.check.context import DEPTH, Frame
-from shardlang.check.model.arguments import missing_argument, unknown_argument
+from shardlang.check.model.arguments import Argument, by_name, missing_argument
 from shardlang.check.model.formals import bind_static
 from shardlang.check.model.signatures import bind_tensor, check_result
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, describe
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, unfit
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-Argument = tuple[Any, Span]
+Given = tuple[Any, Span]
 CALLS_LIMIT = 15_000  # about a second of checking
 
 
 def call_layer(
-    layer: Instance, values: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+    layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
     """What a layer's forward gives, in the caller's dims."""
     forward = layer.forward
@@ -49,7 +49,7 @@ def call_layer(
 
 
 def call_function(
-    function: FunctionDecl, values: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
+    function: FunctionDecl, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
     """What a function gives; its operators belong to the statement that calls it."""
     node, context = function.node, frame.context
@@ -97,42 +97,25 @@ def _too_many_calls(span: Span, frame: Frame) -> bool:
 
 
 def _bind(
-    formals: Sequence[ast.Formal],
-    values: Sequence[Argument],
-    keywords: Sequence[ast.Keyword],
-    callee: str,
-    span: Span,
-    frame: Frame,
-    inner: Frame,
-) -> bool:
+    formals: Sequence[ast.Formal], values: Sequence[Given], keywords: Sequence[ast.Keyword], callee: str, span: Span,
+    frame: Frame, inner: Frame,
+) -> bool:  # fmt: skip
     """Bind the formals of a call. False where the call cannot be made (reported, or unknown values)."""
     sink = frame.context.sink
     if len(values) > len(formals):
         extra = values[len(formals)][1]
-        sink.report(
-            "SH218",
-            f"`{callee}` takes {len(formals)} argument{'s' * (len(formals) != 1)}, and this is one more",
-            extra,
-            "one too many",
-        )
+        fact = f"`{callee}` takes {len(formals)} argument{'s' * (len(formals) != 1)}, and this is one more"
+        sink.report("SH218", fact, extra, "one too many")
         return False
-    given: dict[str, Argument] = {f.name.text: v for f, v in zip(formals, values, strict=False)}
-    known = {f.name.text for f in formals}
-    for keyword in keywords:
-        if keyword.name.text not in known:
-            unknown_argument(callee, keyword.name, known, frame)
-            return False
-        if keyword.name.text in given:
-            sink.report("SH219", f"`{callee}` gets `{keyword.name.text}` twice", keyword.name.span, "again here")
-            return False
-        given[keyword.name.text] = (frame.evaluate(keyword.value), keyword.value.span)
-    sound = True
-    for formal in formals:
-        sound = _bind_one(formal, given.get(formal.name.text), callee, span, frame, inner) and sound
-    return sound
+    names = [formal.name.text for formal in formals]
+    given = {name: Argument(at, None, value) for name, (value, at) in zip(names, values, strict=False)}
+    if not by_name(callee, keywords, names, given, frame):
+        return False
+    found = {name: (argument.evaluate(frame), argument.span) for name, argument in given.items()}
+    return all([_bind_one(f, found.get(f.name.text), callee, span, frame, inner) for f in formals])
 
 
-def _bind_one(formal: ast.Formal, given: Argument | None, callee: str, span: Span, frame: Frame, inner: Frame) -> bool:
+def _bind_one(formal: ast.Formal, given: Given | None, callee: str, span: Span, frame: Frame, inner: Frame) -> bool:
     name = formal.name.text
     if given is None and formal.default is not None:
         given = (inner.evaluate(formal.default), formal.default.span)
@@ -147,9 +130,7 @@ def _bind_one(formal: ast.Formal, given: Argument | None, callee: str, span: Spa
     if value is UNKNOWN:
         return False
     if not isinstance(value, Tensor):
-        frame.context.sink.report(
-            "SH210", f"`{name}` of `{callee}` must be a tensor, and this is {describe(value)}", at, describe(value)
-        )
+        unfit(f"`{name}` of `{callee}` must be a tensor", value, at, frame.context.sink)
         return False
     tensor = bind_tensor(formal, value, at, callee, inner)
     if tensor is None:
@@ -187,13 +168,9 @@ def _check_last(end: ast.Return, body: Sequence[ast.Assign | ast.Return], frame:
     if body[-1] is not end:
         after = body[body.index(end) + 1]
         frame.context.sink.report(
-            "SH207",
-            "a body ends with its `return`, and this stands after it",
-            after.span,
-            "never reached",
-            labels=[(end.span, "the end")],
-            help="move it ahead of `return`, or delete it",
-        )
+            "SH207", "a body ends with its `return`, and this stands after it", after.span, "never reached",
+            labels=[(end.span, "the end")], help="move it ahead of `return`, or delete it",
+        )  # fmt: skip
 
 
 def _skip(body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
@@ -207,14 +184,9 @@ def _hand_out(result: Any, written: ast.TensorType | None, span: Span, inner: Fr
     """The result in the caller's dims, held against the declared type."""
     context = inner.context
     if result is None:
-        context.sink.report("SH207", "a body returns nothing", span, "no `return`", help="end it with `return VALUE`")
-        return UNKNOWN
+        return inner.wrong("SH207", "a body returns nothing", span, "no `return`", help="end it with `return VALUE`")
     if not isinstance(result, Tensor):
-        if result is not UNKNOWN:
-            context.sink.report(
-                "SH210", f"a body must return a tensor, and this is {describe(result)}", span, describe(result)
-            )
-        return UNKNOWN
+        return result if result is UNKNOWN else unfit("a body must return a tensor", result, span, context.sink)
     if written is not None and not check_result(result, written, inner):
         return UNKNOWN
     return Tensor(result.id, context.dims.outward_type(result.type, inner.steps), result.name)

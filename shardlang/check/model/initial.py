@@ -10,9 +10,9 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared
-from shardlang.check.model.arguments import argument_twice, number
+from shardlang.check.model.arguments import line_up, number
 from shardlang.check.values import UNKNOWN
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Init
 from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
@@ -38,80 +38,35 @@ KINDS: Mapping[str, Declared] = {
 
 def initial(node: ast.Expr, frame: Frame) -> Init | None:
     """The start that `node` names; None after a report or where a number is unknown."""
-    sink = frame.context.sink
+    sink, starts = frame.context.sink, f"the starts are {', '.join(KINDS)}"
     if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
-        sink.report(
-            "SH222",
-            "a parameter starts from a named distribution",
-            node.span,
-            "none of them",
-            help=f"the starts are {', '.join(KINDS)}: `zeros()`, `normal(0.02)`",
-        )
+        help = f"{starts}: `zeros()`, `normal(0.02)`"
+        sink.report("SH222", "a parameter starts from a named distribution", node.span, "none of them", help=help)
         return None
     name = node.callee.text
-    if name not in KINDS:
-        close = nearest(name, KINDS)
-        sink.report(
-            "SH222",
-            f"there is no start `{name}`",
-            node.callee.span,
-            "unknown",
-            help=f"did you mean `{close}`?" if close else f"the starts are {', '.join(KINDS)}",
-        )
-        return None
-    return _numbers(name, node, frame)
+    if name in KINDS:
+        return _numbers(name, node, frame)
+    help = offer(name, KINDS, starts)
+    sink.report("SH222", f"there is no start `{name}`", node.callee.span, "unknown", help=help)
+    return None
 
 
 def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
     sink, defaults = frame.context.sink, KINDS[name].defaults
-    wanted = tuple(defaults)
-    given: dict[str, ast.Expr] = {}
-    for at, argument in enumerate(node.args):
-        if at >= len(wanted):
-            sink.report(
-                "SH218",
-                f"`{name}` takes {len(wanted)} argument{'s' * (len(wanted) != 1)}",
-                argument.span,
-                "one too many",
-            )
-            return None
-        given[wanted[at]] = argument
-    for keyword in node.keywords:
-        if keyword.name.text not in wanted:
-            _unknown(name, keyword, wanted, frame)
-            return None
-        if keyword.name.text in given:
-            argument_twice(name, keyword.name, given[keyword.name.text].span, frame)
-            return None
-        given[keyword.name.text] = keyword.value
+    given, sound = line_up(name, tuple(defaults), node, frame)
+    if not sound:
+        return None
     found: list[Any] = []
-    for part in wanted:
-        if part not in given and defaults[part] is ...:
-            sink.report(
-                "SH221",
-                f"`{name}` needs `{part}`",
-                node.span,
-                f"`{part}` is not given",
-                help=f"write `{name}({part})` with its number",
-            )
+    for part, default in defaults.items():
+        if part not in given and default is ...:
+            help = f"write `{name}({part})` with its number"
+            sink.report("SH221", f"`{name}` needs `{part}`", node.span, f"`{part}` is not given", help=help)
             return None
-        value = frame.evaluate(given[part]) if part in given else defaults[part]
-        found.append(number(value, given[part].span if part in given else node.span, frame, f"`{part}`", True))
+        value, span = (given[part].evaluate(frame), given[part].span) if part in given else (default, node.span)
+        found.append(number(value, span, frame, f"`{part}`", True))
     if UNKNOWN in found or not _in_range(name, found, node, frame):
         return None
     return Init(name, tuple(found))
-
-
-def _unknown(name: str, keyword: ast.Keyword, wanted: tuple[str, ...], frame: Frame) -> None:
-    close = nearest(keyword.name.text, wanted)
-    takes = f"it takes {', '.join(f'`{w}`' for w in wanted) or 'nothing'}"
-    frame.context.sink.report(
-        "SH220",
-        f"`{name}` has no argument `{keyword.name.text}`",
-        keyword.name.span,
-        "unknown argument",
-        help=f"did you mean `{close}`?" if close else takes,
-    )
 
 
 def _in_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> bool:

@@ -13,7 +13,7 @@ from shardlang.check.constants import plain, size, truth, whole
 from shardlang.check.context import DEPTH, Context, Frame
 from shardlang.check.files.removed_members import declare_removed
 from shardlang.check.graph.drafts import ValueDraft
-from shardlang.check.model.arguments import Argument, missing_argument, unknown_argument
+from shardlang.check.model.arguments import line_up, missing_argument
 from shardlang.check.model.copies import copied, mark
 from shardlang.check.model.formals import bind_static
 from shardlang.check.model.initial import initial
@@ -51,13 +51,8 @@ def declare_model(
     context.models.pop()
     if instance.forward is None and id(decl.node) not in context.headless:
         context.headless.add(id(decl.node))
-        context.sink.report(
-            "SH207",
-            f"model `{name}` has no `forward`",
-            decl.node.name.span,
-            "declared here",
-            help="add `forward(x: [...]) -> [...] { ... }`",
-        )
+        fact, help = f"model `{name}` has no `forward`", "add `forward(x: [...]) -> [...] { ... }`"
+        context.sink.report("SH207", fact, decl.node.name.span, "declared here", help=help)
     return instance
 
 
@@ -66,15 +61,12 @@ def _too_much(decl: ModelDecl, span: Span, context: Context) -> bool:
     above = context.models
     if decl in above:
         chain = " -> ".join(f"`{d.node.name.text}`" for d in [*above[above.index(decl) :], decl])
-        context.sink.report(
-            "SH206", f"a model contains itself: {chain}", span, "this layer",
-            help="use an array for repeated layers: `layer blocks[4] = Block(d)`",
-        )  # fmt: skip
+        help = "use an array for repeated layers: `layer blocks[4] = Block(d)`"
+        context.sink.report("SH206", f"a model contains itself: {chain}", span, "this layer", help=help)
         return True
     if len(above) >= DEPTH:
-        context.sink.report(
-            "SH217", f"layers stand in one another more than {DEPTH} deep", span, "and deeper from here"
-        )
+        fact = f"layers stand in one another more than {DEPTH} deep"
+        context.sink.report("SH217", fact, span, "and deeper from here")
         return True
     context.layers += 1
     return _too_many_layers(context.layers, span, context)
@@ -84,10 +76,8 @@ def _too_many_layers(count: int, span: Span, context: Context) -> bool:
     """Whether a program of `count` layers is too large, which is reported once."""
     if count > LAYERS_LIMIT and not context.full:
         context.full = True
-        context.sink.report(
-            "SH217", f"the program has more than {LAYERS_LIMIT:,} layers", span, "and more from here",
-            help="lower the counts of its layers",
-        )  # fmt: skip
+        fact, help = f"the program has more than {LAYERS_LIMIT:,} layers", "lower the counts of its layers"
+        context.sink.report("SH217", fact, span, "and more from here", help=help)
     return context.full
 
 
@@ -97,14 +87,9 @@ def _formal(
     """The value given to a formal: in the caller's dims where it is a dim."""
     name = formal.name.text
     if isinstance(formal.kind, ast.TensorType):
-        frame.context.sink.report(
-            "SH208",
-            f"`{name}` is a tensor, and a model's arguments are static",
-            formal.kind.span,
-            "a tensor",
-            help="tensors are the arguments of `forward`",
-        )
-        return UNKNOWN
+        fact = f"`{name}` is a tensor, and a model's arguments are static"
+        help = "tensors are the arguments of `forward`"
+        return frame.wrong("SH208", fact, formal.kind.span, "a tensor", help=help)
     if arguments is not None and name in arguments:
         value, at = arguments[name]
         return _given(bind_static(formal, value, at, inner), inner)
@@ -140,14 +125,8 @@ def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Fram
 def _bind(name: ast.Name, value: Any, instance: Instance, node: object, inner: Frame) -> bool:
     before = instance.spans.get(name.text)
     if before is not None and not _takes_over(name.text, node, instance):
-        inner.context.sink.report(
-            "SH201",
-            f"`{name.text}` is declared twice",
-            name.span,
-            "again here",
-            labels=[(before, "first here")],
-            help="give one of them another name",
-        )
+        help = "give one of them another name"
+        inner.context.sink.again("SH201", f"`{name.text}` is declared twice", name.span, before, help)
         return False
     instance.names[name.text] = value
     instance.spans[name.text] = name.span
@@ -204,17 +183,11 @@ def _if(member: ast.If, instance: Instance, inner: Frame) -> None:
 
 
 def _forward(member: ast.Forward, instance: Instance, inner: Frame) -> None:
-    if instance.forward is not None:
-        inner.context.sink.report(
-            "SH201",
-            "`forward` is declared twice",
-            member.span,
-            "again here",
-            labels=[(instance.forward.span, "first here")],
-            help="a model has one `forward`",
-        )
+    if instance.forward is None:
+        instance.forward = member
         return
-    instance.forward = member
+    help = "a model has one `forward`"
+    inner.context.sink.again("SH201", "`forward` is declared twice", member.span, instance.forward.span, help)
 
 
 def _layer(member: ast.Layer, instance: Instance, inner: Frame) -> None:
@@ -230,13 +203,9 @@ def _layer(member: ast.Layer, instance: Instance, inner: Frame) -> None:
         count = whole(inner.evaluate(member.count), member.count.span, context.sink, f"the count of `{name}`")
         count = 1 if count is UNKNOWN else count
         if count < 1 or count > LAYERS_LIMIT:
-            context.sink.report(
-                "SH213" if count < 1 else "SH217",
-                f"`{name}` cannot have {count:,} layers",
-                member.count.span,
-                f"{count:,}",
-                help=f"a count is from 1 to {LAYERS_LIMIT:,}",
-            )
+            code, help = "SH213" if count < 1 else "SH217", f"a count is from 1 to {LAYERS_LIMIT:,}"
+            fact = f"`{name}` cannot have {count:,} layers"
+            context.sink.report(code, fact, member.count.span, f"{count:,}", help=help)
             count = 1
     value = _instances(member, path, count, inner)
     _bind(member.name, value, instance, member, inner)
@@ -272,63 +241,25 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
 
 def model_call(node: ast.Expr, frame: Frame) -> tuple[ModelDecl | None, dict[str, tuple[Any, Span]]]:
     """`Model(a, b = 1)` -> the model and its arguments by formal. (None, {}) after a report."""
-    sink = frame.context.sink
     if not isinstance(node, ast.Call):
-        sink.report(
-            "SH214", "a layer is made by calling a model", node.span, "no call", help=f"write `{node.span.text}(...)`"
-        )
+        fact, help = "a layer is made by calling a model", f"write `{node.span.text}(...)`"
+        frame.wrong("SH214", fact, node.span, "no call", help=help)
         return None, {}
     target = frame.evaluate(node.callee)
-    if not isinstance(target, ModelDecl):
-        if target is not UNKNOWN:
-            sink.report(
-                "SH214",
-                f"`{node.callee.span.text}` is {describe(target)}, not a model",
-                node.callee.span,
-                describe(target),
-                help="a layer is made by calling a model",
-            )
-        return None, {}
-    return target, _arguments(target, node, frame)
+    if isinstance(target, ModelDecl):
+        return target, _arguments(target, node, frame)
+    if target is not UNKNOWN:
+        fact = f"`{node.callee.span.text}` is {describe(target)}, not a model"
+        frame.wrong("SH214", fact, node.callee.span, describe(target), help="a layer is made by calling a model")
+    return None, {}
 
 
 def _arguments(target: ModelDecl, node: ast.Call, frame: Frame) -> dict[str, tuple[Any, Span]]:
     """Arguments by formal, with SLIP among them after a report."""
-    sink = frame.context.sink
-    formals = target.node.formals
-    name = target.node.name.text
-    given: dict[str, Argument] = {}
-    slips = 0
-    for at, argument in enumerate(node.args):
-        if at >= len(formals):
-            sink.report(
-                "SH218",
-                f"`{name}` takes {len(formals)} argument{'s' * (len(formals) != 1)}",
-                argument.span,
-                "one too many",
-            )
-            slips += 1
-            break
-        given[formals[at].name.text] = Argument(argument.span, argument)
-    known = {f.name.text for f in formals}
-    for keyword in node.keywords:
-        key = keyword.name.text
-        if key in given:
-            sink.report(
-                "SH219",
-                f"`{name}` gets `{key}` twice",
-                keyword.name.span,
-                "again here",
-                labels=[(given[key].span, "first here")],
-            )
-            slips += 1
-        elif key not in known:
-            unknown_argument(name, keyword.name, known, frame)
-            slips += 1
-        else:
-            given[key] = Argument(keyword.value.span, keyword.value)
+    names = [formal.name.text for formal in target.node.formals]
+    given, sound = line_up(target.node.name.text, names, node, frame)
     found = {key: (a.evaluate(frame), a.span) for key, a in given.items()}
-    return {**found, SLIP: (UNKNOWN, node.span)} if slips else found
+    return found if sound else {**found, SLIP: (UNKNOWN, node.span)}
 
 
 def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
@@ -338,13 +269,9 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
     context.build.declare(path)
     type = written_type(member.type, inner, path)
     if type is not None and not type.floating and member.keyword == "param":
-        context.sink.report(
-            "SH258",
-            f"parameter `{name}` is {type.dtype}, and what is trained is floating",
-            member.type.span,
-            str(type),
-            help="leave the element type out, or declare it as a `state`",
-        )
+        fact = f"parameter `{name}` is {type.dtype}, and what is trained is floating"
+        help = "leave the element type out, or declare it as a `state`"
+        context.sink.report("SH258", fact, member.type.span, str(type), help=help)
         type = None
     start = initial(member.init, inner)
     value: Any = UNKNOWN
@@ -353,6 +280,5 @@ def _tensor(member: ast.Tensor, instance: Instance, inner: Frame) -> None:
         draft = ValueDraft(kind, path, name, type, context.sink.placed(member.name.span), init=start)
         value = Tensor(context.build.named(draft), type, name)
     _bind(member.name, value, instance, member, inner)
-    context.candidates.setdefault(
-        id(member), ("parameter" if member.keyword == "param" else "state", name, member.name.span)
-    )
+    noun = "parameter" if member.keyword == "param" else "state"
+    context.candidates.setdefault(id(member), (noun, name, member.name.span))

@@ -31,18 +31,12 @@ def operator_names() -> list[str]:
 
 
 def infer(
-    name: str,
-    values: Sequence[Any],
-    spans: Sequence[Span],
-    names: Sequence[str],
-    static: Mapping[str, Any],
-    arrow: tuple[Term, ...] | None,
-    span: Span,
-    frame: Frame,
-) -> Any:
+    name: str, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], static: Mapping[str, Any],
+    arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
+) -> Any:  # fmt: skip
     """The tensor that operator `name` makes of `values` (tensors, numbers; None: absent); UNKNOWN after a mistake."""
     operator = REGISTRY[name]
-    operands = _operands(values, spans, names, span, frame)
+    operands = _operands(values, spans, frame)
     if operands is None:
         return UNKNOWN
     operands = in_precision(operator.precision, operands, frame, lambda x, dtype: _cast(x, dtype, span, frame))
@@ -62,38 +56,28 @@ def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
     return Tensor(found.id, found.type, tensor.name)
 
 
-def _operands(
-    values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], span: Span, frame: Frame
-) -> tuple[Tensor | None, ...] | None:
+def _operands(values: Sequence[Any], spans: Sequence[Span], frame: Frame) -> tuple[Tensor | None, ...] | None:
     """Tensors for all operands: numbers become constants. None where one is unknown or no tensor."""
     tensors = [v for v in values if isinstance(v, Tensor)]
     first = next((v for v in tensors if v.type.dtype != "bool"), tensors[0] if tensors else None)
     found: list[Tensor | None] = []
     for value, at in zip(values, spans, strict=True):
-        if value is UNKNOWN:
+        operand = value if value is None or isinstance(value, Tensor) else _constant(value, first, at, frame)
+        if operand is UNKNOWN:
             return None
-        if value is None or isinstance(value, Tensor):
-            found.append(value)
-            continue
-        number = _constant(value, first, at, frame)
-        if number is None:
-            return None
-        found.append(number)
+        found.append(operand)
     return tuple(found)
 
 
-def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Tensor | None:
+def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Any:
     """A static number as a tensor of no dims, of the element type that fits what it stands beside."""
-    sink = frame.context.sink
+    if value is UNKNOWN:
+        return value
     if isinstance(value, DimValue):
-        value = value.size
-        if value is None:  # a dim of a model that is checked without values
-            value = 1
+        value = value.size or 1  # without a size in a model that is checked without values
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction)):
-        sink.report(
-            "SH216", f"an operand must be a tensor or a number, and this is {describe(value)}", span, describe(value)
-        )
-        return None
+        fact = f"an operand must be a tensor or a number, and this is {describe(value)}"
+        return frame.wrong("SH216", fact, span, describe(value))
     if isinstance(value, Fraction):
         value = float(value)
     dtype = beside.type.dtype if beside is not None else frame.context.dtype
@@ -106,15 +90,9 @@ def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Te
 
 
 def _inference(
-    operator: Operator,
-    types: tuple[TensorType | None, ...],
-    spans: Sequence[Span],
-    names: Sequence[str],
-    static: Mapping[str, Any],
-    arrow: tuple[Term, ...] | None,
-    span: Span,
-    frame: Frame,
-) -> Inference | None:
+    operator: Operator, types: tuple[TensorType | None, ...], spans: Sequence[Span], names: Sequence[str],
+    static: Mapping[str, Any], arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
+) -> Inference | None:  # fmt: skip
     """What the operator infers, from the memo where an equal call (perhaps of other dims) has been seen."""
     context = frame.context
     exact = (operator.name, types, tuple(static.items()), arrow)
@@ -124,21 +102,18 @@ def _inference(
     dims: list[Dim] = []
     key = _key(operator, types, static, arrow, dims)
     if key is not None and key in context.memo:
-        known = _recall(context.memo[key], dims, context.dims.fresh)
-        return _keep(exact, known, types, context)
+        return _keep(exact, _recall(context.memo[key], dims, context.dims.fresh), types, context)
     before = len(context.dims.become)
     site = CallSite(
         operator, types, static, arrow, context.dims, context.sink, span, tuple(spans), tuple(names),  # type: ignore[arg-type]
         "f64" if context.dtype == "f64" else "f32",
     )  # fmt: skip
     found = operator.infer(site)
-    if key is not None and found is not None and len(context.dims.become) == before:
-        template = _template(found, dims)
-        if template is not None:
-            context.memo[key] = template
-    if found is not None and len(context.dims.become) == before:
-        _keep(exact, found, types, context)
-    return found
+    if found is None or len(context.dims.become) > before:
+        return found
+    if key is not None and not any(_has_dim(v) for v in found.attrs.values()):
+        context.memo[key] = _template(found, dims)
+    return _keep(exact, found, types, context)
 
 
 def _keep(exact: object, found: Inference, types: tuple[TensorType | None, ...], context: Context) -> Inference:
@@ -150,12 +125,9 @@ def _keep(exact: object, found: Inference, types: tuple[TensorType | None, ...],
 
 
 def _key(
-    operator: Operator,
-    types: tuple[TensorType | None, ...],
-    static: Mapping[str, Any],
-    arrow: tuple[Term, ...] | None,
+    operator: Operator, types: tuple[TensorType | None, ...], static: Mapping[str, Any], arrow: tuple[Term, ...] | None,
     dims: list[Dim],
-) -> object | None:
+) -> object | None:  # fmt: skip
     """A key that is equal for calls that differ only in which dims they have; fills `dims` in order of appearance.
 
     None where a literal dim takes part: inference may unify it, which has to happen for each call.
@@ -187,10 +159,8 @@ def _portable(value: Any, number: Any) -> object:
     return (type(value), value)
 
 
-def _template(found: Inference, dims: list[Dim]) -> object | None:
+def _template(found: Inference, dims: list[Dim]) -> object:
     """The inference with dims numbered; dims of the operator's own making are numbered from -1 down."""
-    if any(_has_dim(v) for v in found.attrs.values()):
-        return None
     numbers = {dim: at for at, dim in enumerate(dims)}
     made: list[Dim] = []
     results = []
@@ -235,8 +205,6 @@ def too_many_operators(count: int, span: Span, frame: Frame) -> bool:
     build = frame.context.build
     if count > build.operators_limit and not build.full:
         build.full = True
-        frame.context.sink.report(
-            "SH217", f"the program has more than {build.operators_limit:,} operators", span, "and more from here",
-            help="lower the counts of its layers",
-        )  # fmt: skip
+        fact, help = f"the program has more than {build.operators_limit:,} operators", "lower the counts of its layers"
+        frame.wrong("SH217", fact, span, "and more from here", help=help)
     return build.full

@@ -5,6 +5,8 @@ Inside, every dim that the caller gave is a dim of the callee's own, so that the
 
 from __future__ import annotations
 
+from itertools import islice
+
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
 from shardlang.check.model.types import check_plain, element_type, twice, written_term, written_terms
@@ -29,10 +31,8 @@ def bind_tensor(formal: ast.Formal, given: Tensor, span: Span, callee: str, inne
         return None
     terms: list[Term] = []
     for node, parts in lined:
-        if node.ellipsis:
-            found = _leading(parts, who, span, inner)
-        else:
-            found = _one(node, parts[0], who, span, type, inner)
+        ellipsis = node.ellipsis
+        found = _leading(parts, who, span, inner) if ellipsis else _one(node, parts[0], who, span, type, inner)
         if found is None:
             return None
         terms.extend(found)
@@ -42,24 +42,16 @@ def bind_tensor(formal: ast.Formal, given: Tensor, span: Span, callee: str, inne
 
 
 def _element(written: ast.TensorType, type: TensorType, who: str, span: Span, inner: Frame) -> bool:
-    if written.dtype is None:
-        fits, wanted = type.dtype in FLOATS, "floating"
-    else:
-        known = element_type(written, inner)
-        if known is None:
-            return False
-        wanted, fits = known, type.dtype == known
-    if not fits:
-        target = inner.context.dtype if wanted == "floating" else wanted
+    target = element_type(written, inner)
+    if target is None:
+        return False
+    wanted, fitting = (target, (target,)) if written.dtype is not None else ("floating", FLOATS)
+    if type.dtype not in fitting:
         inner.context.sink.report(
-            "SH258",
-            f"{who} must be {wanted}, and this is {type.dtype}",
-            span,
-            f"{type}",
-            labels=[(written.span, "declared here")],
-            help=f"`cast(x, {target})` changes the element type",
-        )
-    return fits
+            "SH258", f"{who} must be {wanted}, and this is {type.dtype}", span, f"{type}",
+            labels=[(written.span, "declared here")], help=f"`cast(x, {target})` changes the element type",
+        )  # fmt: skip
+    return type.dtype in fitting
 
 
 def _line_up(
@@ -69,41 +61,25 @@ def _line_up(
     nodes, dims = written.dims, type.dims
     extra = len(dims) - (len(nodes) - sum(n.ellipsis for n in nodes))
     if extra < 0 or (extra > 0 and not any(n.ellipsis for n in nodes)):
-        inner.context.sink.report(
-            "SH252",
-            f"{who} has {len(nodes)} dims, and this has {len(dims)}",
-            span,
-            f"{type}",
-            labels=[(written.span, "declared here")],
-        )
+        fact = f"{who} has {len(nodes)} dims, and this has {len(dims)}"
+        inner.context.sink.report("SH252", fact, span, f"{type}", labels=[(written.span, "declared here")])
         return None
-    found: list[tuple[ast.DimTerm, tuple[Term, ...]]] = []
-    at = 0
-    for node in nodes:
-        width = extra if node.ellipsis else 1
-        found.append((node, dims[at : at + width]))
-        at += width
-    return found
+    rest = iter(dims)
+    return [(node, tuple(islice(rest, extra if node.ellipsis else 1))) for node in nodes]
 
 
 def _leading(given: tuple[Term, ...], who: str, span: Span, inner: Frame) -> tuple[Term, ...] | None:
     """Bind `...`, or hold it against its binding."""
     dims = inner.context.dims
-    bound = inner.ellipsis
+    bound, steps = inner.ellipsis, inner.steps
     if bound is None:
-        bound = inner.ellipsis = tuple(
-            (dims.local(term_text(t), t, inner.prefix, inner.steps),) if t else () for t in given
-        )
+        bound = inner.ellipsis = tuple((dims.local(term_text(t), t, inner.prefix, steps),) if t else () for t in given)
         return bound
-    if len(bound) == len(given) and all(
-        dims.same(dims.outward(b, inner.steps), g) for b, g in zip(bound, given, strict=True)
-    ):
+    if len(bound) == len(given) and all(map(dims.same, (dims.outward(b, steps) for b in bound), given)):
         return bound
-    left = ", ".join(term_text(t) for t in bound)
-    right = ", ".join(term_text(t) for t in given)
-    inner.context.sink.report(
-        "SH256", f"`...` is [{left}] in the first argument, and [{right}] in {who}", span, f"[{right}]"
-    )
+    left, right = (", ".join(map(term_text, terms)) for terms in (bound, given))
+    fact = f"`...` is [{left}] in the first argument, and [{right}] in {who}"
+    inner.context.sink.report("SH256", fact, span, f"[{right}]")
     return None
 
 
@@ -151,27 +127,18 @@ def report_different(
     who: str, wanted: Term, outside: Term, given: Term, type: TensorType, span: Span, place: Span, inner: Frame
 ) -> None:
     """Two dims that should be one are not: by size, or by name alone."""
-    a, b = sized(wanted), sized(given)
+    a, b, help = sized(wanted), sized(given), ""
     shown = term_text(outside) if outside else ""
     # A dim that was made from a number for this very formal is called by the formal's path: that is no other name.
     known = shown.rpartition(".")[2] in (term_text(wanted), str(term_size(wanted)))
     alias = f", which is `{shown}` here" if shown and not known else ""
     left, right = ("", "") if alias else told_apart(outside or wanted, given)
-    help: tuple[str, ...] = ()
     if term_size(wanted) == term_size(given) and term_size(given) is not None:
         new = ", ".join(shown or term_text(wanted) if t == given else term_text(t) for t in type.dims)
-        help = (
-            f"both are {term_size(given)}, but they are different dims; "
-            f"if they are meant to be one: `relabel(x -> [{new}])`",
-        )
-    inner.context.sink.report(
-        "SH256",
-        f"{who} needs {a}{alias or left}, and this has {b}{right}",
-        span,
-        f"{type}",
-        labels=[(place, "declared here")],
-        help=help,
-    )
+        fact = f"both are {term_size(given)}, but they are different dims"
+        help = f"{fact}; if they are meant to be one: `relabel(x -> [{new}])`"
+    fact = f"{who} needs {a}{alias or left}, and this has {b}{right}"
+    inner.context.sink.report("SH256", fact, span, f"{type}", labels=[(place, "declared here")], help=help)
 
 
 def sized(term: Term) -> str:
@@ -192,9 +159,8 @@ def check_result(result: Tensor, written: ast.TensorType, inner: Frame) -> bool:
     if terms is None:
         return False
     if len(terms) != len(type.dims):
-        context.sink.report(
-            "SH252", f"the result is declared with {len(terms)} dims, and has {len(type.dims)}", span, f"it is {type}"
-        )
+        fact = f"the result is declared with {len(terms)} dims, and has {len(type.dims)}"
+        context.sink.report("SH252", fact, span, f"it is {type}")
         return False
     for wanted, found in zip(terms, type.dims, strict=True):
         if not context.dims.same(wanted, found):

@@ -7,11 +7,12 @@ Also terms named in an operator's arguments, which look among the operand's dims
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardlang.check.constants import size
 from shardlang.check.context import Frame
 from shardlang.check.values import UNKNOWN, DimValue, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Dim, TensorType, Term, term_size, term_text
@@ -28,14 +29,8 @@ def element_type(written: ast.TensorType, frame: Frame) -> str | None:
     name = written.dtype.text
     if name in DTYPES:
         return name
-    close = nearest(name, DTYPES)
-    frame.context.sink.report(
-        "SH257",
-        f"there is no element type `{name}`",
-        written.dtype.span,
-        "unknown",
-        help=f"did you mean `{close}`?" if close else f"the element types are {', '.join(DTYPES)}",
-    )
+    help = offer(name, DTYPES, f"the element types are {', '.join(DTYPES)}")
+    frame.wrong("SH257", f"there is no element type `{name}`", written.dtype.span, "unknown", help=help)
     return None
 
 
@@ -53,15 +48,11 @@ def written_type(written: ast.TensorType, frame: Frame, path: str) -> TensorType
 
 def check_plain(written: ast.TensorType, frame: Frame) -> None:
     """A model's types say what, not where: layouts belong in strategies."""
-    for at in [*written.pending, *written.replicated, *(a for t in written.dims for f in t.factors for a in f.axes)]:
-        frame.context.sink.report(
-            "SH254",
-            "a layout stands in a type of a model",
-            at.span,
-            f"axis `{at.text}`",
-            help="take it out here, and pin it in a strategy: `at NAME: [batch@dp, d]`",
-        )
-        return
+    axes = [*written.pending, *written.replicated, *(a for t in written.dims for f in t.factors for a in f.axes)]
+    if axes:
+        help = "take it out here, and pin it in a strategy: `at NAME: [batch@dp, d]`"
+        label = f"axis `{axes[0].text}`"
+        frame.wrong("SH254", "a layout stands in a type of a model", axes[0].span, label, help=help)
 
 
 def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
@@ -72,15 +63,11 @@ def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
     for term, node in zip(terms, _spans(written, len(terms)), strict=True):
         for dim in term:
             if dim in seen:
-                frame.context.sink.report(
-                    "SH253",
-                    f"dim `{dim.name}` stands twice in one type",
-                    node,
-                    "again here",
-                    labels=[(seen[dim], "first here")],
-                    help=f"declare `dim other = {dim.name}` and give one of them that name; "
-                    f"`relabel(x -> [..., other])` renames a dim of a tensor without moving data",
+                help = (
+                    f"declare `dim other = {dim.name}` and give one of them that name; "
+                    "`relabel(x -> [..., other])` renames a dim of a tensor without moving data"
                 )
+                frame.context.sink.again("SH253", f"dim `{dim.name}` stands twice in one type", node, seen[dim], help)
                 return True
             seen[dim] = node
     return False
@@ -88,11 +75,8 @@ def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
 
 def _spans(written: ast.TensorType, count: int) -> list[Span]:
     """A place for each term; those of `...` share one."""
-    spans: list[Span] = []
     extra = count - (len(written.dims) - sum(t.ellipsis for t in written.dims))
-    for term in written.dims:
-        spans.extend([term.span] * (extra if term.ellipsis else 1))
-    return spans
+    return [term.span for term in written.dims for _ in range(extra if term.ellipsis else 1)]
 
 
 def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Term], path: str) -> Terms | None:
@@ -102,7 +86,8 @@ def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Ter
     for node in written.dims:
         if node.ellipsis:
             if frame.ellipsis is None:
-                _no_ellipsis(node, frame)
+                help = "write `...` in a type of the arguments first: `forward(x: [..., d])`"
+                frame.wrong("SH255", "`...` stands for nothing here", node.span, "not bound", help=help)
                 sound = False
             found.extend(frame.ellipsis or ())
             continue
@@ -110,21 +95,10 @@ def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Ter
         sound = sound and term is not None
         found.append(term or ())
     if len(found) > DIMS_LIMIT:
-        frame.context.sink.report(
-            "SH217", f"a tensor of {len(found)} dims", written.span, f"at most {DIMS_LIMIT}", help="merge some of them"
-        )
+        limit = f"at most {DIMS_LIMIT}"
+        frame.wrong("SH217", f"a tensor of {len(found)} dims", written.span, limit, help="merge some of them")
         return None
     return tuple(found) if sound else None
-
-
-def _no_ellipsis(node: ast.DimTerm, frame: Frame) -> None:
-    frame.context.sink.report(
-        "SH255",
-        "`...` stands for nothing here",
-        node.span,
-        "not bound",
-        help="write `...` in a type of the arguments first: `forward(x: [..., d])`",
-    )
 
 
 def written_term(node: ast.DimTerm, frame: Frame, first: Mapping[str, Term], path: str) -> Term | None:
@@ -146,9 +120,8 @@ def too_many_factors(term: Term, node: ast.DimTerm | ast.Name, frame: Frame) -> 
     """
     if frame.context.dims.factors(term) <= FACTORS_LIMIT:
         return False
-    frame.context.sink.report(
-        "SH217", f"`{node.span.text}` is a product of more than {FACTORS_LIMIT} dims", node.span, "too many factors"
-    )
+    fact = f"`{node.span.text}` is a product of more than {FACTORS_LIMIT} dims"
+    frame.wrong("SH217", fact, node.span, "too many factors")
     return True
 
 
@@ -169,42 +142,28 @@ def known_dim(node: ast.Name, frame: Frame, first: Mapping[str, Term]) -> Term |
     value = frame.find(node.text)
     if isinstance(value, DimValue):
         return value.term
-    sink = frame.context.sink
     if value is UNKNOWN:
         return None
     if value is not None:
-        help = (
-            f"declare `dim {node.text}_size = {node.text}` to use its number as a dim" if isinstance(value, int) else ()
-        )
-        sink.report("SH251", f"`{node.text}` is {describe(value)}, not a dim", node.span, "a dim is needed", help=help)
-        return None
-    if not frame.first_unknown(node.text):
-        return None
-    if (later := frame.declared_below(node.text)) is not None:
-        unknown_yet(node, later, "SH250", "dim", frame)
-        return None
-    close = nearest(node.text, [*first, *dim_names(frame)])
-    sink.report(
-        "SH250",
-        f"there is no dim `{node.text}` here",
-        node.span,
-        "unknown dim",
-        help=f"did you mean `{close}`?" if close else f"declare it: `dim {node.text} = ...`",
-    )
+        number = isinstance(value, int)
+        help = f"declare `dim {node.text}_size = {node.text}` to use its number as a dim" if number else ""
+        frame.wrong("SH251", f"`{node.text}` is {describe(value)}, not a dim", node.span, "a dim is needed", help=help)
+    elif frame.first_unknown(node.text):
+        if (later := frame.declared_below(node.text)) is not None:
+            unknown_yet(node, later, "SH250", "dim", frame)
+            return None
+        dims = [name for name in frame.visible() if isinstance(_peek(frame, name), DimValue)]
+        help = offer(node.text, [*first, *dims], f"declare it: `dim {node.text} = ...`")
+        frame.wrong("SH250", f"there is no dim `{node.text}` here", node.span, "unknown dim", help=help)
     return None
 
 
-def unknown_yet(node: ast.Name, later: Span, code: str, what: str, frame: Frame) -> None:
-    """Report a name that is declared further down."""
-    frame.context.sink.report(
-        code, f"there is no `{node.text}` here", node.span, f"unknown {what}",
-        labels=[(later, "declared only here")],
+def unknown_yet(node: ast.Name, later: Span, code: str, what: str, frame: Frame) -> Any:
+    """UNKNOWN, after reporting a name that is declared further down."""
+    return frame.wrong(
+        code, f"there is no `{node.text}` here", node.span, f"unknown {what}", labels=[(later, "declared only here")],
         help=f"declare `{node.text}` first: a name is known from its declaration on",
     )  # fmt: skip
-
-
-def dim_names(frame: Frame) -> list[str]:
-    return [n for n in frame.visible() if isinstance(_peek(frame, n), DimValue)]
 
 
 def _peek(frame: Frame, name: str) -> object:
@@ -223,10 +182,8 @@ def namesake(name: str, own: Term, frame: Frame) -> bool:
 def operand_dims(types: Sequence[TensorType]) -> dict[str, Term]:
     """Names of the operands' dims -> dims; the first operand that has a name decides."""
     found: dict[str, Term] = {}
-    for type in types:
-        for term in type.dims:
-            for dim in term:
-                found.setdefault(dim.name, (dim,))
+    for dim in (dim for type in types for term in type.dims for dim in term):
+        found.setdefault(dim.name, (dim,))
     return found
 
 
@@ -240,11 +197,7 @@ def named_term(node: ast.Expr, first: Mapping[str, Term], frame: Frame) -> Term 
         return None if left is None or right is None else left + right
     if isinstance(node, ast.Number) and node.value == 1:
         return ()
-    frame.context.sink.report("SH251", "a dim is needed here, by name", node.span, term_hint(first))
-    return None
-
-
-def term_hint(first: Mapping[str, Term]) -> str:
-    """What could be named, for a label."""
     names = sorted({term_text(t) for t in first.values()})
-    return f"one of {', '.join(f'`{n}`' for n in names)}" if names else "a dim"
+    could = f"one of {', '.join(f'`{n}`' for n in names)}" if names else "a dim"
+    frame.wrong("SH251", "a dim is needed here, by name", node.span, could)
+    return None

@@ -11,66 +11,48 @@ from typing import Any
 
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
-from shardlang.check.model.arguments import argument_twice, unknown_argument
-from shardlang.check.values import UNKNOWN, describe
+from shardlang.check.declared import called
+from shardlang.check.model.arguments import Argument, by_name
+from shardlang.check.values import UNKNOWN, unfit
 from shardlang.syntax import ast
-
-_HELP = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
-_ARGUMENTS = {"keep", "to"}
 
 
 def read_checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
     """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report. By default all are kept."""
-    sink = frame.context.sink
-    called = isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "every"
-    if not called or not isinstance(node, ast.Call) or len(node.args) != 1:
-        sink.report("SH237", "`checkpoint` is how often to write one", node.span, "here", help=_HELP)
-        return None
-    found: dict[str, Any] = {
-        "steps": _count(node.args[0], "the number of steps", frame),
-        "keep": 0,
-        "to": "checkpoints",
-    }
-    seen: dict[str, ast.Keyword] = {}
-    for keyword in node.keywords:
-        name = keyword.name.text
-        if name in seen:
-            argument_twice("every", keyword.name, seen[name].span, frame)
-            return None
-        if name not in _ARGUMENTS:
-            unknown_argument("every", keyword.name, _ARGUMENTS, frame)
-            return None
-        seen[name] = keyword
-        found[name] = _count(keyword.value, "`keep`", frame) if name == "keep" else _folder(keyword.value, frame)
-    return None if UNKNOWN in found.values() else ("every", found)
+    help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
+    found = _every(node, {"keep", "to"}, "`checkpoint` is how often to write one", help, frame)
+    return None if found is None else ("every", {"steps": 0, "keep": 0, "to": "checkpoints", **found})
 
 
 def read_log(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
     """{"steps": 100}; None after a report."""
-    called = isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "every"
-    if not called or not isinstance(node, ast.Call) or len(node.args) != 1:
-        fact = "`log` is how often each rank writes to its log"
-        frame.context.sink.report("SH237", fact, node.span, "here", help="write `log = every(100)`")
-        return None
-    if node.keywords:
-        unknown_argument("every", node.keywords[0].name, set(), frame)
-        return None
-    steps = _count(node.args[0], "the number of steps", frame)
-    return None if steps is UNKNOWN else {"steps": steps}
+    return _every(node, set(), "`log` is how often each rank writes to its log", "write `log = every(100)`", frame)
 
 
-def _count(node: ast.Expr, what: str, frame: Frame) -> Any:
-    value = whole(frame.evaluate(node), node.span, frame.context.sink, what)
+def _every(node: ast.Expr, known: set[str], fact: str, help: str, frame: Frame) -> dict[str, Any] | None:
+    """The arguments of `every`, with "steps" for that without a name; None after a report."""
+    if not isinstance(node, ast.Call) or called(node) != "every" or len(node.args) != 1:
+        frame.wrong("SH237", fact, node.span, "here", help=help)
+        return None
+    given: dict[str, Argument] = {}
+    found = {"steps": _count(Argument(node.args[0].span, node.args[0]), "the number of steps", frame)}
+    if not by_name("every", node.keywords, known, given, frame):
+        return None
+    for name, argument in given.items():
+        found[name] = _folder(argument, frame) if name == "to" else _count(argument, f"`{name}`", frame)
+    return None if UNKNOWN in found.values() else found
+
+
+def _count(argument: Argument, what: str, frame: Frame) -> Any:
+    value = whole(argument.evaluate(frame), argument.span, frame.context.sink, what)
     if value is UNKNOWN or value >= 1:
         return value
-    frame.context.sink.report("SH213", f"{what} must be at least 1, and this is {value}", node.span, str(value))
-    return UNKNOWN
+    return frame.wrong("SH213", f"{what} must be at least 1, and this is {value}", argument.span, str(value))
 
 
-def _folder(node: ast.Expr, frame: Frame) -> Any:
-    value = frame.evaluate(node)
+def _folder(argument: Argument, frame: Frame) -> Any:
+    value = argument.evaluate(frame)
     if value is UNKNOWN or (isinstance(value, str) and value):
         return value
-    fact = f"`to` must be the name of a folder, and this is {describe(value)}"
-    frame.context.sink.report("SH210", fact, node.span, describe(value), help='write `to = "checkpoints"`')
-    return UNKNOWN
+    fact, help = "`to` must be the name of a folder", 'write `to = "checkpoints"`'
+    return unfit(fact, value, argument.span, frame.context.sink, help)

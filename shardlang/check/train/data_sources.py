@@ -11,12 +11,12 @@ from typing import Any
 
 from shardlang.check.constants import plain, show, whole
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared
-from shardlang.check.model.arguments import argument_twice, missing_argument, unknown_argument
+from shardlang.check.declared import Declared, called
+from shardlang.check.model.arguments import Argument, by_name, missing_argument
 from shardlang.check.model.types import written_type
 from shardlang.check.program import DataField, DataSource
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.check.values import UNKNOWN, DimValue, Tensor, unfit
+from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -103,8 +103,7 @@ def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | 
 
 def _silence(node: ast.Expr, frame: Frame) -> None:
     """Fields of a source that is wrong are unknown, not missing: what uses them is no further mistake."""
-    kind = node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else ""
-    known = SOURCES.get(kind)
+    known = SOURCES.get(called(node))
     written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []
     for name in (*written, *((known.fields or ()) if known else ("image", "label"))):
         frame.names.setdefault(name, UNKNOWN)
@@ -112,10 +111,10 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
 
 
 def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
-    call, known = _known(node, frame)
-    if call is None or known is None:
+    call, kind = _call(node, frame), called(node)
+    if call is None:
         return None, None
-    kind = call.callee.text if isinstance(call.callee, ast.Name) else ""
+    known = SOURCES[kind]
     arguments = _arguments(call, kind, known, frame)
     if arguments is None:
         return None, None
@@ -126,29 +125,18 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     return DataSource(kind, arguments, tuple(fields), batch.size, call.span), batch
 
 
-def _known(node: ast.Expr, frame: Frame) -> tuple[ast.Call | None, Known | None]:
-    sink = frame.context.sink
-    if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
-        sink.report(
-            "SH235",
-            "`data` is a source with its arguments",
-            node.span,
-            "not a source",
-            help='write `data = digits(split = "train", batch = batch)`, say',
-        )
-        return None, None
-    name = node.callee.text
+def _call(node: ast.Expr, frame: Frame) -> ast.Call | None:
+    """The call of a source; None after a report."""
+    name = called(node)
+    if not isinstance(node, ast.Call) or not name:
+        help = 'write `data = digits(split = "train", batch = batch)`, say'
+        frame.wrong("SH235", "`data` is a source with its arguments", node.span, "not a source", help=help)
+        return None
     if name in SOURCES:
-        return node, SOURCES[name]
-    close = nearest(name, SOURCES)
-    sink.report(
-        "SH235",
-        f"there is no data source `{name}`",
-        node.callee.span,
-        "unknown source",
-        help=f"did you mean `{close}`?" if close else f"the sources are {', '.join(SOURCES)}",
-    )
-    return None, None
+        return node
+    help = offer(name, SOURCES, f"the sources are {', '.join(SOURCES)}")
+    frame.wrong("SH235", f"there is no data source `{name}`", node.callee.span, "unknown source", help=help)
+    return None
 
 
 def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:
@@ -162,17 +150,17 @@ def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[st
         missing_argument(kind, missing[0], call.span, frame)
         return None
     found: dict[str, Any] = {}
-    for name, node in given.items():
-        value = frame.evaluate(node)
+    for name, argument in given.items():
+        value = argument.evaluate(frame)
+        if name not in known.dims and value is not UNKNOWN:
+            value = _typed(value, _PYTHON[kinds[name]], name, argument.span, frame)
         if value is UNKNOWN:
             return None
-        found[name] = value if name in known.dims else _typed(value, _PYTHON[kinds[name]], name, node.span, frame)
-        if found[name] is UNKNOWN:
-            return None
+        found[name] = value
     return found if _in_range(found, given, kind, frame) else None
 
 
-def _in_range(found: Mapping[str, Any], given: Mapping[str, ast.Expr], kind: str, frame: Frame) -> bool:
+def _in_range(found: Mapping[str, Any], given: Mapping[str, Argument], kind: str, frame: Frame) -> bool:
     """Whether counts are counts, and words are those that the source knows."""
     splits = ("train", "test")
     for name, fits, help in (
@@ -185,32 +173,20 @@ def _in_range(found: Mapping[str, Any], given: Mapping[str, ast.Expr], kind: str
     ):
         if name in found and not fits(found[name]):
             fact = f"`{name}` of `{kind}` cannot be {show(found[name])}"
-            frame.context.sink.report("SH237", fact, given[name].span, "out of range", help=help)
+            frame.wrong("SH237", fact, given[name].span, "out of range", help=help)
             return False
     return True
 
 
-def _given(call: ast.Call, kind: str, allowed: Mapping[str, str], frame: Frame) -> dict[str, ast.Expr] | None:
+def _given(call: ast.Call, kind: str, allowed: Mapping[str, str], frame: Frame) -> dict[str, Argument] | None:
     """Arguments by name; None after a report."""
     positions = ["path"] if "path" in allowed else []
     if len(call.args) > len(positions):
-        many = f"{len(positions)} argument{'s' * (len(positions) != 1)}"
-        frame.context.sink.report(
-            "SH218", f"`{kind}` takes {many} without a name", call.args[-1].span, "one too many",
-            help="name it: `batch = batch`",
-        )  # fmt: skip
+        fact = f"`{kind}` takes {len(positions)} argument{'s' * (len(positions) != 1)} without a name"
+        frame.wrong("SH218", fact, call.args[-1].span, "one too many", help="name it: `batch = batch`")
         return None
-    given: dict[str, ast.Expr] = dict(zip(positions, call.args, strict=False))
-    for keyword in call.keywords:
-        name = keyword.name.text
-        if name in given:
-            argument_twice(kind, keyword.name, given[name].span, frame)
-            return None
-        if name not in allowed:
-            unknown_argument(kind, keyword.name, set(allowed), frame)
-            return None
-        given[name] = keyword.value
-    return given
+    given = {name: Argument(node.span, node) for name, node in zip(positions, call.args, strict=False)}
+    return given if by_name(kind, call.keywords, allowed, given, frame) else None
 
 
 def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
@@ -220,10 +196,7 @@ def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     wanted = {int: "a whole number", str: "a text", bool: "true or false"}[kind]
-    frame.context.sink.report(
-        "SH210", f"`{name}` must be {wanted}, and this is {describe(value)}", span, describe(value)
-    )
-    return UNKNOWN
+    return unfit(f"`{name}` must be {wanted}", value, span, frame.context.sink)
 
 
 def _fields(
@@ -232,13 +205,8 @@ def _fields(
     if known.fields is None:
         return _written_fields(call, kind, frame)
     if call.fields:
-        frame.context.sink.report(
-            "SH235",
-            f"`{kind}` declares its fields itself",
-            call.fields[0].span,
-            "not here",
-            help=f"its fields are {', '.join(f'`{n}`' for n in known.fields)}",
-        )
+        help = f"its fields are {', '.join(f'`{n}`' for n in known.fields)}"
+        frame.wrong("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here", help=help)
         return [], None
     terms = {name: _size_term(name, value, call.span, frame) for name, value in sizes.items()}
     batch = terms.get("batch")
@@ -248,15 +216,12 @@ def _fields(
     for name, (dtype, shape, bound) in known.fields.items():
         dims: list[Term] = [batch]
         for size in shape:
-            own = terms[size] if isinstance(size, str) else _own_term(name, size, call.span)
-            dims.append(own if own is not None else ())
+            if isinstance(size, str):
+                dims.append(terms[size] or ())
+            else:  # a dim of the source's own, which unifies once with a dim of its size
+                dims.append(() if size == 1 else (Dim(f"train.{name}.{size}", size, call.span, True),))
         made.append(_add(name, TensorType(dtype or frame.context.dtype, tuple(dims)), bound, call.span, None, frame))
     return made, batch[0]
-
-
-def _own_term(field: str, size: int, span: Span) -> Term:
-    """A dim of a source's own, which unifies once with a dim of its size."""
-    return () if size == 1 else (Dim(f"train.{field}.{size}", size, span, True),)
 
 
 def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
@@ -264,21 +229,13 @@ def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
     if isinstance(size, DimValue):
         return size.term
     length = whole(size, span, frame.context.sink, f"`{name}`")
-    if length is UNKNOWN:
-        return None
-    return (Dim(name, length, span, True),)
+    return None if length is UNKNOWN else (Dim(name, length, span, True),)
 
 
 def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataField], Dim | None]:
-    sink = frame.context.sink
     if not call.fields:
-        sink.report(
-            "SH235",
-            f"`{kind}` needs its fields",
-            call.span,
-            "no field is declared",
-            help=f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`",
-        )
+        help = f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`"
+        frame.wrong("SH235", f"`{kind}` needs its fields", call.span, "no field is declared", help=help)
         return [], None
     made: list[DataField] = []
     first: Dim | None = None
@@ -287,19 +244,13 @@ def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataF
         if type is None:
             return [], None
         if not type.dims or len(type.dims[0]) != 1:
-            sink.report(
-                "SH235", f"field `{node.name.text}` needs the batch as its first dim", node.type.span, str(type)
-            )
+            fact = f"field `{node.name.text}` needs the batch as its first dim"
+            frame.wrong("SH235", fact, node.type.span, str(type))
             return [], None
         dim = type.dims[0][0]
         if first is not None and dim is not first:
-            sink.report(
-                "SH235",
-                f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ",
-                node.type.span,
-                str(type),
-                help=f"begin it with `{first.name}`",
-            )
+            fact = f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ"
+            frame.wrong("SH235", fact, node.type.span, str(type), help=f"begin it with `{first.name}`")
             return [], None
         first = dim
         made.append(_add(node.name.text, type, _bound(node, type, kind, frame), node.span, node, frame))
@@ -307,48 +258,31 @@ def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataF
 
 
 def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | None:
+    name = node.name.text
     if node.bound is None:
         if kind == "random" and not type.floating and type.dtype != "bool":
-            _unbounded(node, frame)
+            fact = f"`{name}` holds random whole numbers, and nothing says below what"
+            help = f"write `{name}: {node.type.span.text} < 10`, say"
+            frame.wrong("SH235", fact, node.span, "no bound", help=help)
         return None
     if type.floating:
-        frame.context.sink.report(
-            "SH235",
-            f"`{node.name.text}` is {type.dtype}, and a bound is for whole numbers",
-            node.bound.span,
-            "here",
-            help=f"give it an element type: `{node.name.text}: i64[...]`",
-        )
+        fact = f"`{name}` is {type.dtype}, and a bound is for whole numbers"
+        frame.wrong("SH235", fact, node.bound.span, "here", help=f"give it an element type: `{name}: i64[...]`")
         return None
     value = whole(frame.evaluate(node.bound), node.bound.span, frame.context.sink, "a bound")
     if value is not UNKNOWN and value < 1:
         help = "the numbers go from 0 to one less than the bound"
-        frame.context.sink.report("SH213", f"a bound is at least 1, and this is {value}", node.bound.span, help=help)
+        frame.wrong("SH213", f"a bound is at least 1, and this is {value}", node.bound.span, help=help)
     if value is not UNKNOWN and value > _LARGEST.get(type.dtype, value):
         fact = f"the numbers of {type.dtype} stay below {_LARGEST[type.dtype]}, and this bound is {value}"
-        frame.context.sink.report("SH237", fact, node.bound.span, help="a smaller bound, or i64")
+        frame.wrong("SH237", fact, node.bound.span, help="a smaller bound, or i64")
     return None if value is UNKNOWN else int(value)
-
-
-def _unbounded(node: ast.Field, frame: Frame) -> None:
-    frame.context.sink.report(
-        "SH235",
-        f"`{node.name.text}` holds random whole numbers, and nothing says below what",
-        node.span,
-        "no bound",
-        help=f"write `{node.name.text}: {node.type.span.text} < 10`, say",
-    )
 
 
 def _add(name: str, type: TensorType, bound: int | None, span: Span, node: object | None, frame: Frame) -> DataField:
     """A field as a value of the graph, bound to its name."""
-    id = frame.context.build.field(f"train.{name}", name, type, bound, span)
-    frame.bind(name, Tensor(id, type, name), span, node)
+    value = frame.context.build.field(f"train.{name}", name, type, bound, span)
+    frame.bind(name, Tensor(value, type, name), span, node)
     if node is not None:
-        frame.context.candidates.setdefault(id_of(node), ("field", name, span))
-    return DataField(name, id)
-
-
-def id_of(node: object) -> int:
-    """What `Context.used` knows a declaration by."""
-    return id(node)
+        frame.context.candidates.setdefault(id(node), ("field", name, span))
+    return DataField(name, value)

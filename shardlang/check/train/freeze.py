@@ -13,27 +13,16 @@ from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.bounds import index_bounds
 from shardlang.graph.graph import Graph, Kind, Op, Value
 from shardlang.source import Span
-from shardlang.types.dim import Dim, TensorType, Term
+from shardlang.types.dim import Dim, TensorType
 
 _HINTS = {
     "value": "use it, or delete the statement",
     "layer": "call it in `forward`, or delete it",
     "parameter": "use it in `forward`, or delete it",
     "state": "use it in `forward`, or delete it",
-    "dim": "use it in a type, or delete it",
     "formal": "use it, or delete it",
     "argument": "use it, or delete it",
     "field": "use it in the model or the loss, or delete it",
-}
-_NOUNS = {
-    "formal": "formal",
-    "argument": "argument",
-    "value": "value",
-    "layer": "layer",
-    "parameter": "parameter",
-    "state": "state",
-    "dim": "dim",
-    "field": "field",
 }
 
 
@@ -46,7 +35,7 @@ def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str,
         if key in settings:
             close = nearest(name, settings[key][1])
             help = f"did you mean the setting `{close}`?" if close else help
-        context.sink.report("SH223", f"{_NOUNS[kind]} `{name}` is never used", span, "declared here", help=help)
+        context.sink.report("SH223", f"{kind} `{name}` is never used", span, "declared here", help=help)
 
 
 def _within(span: Span, model: Span) -> bool:
@@ -63,18 +52,21 @@ def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch
     found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
         values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
-        {path: tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
-        tuple(build.declared), _dims(context), found[0] if found else None,
-        {v: o.id for o in ops for v in o.results}, tuple(build.calls),
+        {path: tuple(dict.fromkeys(at)) for path, at in build.addresses.items()}, tuple(build.declared), _dims(context),
+        found[0] if found else None, {v: o.id for o in ops for v in o.results}, tuple(build.calls),
     )  # fmt: skip
 
 
 def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
-    types, gradient = _Types(context), _gradients(context, loss)
+    gradient, dims = _gradients(context, loss), context.dims
+    # Types in canonical dims, each worked out once, and equal ones the same.
+    types = dict.fromkeys(v.type for v in context.build.values)
+    made = {t: TensorType(t.dtype, tuple(map(dims.canonical, t.dims))) for t in types}
+    shared = {t: t for t in made.values()}
     fixed = _fixed(context) if loss is not None else frozenset()
     return tuple(
         Value(
-            i, Kind.PARAM if i in fixed else v.kind, v.path, v.name, types.canonical(v.type), gradient[i], v.span,
+            i, Kind.PARAM if i in fixed else v.kind, v.path, v.name, shared[made[v.type]], gradient[i], v.span,
             v.statement, v.init, v.constant, v.bound,
         )
         for i, v in enumerate(context.build.values)
@@ -113,22 +105,6 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     )  # fmt: skip
 
 
-class _Types:
-    """Types in canonical dims, each worked out once."""
-
-    def __init__(self, context: Context) -> None:
-        self.dims = context.dims
-        self.known: dict[TensorType, TensorType] = {}
-        self.shared: dict[TensorType, TensorType] = {}
-
-    def canonical(self, type: TensorType) -> TensorType:
-        found = self.known.get(type)
-        if found is None:
-            made = TensorType(type.dtype, tuple(self.dims.canonical(t) for t in type.dims))
-            found = self.known[type] = self.shared.setdefault(made, made)
-        return found
-
-
 def _gradients(context: Context, loss: int | None) -> list[bool]:
     """Per value: floating, depends on a parameter through differentiable operators, and the loss depends on it so."""
     values, ops = context.build.values, context.build.ops
@@ -137,9 +113,7 @@ def _gradients(context: Context, loss: int | None) -> list[bool]:
         if op.operator.differentiable and any(trained[o] for o in op.operands if o >= 0):
             for r in op.results:
                 trained[r] = values[r].type.floating
-    wanted = [False] * len(values)
-    if loss is not None:
-        wanted[loss] = True
+    wanted = [at == loss for at in range(len(values))]
     for op in reversed(ops):
         if op.operator.differentiable and any(wanted[r] and trained[r] for r in op.results):
             for o in op.operands:
@@ -163,9 +137,5 @@ def _ancestors(context: Context, loss: int | None) -> set[int]:
 
 def _dims(context: Context) -> dict[str, tuple[Dim, ...]]:
     """Names that a strategy may use: `register_dim`'s, and the dims that values have, by their own names."""
-    found: dict[str, Term] = {}
-    for name, term in context.build.dims.items():
-        canonical = context.dims.canonical(term)
-        if canonical:
-            found[name] = canonical
-    return found
+    found = {name: context.dims.canonical(term) for name, term in context.build.dims.items()}
+    return {name: term for name, term in found.items() if term}

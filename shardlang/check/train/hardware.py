@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from shardlang.check.context import Context
 from shardlang.check.values import UNKNOWN, FileScope, HardwareDecl
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.syntax import ast
 
 # setting -> the kind of its quantity, with an example of one.
@@ -39,28 +39,21 @@ def check_hardware(file: ast.File, scope: FileScope, context: Context) -> None:
             for setting in item.settings:
                 before = seen.setdefault(setting.name.text, setting)
                 if before is not setting:
-                    context.sink.report(
-                        "SH201", f"`{setting.name.text}` is set twice", setting.span, "again here",
-                        labels=[(before.span, "first here")], help="keep one of them",
-                    )  # fmt: skip
+                    fact = f"`{setting.name.text}` is set twice"
+                    context.sink.again("SH201", fact, setting.span, before.span, "keep one of them")
                 _setting(item, setting, scope, context)
 
 
 def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, context: Context) -> None:
     name, known = setting.name.text, SETTINGS[item.keyword]
     if name not in known:
-        close = nearest(name, known)
-        context.sink.report(
-            "SH239", f"a {item.keyword} has no setting `{name}`", setting.name.span, "unknown setting",
-            help=f"did you mean `{close}`?" if close else f"it has {', '.join(f'`{n}`' for n in known)}",
-        )  # fmt: skip
-        return
+        help = offer(name, known, f"it has {', '.join(f'`{n}`' for n in known)}")
+        fact = f"a {item.keyword} has no setting `{name}`"
+        return context.sink.report("SH239", fact, setting.name.span, "unknown setting", help=help)
     wanted, example = known[name]
     if _kind(setting.value, scope) != wanted:
-        context.sink.report(
-            "SH239", f"`{name}` of {item.keyword} `{item.name.text}` must be {wanted}", setting.value.span, "",
-            help=f"write `{name} = {example}`, say",
-        )  # fmt: skip
+        fact = f"`{name}` of {item.keyword} `{item.name.text}` must be {wanted}"
+        context.sink.report("SH239", fact, setting.value.span, help=f"write `{name} = {example}`, say")
 
 
 def _kind(value: ast.Expr, scope: FileScope) -> str:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared
-from shardlang.check.model.arguments import argument_twice, number, unknown_argument
+from shardlang.check.declared import Declared, called
+from shardlang.check.model.arguments import Argument, by_name, number
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
-from shardlang.check.values import UNKNOWN, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.check.values import UNKNOWN, describe, unfit
+from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import Param
 from shardlang.source import Span
@@ -66,87 +66,53 @@ def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple
     """The settings with all their arguments; those that are wrong are reported and left out."""
     read = [(setting, _read(setting, frame)) for setting in settings]
     general = {given[0]: given[1] for setting, given in read if given is not None and not setting.at}
-    complete: list[tuple[ast.Setting, Given]] = []
     if any(given is None for _, given in read):  # what the others lack may stand in the one that is wrong
-        return complete
-    for setting, given in read:
-        assert given is not None
-        arguments = _complete(setting, given, general, frame)
-        if arguments is not None:
-            complete.append((setting, (given[0], arguments)))
-    return complete
+        return []
+    complete = [(s, given[0], _complete(s, given, general, frame)) for s, given in read if given is not None]
+    return [(setting, (kind, arguments)) for setting, kind, arguments in complete if arguments is not None]
 
 
 def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     """Kind and the arguments that are given; None after a report."""
-    kind, call = _kind(setting.value, frame)
+    call, kind = _call(setting.value, frame), called(setting.value)
     if call is None:
         return None
     if call.args:
-        frame.context.sink.report(
-            "SH218", f"`{kind}` takes its arguments by name", call.args[0].span, "without a name",
-            help=f"write `{kind}(lr = {call.args[0].span.text})`",
-        )  # fmt: skip
+        first, fact = call.args[0].span, f"`{kind}` takes its arguments by name"
+        frame.wrong("SH218", fact, first, "without a name", help=f"write `{kind}(lr = {first.text})`")
         return None
-    arguments: dict[str, Any] = {}
-    for keyword in call.keywords:
-        name = keyword.name.text
-        if name in arguments:
-            first = next(k for k in call.keywords if k.name.text == name)
-            argument_twice(kind, keyword.name, first.span, frame)
-            return None
-        value = _argument(kind, keyword, frame)
-        if value is UNKNOWN:
-            return None
-        arguments[name] = value
-    return kind, arguments
-
-
-def _kind(node: ast.Expr, frame: Frame) -> tuple[str, ast.Call | None]:
-    """The optimizer that is called; no call after a report."""
-    sink = frame.context.sink
-    if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
-        sink.report(
-            "SH236", "`optimizer` is an optimizer with its arguments", node.span, "here",
-            help="write `optimizer = adamw(lr = 3e-4)`, say",
-        )  # fmt: skip
-        return "", None
-    kind = node.callee.text
-    if kind in KINDS:
-        return kind, node
-    close = nearest(kind, KINDS)
-    sink.report(
-        "SH236", f"there is no optimizer `{kind}`", node.callee.span, "unknown optimizer",
-        help=f"did you mean `{close}`?" if close else f"the optimizers are {', '.join(KINDS)}",
-    )  # fmt: skip
-    return kind, None
-
-
-def _argument(kind: str, keyword: ast.Keyword, frame: Frame) -> Any:
-    sink, name = frame.context.sink, keyword.name.text
+    given: dict[str, Argument] = {}
     defaults = KINDS[kind].defaults
-    if name not in defaults:
-        unknown_argument(kind, keyword.name, set(defaults), frame)
-        return UNKNOWN
-    value, span = frame.evaluate(keyword.value), keyword.value.span
-    if value is UNKNOWN:
+    if not by_name(kind, call.keywords, defaults, given, frame):
+        return None
+    arguments = {name: _argument(name, argument, defaults[name], frame) for name, argument in given.items()}
+    return None if UNKNOWN in arguments.values() else (kind, arguments)
+
+
+def _call(node: ast.Expr, frame: Frame) -> ast.Call | None:
+    """The optimizer that is called; no call after a report."""
+    kind = called(node)
+    if not isinstance(node, ast.Call) or not kind:
+        help = "write `optimizer = adamw(lr = 3e-4)`, say"
+        frame.wrong("SH236", "`optimizer` is an optimizer with its arguments", node.span, "here", help=help)
+        return None
+    if kind in KINDS:
+        return node
+    help = offer(kind, KINDS, f"the optimizers are {', '.join(KINDS)}")
+    frame.wrong("SH236", f"there is no optimizer `{kind}`", node.callee.span, "unknown optimizer", help=help)
+    return None
+
+
+def _argument(name: str, argument: Argument, default: Any, frame: Frame) -> Any:
+    value, span = argument.evaluate(frame), argument.span
+    if value is UNKNOWN or (isinstance(default, bool) and isinstance(value, bool)):
         return value
-    default = defaults[name]
     if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        sink.report("SH210", f"`{name}` must be true or false, and this is {describe(value)}", span, describe(value))
-        return UNKNOWN
+        return unfit(f"`{name}` must be true or false", value, span, frame.context.sink)
     if isinstance(default, tuple):
         if not isinstance(value, tuple) or len(value) != len(default):
-            sink.report(
-                "SH210",
-                f"`{name}` must be {len(default)} numbers",
-                span,
-                describe(value),
-                help=f"write `{name} = (0.9, 0.999)`",
-            )
-            return UNKNOWN
+            fact, help = f"`{name}` must be {len(default)} numbers", f"write `{name} = (0.9, 0.999)`"
+            return frame.wrong("SH210", fact, span, describe(value), help=help)
         found = tuple(_in_range(name, number(v, span, frame, f"`{name}`", True), span, frame) for v in value)
         return UNKNOWN if UNKNOWN in found else found
     return _in_range(name, number(value, span, frame, f"`{name}`", True), span, frame)
@@ -162,10 +128,8 @@ def _in_range(name: str, value: Any, span: Span, frame: Frame) -> Any:
         fits, wanted = 0.0 <= value < 1.0, "at least 0 and below 1"
     else:
         fits, wanted = value >= 0.0, "at least 0"
-    if fits:
-        return value
-    frame.context.sink.report("SH237", f"`{name}` must be {wanted}, and this is {value:g}", span, f"{value:g}")
-    return UNKNOWN
+    fact = f"`{name}` must be {wanted}, and this is {value:g}"
+    return value if fits else frame.wrong("SH237", fact, span, f"{value:g}")
 
 
 def _complete(
@@ -174,22 +138,13 @@ def _complete(
     kind, arguments = given
     found = {**KINDS[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
     if found["lr"] is ...:
-        frame.context.sink.report(
-            "SH221",
-            f"`{kind}` needs `lr`",
-            setting.value.span,
-            "`lr` is not given",
-            help=f"write `{kind}(lr = 0.1)`, say",
-        )
+        help = f"write `{kind}(lr = 0.1)`, say"
+        frame.wrong("SH221", f"`{kind}` needs `lr`", setting.value.span, "`lr` is not given", help=help)
         return None
     if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
-        frame.context.sink.report(
-            "SH237",
-            "`nesterov` needs a momentum and no dampening",
-            setting.value.span,
-            f"momentum {found['momentum']:g}, dampening {found['dampening']:g}",
-            help="add `momentum = 0.9`",
-        )
+        fact = "`nesterov` needs a momentum and no dampening"
+        label = f"momentum {found['momentum']:g}, dampening {found['dampening']:g}"
+        frame.wrong("SH237", fact, setting.value.span, label, help="add `momentum = 0.9`")
         return None
     return found
 
@@ -235,8 +190,7 @@ def _report_rivals(
         seen.add((first, second))
         frame.context.sink.report(
             "SH238", f"two optimizers are given for `{graph.values[value].path}`", settings[second][0].span, "this one",
-            labels=[(settings[first][0].span, "and this one are equally specific")],
-            help="narrow one of the selectors",
+            labels=[(settings[first][0].span, "and this one are equally specific")], help="narrow one of the selectors",
         )  # fmt: skip
 
 
@@ -268,11 +222,7 @@ def _report_without(
     left = [graph.values[p] for p in trained(graph) if p not in best]
     if left and settings:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-        frame.context.sink.report(
-            "SH238",
-            f"no optimizer is given for `{left[0].path}`{more}",
-            settings[0][0].span,
-            "",
-            labels=[(left[0].span, "declared here")],
-            help="add one for all: `optimizer = adamw(lr = 3e-4)`",
-        )
+        frame.wrong(
+            "SH238", f"no optimizer is given for `{left[0].path}`{more}", settings[0][0].span,
+            labels=[(left[0].span, "declared here")], help="add one for all: `optimizer = adamw(lr = 3e-4)`",
+        )  # fmt: skip

@@ -10,34 +10,21 @@ from typing import Any
 
 from shardlang.check.constants import whole
 from shardlang.check.context import Frame
-from shardlang.check.declared import Declared
-from shardlang.check.model.arguments import argument_twice, number, unknown_argument
+from shardlang.check.declared import Declared, called
+from shardlang.check.model.arguments import Argument, by_name, number
 from shardlang.check.program import NameMap
 from shardlang.check.train.checkpoints import read_checkpoint, read_log
 from shardlang.check.train.weight_names import read_names
-from shardlang.check.values import UNKNOWN, describe
-from shardlang.diagnostics.nearest import nearest
+from shardlang.check.values import UNKNOWN, unfit
+from shardlang.diagnostics.nearest import nearest, offer
 from shardlang.ops.declaration import Param
 from shardlang.source import Span
 from shardlang.syntax import ast
 
 RESERVED = (
-    "model",
-    "data",
-    "eval",
-    "loss",
-    "metric",
-    "optimizer",
-    "lr_schedule",
-    "precision",
-    "clip",
-    "epochs",
-    "steps",
-    "seed",
-    "init",
-    "checkpoint",
-    "log",
-)
+    "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps",
+    "seed", "init", "checkpoint", "log",
+)  # fmt: skip
 _RISE = (
     "With n steps in all and k = max(1, warmup), the rate of step s, from 1, is\n\n"
     "    lr s / k     up to step k, then\n    min + (lr - min) {}\n\nSo step k alone has lr, and the last step has min."
@@ -80,7 +67,7 @@ def _seed(node: ast.Expr, frame: Frame) -> int:
         return 0
     if value < 0:
         help = "a seed is a whole number from 0"
-        frame.context.sink.report("SH237", f"`seed` must be at least 0, and this is {value}", node.span, help=help)
+        frame.wrong("SH237", f"`seed` must be at least 0, and this is {value}", node.span, help=help)
     return int(value)
 
 
@@ -89,29 +76,17 @@ def _length(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[
     sink, found = frame.context.sink, {}
     both = [given[n] for n in ("epochs", "steps") if n in given]
     if len(both) == 2:
-        sink.report(
-            "SH231",
-            "`train` has both `epochs` and `steps`",
-            both[1].span,
-            "one too many",
-            labels=[(both[0].span, "and this")],
-            help="keep one of them",
-        )
+        labels, fact = [(both[0].span, "and this")], "`train` has both `epochs` and `steps`"
+        sink.report("SH231", fact, both[1].span, "one too many", labels=labels, help="keep one of them")
     if not both:
         sink.report("SH231", "`train` needs `epochs` or `steps`", span, "how long?", help="add `epochs = 10`, say")
     for setting in both:
-        value = whole(frame.evaluate(setting.value), setting.value.span, sink, f"`{setting.name.text}`")
-        if value is UNKNOWN:
-            continue
-        if value < 1:
-            sink.report(
-                "SH213",
-                f"`{setting.name.text}` must be at least 1, and this is {value}",
-                setting.value.span,
-                str(value),
-            )
-            continue
-        found[setting.name.text] = value
+        name, span = setting.name.text, setting.value.span
+        value = whole(frame.evaluate(setting.value), span, sink, f"`{name}`")
+        if value is not UNKNOWN and value < 1:
+            sink.report("SH213", f"`{name}` must be at least 1, and this is {value}", span, str(value))
+        elif value is not UNKNOWN:
+            found[name] = value
     return found
 
 
@@ -119,90 +94,53 @@ def _precision(node: ast.Expr, frame: Frame) -> str:
     text = node.text if isinstance(node, ast.Name) else node.span.text
     if text in _PRECISIONS:
         return text
-    sink = frame.context.sink
     if text in _ABSENT_PRECISIONS:
-        sink.report("SH400", f"the precision `{text}` is not there yet", node.span, "in no version so far")
+        frame.wrong("SH400", f"the precision `{text}` is not there yet", node.span, "in no version so far")
         return "f32"
-    close = nearest(text, (*_PRECISIONS, *_ABSENT_PRECISIONS))
-    sink.report(
-        "SH237",
-        f"there is no precision `{text}`",
-        node.span,
-        "unknown",
-        help=f"did you mean `{close}`?" if close else f"it is one of {', '.join(_PRECISIONS)}",
-    )
+    help = offer(text, (*_PRECISIONS, *_ABSENT_PRECISIONS), f"it is one of {', '.join(_PRECISIONS)}")
+    frame.wrong("SH237", f"there is no precision `{text}`", node.span, "unknown", help=help)
     return "f32"
 
 
 def _positive(setting: ast.Setting, frame: Frame) -> float | None:
-    value = number(frame.evaluate(setting.value), setting.value.span, frame, f"`{setting.name.text}`", True)
-    if value is UNKNOWN:
-        return None
-    if value <= 0:
-        frame.context.sink.report(
-            "SH237", f"`{setting.name.text}` must be above 0, and this is {value:g}", setting.value.span, f"{value:g}"
-        )
-        return None
-    return float(value)
+    name, span = f"`{setting.name.text}`", setting.value.span
+    value = number(frame.evaluate(setting.value), span, frame, name, True)
+    if value is not UNKNOWN and value <= 0:
+        frame.wrong("SH237", f"{name} must be above 0, and this is {value:g}", span, f"{value:g}")
+    return None if value is UNKNOWN or value <= 0 else float(value)
 
 
 def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
-    sink = frame.context.sink
-    kind = node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else node.span.text
+    kind = called(node) or node.span.text
     if kind not in SCHEDULES or not isinstance(node, ast.Call) or node.args:
         close = nearest(kind, SCHEDULES)
-        sink.report(
-            "SH237",
-            f"`{node.span.text}` is no schedule of the learning rate",
-            node.span,
-            "here",
-            help=f"did you mean `{close}(...)`?"
-            if close and close != kind
-            else "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`",
-        )
+        help = "write `warmup_cosine(warmup = 2000, min = 3e-5)`, `linear(...)` or `constant()`"
+        help = f"did you mean `{close}(...)`?" if close and close != kind else help
+        frame.wrong("SH237", f"`{node.span.text}` is no schedule of the learning rate", node.span, "here", help=help)
         return None
     kinds = {param.name: param.kind for param in SCHEDULES[kind].params}
+    given: dict[str, Argument] = {}
+    if not by_name(kind, node.keywords, kinds, given, frame):
+        return None
     found: dict[str, Any] = {}
-    for keyword in node.keywords:
-        name = keyword.name.text
-        if name in found:
-            first = next(k for k in node.keywords if k.name.text == name)
-            argument_twice(kind, keyword.name, first.span, frame)
-            return None
-        if name not in kinds:
-            unknown_argument(kind, keyword.name, set(kinds), frame)
-            return None
-        value, span = frame.evaluate(keyword.value), keyword.value.span
-        value = (
-            whole(value, span, sink, f"`{name}`")
-            if kinds[name] == "int"
-            else number(value, span, frame, f"`{name}`", True)
-        )
+    for name, argument in given.items():
+        value, span, what = argument.evaluate(frame), argument.span, f"`{name}`"
+        integer = kinds[name] == "int"
+        value = whole(value, span, frame.context.sink, what) if integer else number(value, span, frame, what, True)
+        if value is not UNKNOWN and value < 0:
+            value = frame.wrong("SH237", f"{what} must be at least 0, and this is {value:g}", span, f"{value:g}")
         if value is UNKNOWN:
-            return None
-        if value < 0:
-            sink.report("SH237", f"`{name}` must be at least 0, and this is {value:g}", span, f"{value:g}")
             return None
         found[name] = value
     return kind, {**SCHEDULES[kind].defaults, **found}
 
 
 def _init(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
-    sink = frame.context.sink
-    call = (
-        node
-        if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) and node.callee.text == "safetensors"
-        else None
-    )
+    call = node if isinstance(node, ast.Call) and called(node) == "safetensors" else None
     named = {k.name.text: k.value for k in call.keywords} if call is not None else {}
     if call is None or len(call.args) != 1 or named.keys() - {"names"} or len(named) < len(call.keywords):
-        sink.report(
-            "SH237",
-            "`init` is a file of weights",
-            node.span,
-            "here",
-            help='write `init = safetensors("weights.safetensors")`, with `names = "file.map"` where its names differ',
-        )
+        help = 'write `init = safetensors("weights.safetensors")`, with `names = "file.map"` where its names differ'
+        frame.wrong("SH237", "`init` is a file of weights", node.span, "here", help=help)
         return None
     path = _path(call.args[0], frame)
     if path is None or "names" not in named:
@@ -216,9 +154,7 @@ def _path(node: ast.Expr, frame: Frame) -> str | None:
     if isinstance(value, str):
         return value
     if value is not UNKNOWN:
-        frame.context.sink.report(
-            "SH210", f"a path must be a text, and this is {describe(value)}", node.span, describe(value)
-        )
+        unfit("a path must be a text", value, node.span, frame.context.sink)
     return None
 
 
@@ -232,6 +168,6 @@ def _names(node: ast.Expr, frame: Frame) -> NameMap | None:
     source = frame.context.load(importing, f"{path}.map" if library else path, not library)
     if source is None:
         help = "the library has `std.gpt2` and `std.llama`" if library else "paths are relative to the program's file"
-        frame.context.sink.report("SH203", f"there is no name map `{path}`", node.span, "not found", help=help)
+        frame.wrong("SH203", f"there is no name map `{path}`", node.span, "not found", help=help)
         return None
     return read_names(source, frame.context)

@@ -5,8 +5,8 @@ Sources are data_sources.py's, optimizers optimizers.py's; the frozen graph is m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Any
 
 from shardlang.check.context import Frame
@@ -65,7 +65,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     for setting in node.settings:
         _statement(setting, reading, overrides)
     optimizers = read_optimizers(reading.optimizers, frame)
-    frame.context.used.update(_named_settings(node))
+    # Reserved settings are used by being there.
+    frame.context.used.update(id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric")
     if not frame.context.sink.failed:  # after a mistake much is unused that is not meant to be
         report_unused(frame.context, reading.values)
     if reading.loss is None or reading.source is None or frame.context.sink.failed:
@@ -92,19 +93,14 @@ def _check_names(graph: Graph, frame: Frame) -> None:
             )  # fmt: skip
 
 
-def _named_settings(node: ast.Train) -> set[int]:
-    """Reserved settings are used by being there."""
-    return {id(s) for s in node.settings if s.name.text in RESERVED and s.keyword != "metric"}
-
-
 def _note(setting: ast.Setting, reading: _Reading) -> None:
     """Sort a setting; a second of the same name is an error."""
     name = setting.name.text
     if setting.keyword == "metric":
         return
     if name == "optimizer":
-        if not setting.at and any(not s.at for s in reading.optimizers):
-            first = next(s for s in reading.optimizers if not s.at)
+        first = next((s for s in reading.optimizers if not s.at), None)
+        if not setting.at and first is not None:
             _twice(setting, first, reading)
         reading.optimizers.append(setting)
     elif name in RESERVED:
@@ -115,14 +111,8 @@ def _note(setting: ast.Setting, reading: _Reading) -> None:
 
 def _twice(setting: ast.Setting, first: ast.Setting, reading: _Reading) -> None:
     reading.again.add(id(setting))
-    reading.frame.context.sink.report(
-        "SH201",
-        f"`{setting.name.text}` is set twice",
-        setting.span,
-        "again here",
-        labels=[(first.span, "first here")],
-        help="keep one of them",
-    )
+    fact = f"`{setting.name.text}` is set twice"
+    reading.frame.context.sink.again("SH201", fact, setting.span, first.span, "keep one of them")
 
 
 def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
@@ -135,7 +125,6 @@ def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading
 
 
 def _require(node: ast.Train, reading: _Reading) -> None:
-    sink = reading.frame.context.sink
     helps = {
         "model": "add `model = Net()`",
         "data": 'add `data = digits(split = "train", batch = batch)`, say',
@@ -147,7 +136,7 @@ def _require(node: ast.Train, reading: _Reading) -> None:
         if name in names:
             continue
         if not _misspelt(name, node, reading):
-            sink.report("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
+            reading.frame.wrong("SH231", f"`train` needs `{name}`", node.span, f"no `{name}`", help=help)
         # What uses it is no further mistake: the model by its name, the fields of the data by any.
         if name == "model":
             reading.frame.names["model"] = UNKNOWN
@@ -160,7 +149,7 @@ def _misspelt(wanted: str, node: ast.Train, reading: _Reading) -> bool:
         name = setting.name.text
         if name not in RESERVED and setting.keyword != "metric" and nearest(name, (wanted,)):
             help = f"did you mean `{wanted}`?"
-            reading.frame.context.sink.report("SH231", f"there is no setting `{name}`", setting.name.span, help=help)
+            reading.frame.wrong("SH231", f"there is no setting `{name}`", setting.name.span, help=help)
             if wanted in ("epochs", "steps"):
                 reading.given[wanted] = setting
             return True
@@ -205,10 +194,8 @@ def _override(model: ast.Model, arguments: dict[str, Any], overrides: Overrides,
         elif name in dims:
             frame.context.overrides[name] = node
         else:
-            frame.context.sink.report(
-                "SH224", f"model `{model.name.text}` has no `{name}` to set", None,
-                help=f"it has {', '.join(f'`{n}`' for n in (*formals, *dims)) or 'nothing to set'}",
-            )  # fmt: skip
+            help = f"it has {', '.join(f'`{n}`' for n in (*formals, *dims)) or 'nothing to set'}"
+            frame.context.sink.report("SH224", f"model `{model.name.text}` has no `{name}` to set", None, help=help)
 
 
 def _eval(setting: ast.Setting, reading: _Reading) -> None:
@@ -223,26 +210,15 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
     frame.context.candidates = candidates
     if source is None or reading.source is None:
         return
-    fields = [f.name for f in source.fields]
-    wanted = [f.name for f in reading.source.fields]
+    fields, wanted = ([f.name for f in each.fields] for each in (source, reading.source))
     if fields != wanted:
-        frame.context.sink.report(
-            "SH235",
-            f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}",
-            setting.value.span,
-            "other fields",
-            help="both need the same fields",
-        )
+        fact = f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}"
+        frame.wrong("SH235", fact, setting.value.span, "other fields", help="both need the same fields")
     elif source.batch != reading.source.batch:
-        frame.context.sink.report(
-            "SH235",
-            f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}",
-            setting.value.span,
-            "another batch",
-            help="give both the same `batch`",
-        )
+        fact = f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}"
+        frame.wrong("SH235", fact, setting.value.span, "another batch", help="give both the same `batch`")
     else:
-        reading.eval = DataSource(source.kind, source.arguments, reading.source.fields, source.batch, source.span)
+        reading.eval = replace(source, fields=reading.source.fields)
 
 
 def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
@@ -270,59 +246,35 @@ def _value(setting: ast.Setting, reading: _Reading) -> None:
 
 def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
     value = _scalar(setting, reading, "loss")
-    if value is not None:
-        reading.frame.bind("loss", value, setting.name.span)
-    return None if value is None else value.id
+    if value is None:
+        return None
+    reading.frame.bind("loss", value, setting.name.span)
+    return value.id
 
 
 def _metric(setting: ast.Setting, reading: _Reading) -> None:
-    name, sink = setting.name.text, reading.frame.context.sink
+    name, span = setting.name.text, setting.name.span
     if name in _LOGGED:
-        sink.report(
-            "SH201",
-            f"`{name}` is a column of the log already",
-            setting.name.span,
-            "a metric of this name",
-            help=f"give the metric another name, such as `{name}_`",
-        )
-        return
-    if name in reading.metrics or name == "loss":
-        sink.report(
-            "SH201",
-            f"metric `{name}` is there already",
-            setting.name.span,
-            "again here",
-            help="a metric is named once, and `loss` is always reported",
-        )
-        return
-    value = _scalar(setting, reading, f"metric:{name}")
-    if value is not None:
+        fact, help = f"`{name}` is a column of the log already", f"give the metric another name, such as `{name}_`"
+        reading.frame.wrong("SH201", fact, span, "a metric of this name", help=help)
+    elif name in reading.metrics or name == "loss":
+        help = "a metric is named once, and `loss` is always reported"
+        reading.frame.wrong("SH201", f"metric `{name}` is there already", span, "again here", help=help)
+    elif (value := _scalar(setting, reading, f"metric:{name}")) is not None:
         reading.metrics[name] = value.id
 
 
 def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | None:
     """One floating or whole number that is computed; None after a report."""
-    value, sink = _evaluate(setting, reading, address), reading.frame.context.sink
-    what, name = ("the loss" if address == "loss" else f"metric `{setting.name.text}`"), setting.value.span
-    if value is UNKNOWN:
-        return None
-    if not isinstance(value, Tensor):
-        sink.report(
-            "SH232", f"{what} must be computed from the data, and this is {describe(value)}", name, describe(value)
-        )
-        return None
-    if value.type.dims:
-        sink.report(
-            "SH232",
-            f"{what} must be one number, and this is {value.type}",
-            name,
-            "has dims",
-            help=f"take the mean: `mean({setting.value.span.text})`"
-            if len(setting.value.span.text) < 60
-            else "take the `mean`",
-        )
-        return None
-    return value
-
-
-__all__: Sequence[str] = ("check_train",)
+    value, span = _evaluate(setting, reading, address), setting.value.span
+    what = "the loss" if address == "loss" else f"metric `{setting.name.text}`"
+    if isinstance(value, Tensor) and not value.type.dims:
+        return value
+    if isinstance(value, Tensor):
+        help = f"take the mean: `mean({span.text})`" if len(span.text) < 60 else "take the `mean`"
+        fact = f"{what} must be one number, and this is {value.type}"
+        reading.frame.wrong("SH232", fact, span, "has dims", help=help)
+    elif value is not UNKNOWN:
+        fact = f"{what} must be computed from the data, and this is {describe(value)}"
+        reading.frame.wrong("SH232", fact, span, describe(value))
+    return None

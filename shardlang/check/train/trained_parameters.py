@@ -35,13 +35,10 @@ def check_loss(graph: Graph, declared: set[int], span: Span | None, sink: Sink) 
             continue
         told.add(stem)
         sink.report(
-            "SH233",
-            f"the loss does not depend on {f'layer `{layer}`' if layer else f'parameter `{value.path}`'}",
-            value.span,
-            "never trained",
-            labels=[(span, "the loss")] if span else [],
+            "SH233", f"the loss does not depend on {f'layer `{layer}`' if layer else f'parameter `{value.path}`'}",
+            value.span, "never trained", labels=[(span, "the loss")] if span else [],
             help=_help(graph, value, "it" if layer is None else "what it gives"),
-        )
+        )  # fmt: skip
 
 
 def detached(graph: Graph) -> set[int]:
@@ -59,9 +56,8 @@ def _help(graph: Graph, param: Value, what: str) -> str:
     if not readers:
         return "call it, or leave it out" if what != "it" else "use it, or leave it out"
     if not any(op.section == "loss" for op in readers):
-        return (
-            f"{what} does not reach the loss: use {what} there, through `detach` if its weights are to stay as they are"
-        )
+        there = f"use {what} there, through `detach` if its weights are to stay as they are"
+        return f"{what} does not reach the loss: {there}"
     stop = _stop(graph, param.id)
     return f"no gradient passes `{stop.operator}`: if its weights are to stay as they are, write `detach` around {what}"
 

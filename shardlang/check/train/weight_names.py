@@ -13,7 +13,7 @@ from typing import Any
 from shardlang.check.context import Context, Frame
 from shardlang.check.program import NameMap, NameRule
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph
 from shardlang.source import Source, Span
 
@@ -116,8 +116,5 @@ def _check(names: NameMap, due: Sequence[str], span: Span, sink: Sink) -> None:
 
 def _report_nothing(rule: NameRule, due: Sequence[str], sink: Sink) -> None:
     plain = {re.sub(r"\[\d+\]", "[*]", path) for path in due}
-    near = nearest(rule.ours, plain)
-    sink.report(
-        "SH240", f"the program has no parameter `{rule.ours}`", rule.span, "",
-        help=f"did you mean `{near}`?" if near else f"`{rule.ours}? = ...` lets the program lack it",
-    )  # fmt: skip
+    help = offer(rule.ours, plain, f"`{rule.ours}? = ...` lets the program lack it")
+    sink.report("SH240", f"the program has no parameter `{rule.ours}`", rule.span, help=help)
