@@ -7,7 +7,6 @@ takes alike: no control character, no end of a line but `\\n`, no mark that reor
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -16,9 +15,6 @@ from shardlang.display import one_line
 
 QUOTE = '"'
 _ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-# A literal or a comment, as this page writes them.
-ASIDE = r'"""(?:[^"\\]|\\.)*"""|"(?:[^"\\\n]|\\.)*"|#[^\n]*'
-_ASIDE = re.compile(ASIDE)
 
 
 def literal(value: object) -> str:
@@ -49,11 +45,6 @@ def docstring(opening: str, *lines: str) -> str:
         return f"{QUOTE * 3}{''.join(_ESCAPES.get(c, c) for c in first[0])}{QUOTE * 3}"
     text = "\n".join("".join(_ESCAPES.get(c, c) for c in one_line(line)) for line in [*first, "", *lines])
     return f"{QUOTE * 3}{text}\n{QUOTE * 3}"
-
-
-def code(text: str) -> str:
-    """Emitted Python without what its literals and comments say."""
-    return _ASIDE.sub(lambda found: QUOTE * 2 if found.group().startswith(QUOTE) else "", text)
 
 
 def emitted(text: str) -> str:

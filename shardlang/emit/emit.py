@@ -19,6 +19,7 @@ from shardlang.emit.scope import Scope, scopes
 from shardlang.emit.settings import program_text
 from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.emit.text.sizes import Groups
+from shardlang.ops.code import Code, used
 from shardlang.plan.plan import Plan
 from shardlang.python_text import emitted
 from shardlang.records import dataclass
@@ -40,7 +41,6 @@ def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[s
     functions, written, evaluated, groups = made.functions, made.written, made.evaluated, made.functions.groups
     scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
-    groups.note_text("\n".join([*functions.listed(functions.named).values(), *(t for w in written for t in w.texts)]))
     lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
@@ -67,7 +67,7 @@ class Written:
     """The functions of a file, in order, and which functions of layers they call."""
 
     scope: Scope
-    texts: tuple[str, ...]
+    texts: tuple[Code, ...]
     called: frozenset[str]
 
 
@@ -141,6 +141,6 @@ def _file(
     that several files share, and this one calls.
     """
     body = "\n\n".join(parts)
-    opening = f"{head}\n\n{imports(body, modules or (), layers)}\n\n{mesh_lines(plan)}\n"
+    opening = f"{head}\n\n{imports(used(*parts), modules or (), layers)}\n\n{mesh_lines(plan)}\n"
     body = f"{body}\n\n{MAIN}" if modules is not None else body
     return emitted(f"{opening}\n{lists}\n\n\n{body}" if lists else f"{opening}\n\n{body}")

@@ -17,12 +17,14 @@ from shardlang.emit.scope import Scope, is_transfer
 from shardlang.emit.statements import Writer, blocks_text, operator
 from shardlang.emit.text.citations import place
 from shardlang.emit.text.lines import Block, Line
-from shardlang.emit.text.names import short_names
+from shardlang.emit.text.names import number_text, short_names
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
+from shardlang.ops.code import RT, TORCH, Code, around, infix, method
 from shardlang.ops.declaration import Total
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.needs import Form, form, layout_of, made_form, steps_for
 from shardlang.plan.plan import Plan, Step
@@ -64,7 +66,7 @@ def _summed_forms(plan: Plan, accumulator: Accumulator) -> list[Form]:
     return [accumulator.form] if accumulator.op < 0 else [form(use) for use in plan.ops[accumulator.op].operands]
 
 
-def evaluate_text(parts: Evaluate, groups: Groups) -> str:
+def evaluate_text(parts: Evaluate, groups: Groups) -> Code:
     """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts; a stage sends on first what
     later ones need for theirs.
     """
@@ -80,12 +82,13 @@ def evaluate_text(parts: Evaluate, groups: Groups) -> str:
     results = [*(names[at] for at in parts.sent), *([dict_text(sums)] if sums else [])]
     received = evaluated_values(scope, parts.evaluation)
     arguments = [names[value, -1] for value in (*received, *scope.fields)]
-    return "@torch.no_grad()\n" + function_text(
+    text = function_text(
         signature("evaluate", [*arguments, "rows"]),
         [*received_lines(writer, names, received), *sizes.definitions],
         blocks_text(blocks),
         f"    return {', '.join(results) or '()'}",
     )
+    return around(around("@", TORCH("no_grad"), "\n"), text)
 
 
 def evaluated_values(scope: Scope, evaluation: Evaluation) -> list[int]:
@@ -156,7 +159,7 @@ def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
     marks = f" +{_axes_text(ranked)}" if ranked else ""
     comment = "the items of this batch" if accumulator.joined else f"f64[2]  (sum, count){marks}"
     if accumulator.op < 0:
-        return Block("", [Line(f"{name} = {_carried_text(writer, accumulator)}", comment)])
+        return Block("", [Line(around(f"{name} = ", _carried_text(writer, accumulator)), comment)])
     planned = writer.plan.ops[accumulator.op]
     title = place(writer.plan.graph.ops[planned.op], writer.plan.program.source).title
     site = writer.sites.site(planned)
@@ -166,30 +169,31 @@ def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
             whole = writer.sizes.taken.claim(f"{text.removesuffix('_pending')}_whole")
             group = writer.sizes.groups.text(use.layout.pending, use.layout.mesh)
             layout = replace(use.layout, pending=())
-            block.lines.append(Line(f"{whole} = rt.all_reduce({text}, {group})", writer.comment(use.value, layout)))
+            made = around(f"{whole} = ", RT("all_reduce", text, group))
+            block.lines.append(Line(made, writer.comment(use.value, layout)))
             text = whole
         texts.append(text)
     accumulate = operator(writer.plan, planned).accumulate
     if accumulate is None:
         raise InternalError(f"operator {operator(writer.plan, planned).name} reduces, but has no text to accumulate")
-    block.lines.append(Line(f"{name} = {accumulate(replace(site, operands=tuple(texts)))}", comment))
+    block.lines.append(Line(around(f"{name} = ", accumulate(replace(site, operands=tuple(texts)))), comment))
     return block
 
 
-def _carried_text(writer: Writer, accumulator: Accumulator) -> str:
+def _carried_text(writer: Writer, accumulator: Accumulator) -> Code:
     """A number without the batch, once for all ranks whose sum it is a part of, so that sum / count is the number."""
     value = writer.names[accumulator.form]
     mesh = writer.plan.meshes[layout_of(writer.plan, accumulator.form).mesh]
     degree = mesh.degree(accumulator.pending)
-    share = f" / {degree}" if degree > 1 else ""
-    return f"torch.stack(({value}.double(), torch.ones_like({value}, dtype=torch.float64){share}))"
+    ones = TORCH("ones_like", value, dtype=TORCH_DTYPES["f64"])
+    return TORCH("stack", (method(value, "double"), infix("/", ones, degree) if degree > 1 else ones))
 
 
 def _axes_text(axes: tuple[str, ...]) -> str:
     return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
 
 
-def finish_text(plan: Plan, evaluation: Evaluation) -> str:
+def finish_text(plan: Plan, evaluation: Evaluation) -> Code:
     """`def finish(totals): ...`: from sums over the set to the loss and metrics."""
     own = short_names(plan.graph)
     taken = Sizes(plan, Groups(plan.meshes)).taken
@@ -200,7 +204,8 @@ def finish_text(plan: Plan, evaluation: Evaluation) -> str:
     for op in plan.graph.ops:
         if op.operator == TRANSFER and (op.operands[0], -1) in names:
             names[op.results[0], -1] = names[op.operands[0], -1]
-    blocks = [Block("", [Line(f"{names[a.value, -1]} = {_total_text(plan, a)}") for a in _ordered(evaluation)])]
+    totals = [Line(around(f"{names[a.value, -1]} = ", _total_text(plan, a))) for a in _ordered(evaluation)]
+    blocks = [Block("", totals)]
     blocks.extend(_after_block(plan, at, names) for at in after)
     shown = {name: names[value, -1] for name, value in wanted_values(plan).items()}
     return function_text("def finish(totals):", [], blocks_text(blocks), f"    return {dict_text(shown)}")
@@ -226,10 +231,9 @@ def _after_block(plan: Plan, at: int, names: dict[Form, str]) -> Block:
     """One operator on whole numbers; no axis splits it any more."""
     planned = plan.ops[at]
     op = plan.graph.ops[planned.op]
-    constants = {use.value: repr(plan.graph.values[use.value].constant) for use in planned.operands}
-    texts = tuple(names.get((use.value, -1), constants[use.value]) for use in planned.operands)
+    constants = {use.value: number_text(plan.graph.values[use.value].constant or 0) for use in planned.operands}
     whole = replace(planned, factor_axes=((),) * len(op.rule.factors))
-    forms = {form(use): text for use, text in zip(planned.operands, texts, strict=True)}
+    forms = {form(use): names.get((use.value, -1), constants[use.value]) for use in planned.operands}
     site = Sites(plan, forms, Sizes(plan, Groups(plan.meshes)), False).site(whole)
     title = place(op, plan.program.source).title
-    return Block(title, [Line(f"{names[op.results[0], -1]} = {operator(plan, planned).emit(site)}")])
+    return Block(title, [Line(around(f"{names[op.results[0], -1]} = ", operator(plan, planned).emit(site)))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,10 +13,11 @@ from shardlang.emit.statements import Writer, blocks_text
 from shardlang.emit.step_inputs import apart, handed_names, sum_names
 from shardlang.emit.text.lines import indented
 from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.ops.code import TORCH, Code, around, joined, used
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.needs import Form, final_form, inputs, layout_of, makes, steps_for, summed_first
 from shardlang.plan.plan import Plan
-from shardlang.python_text import code, comment, literal
+from shardlang.python_text import comment, literal
 from shardlang.records import dataclass
 
 
@@ -72,7 +72,7 @@ def named(parts: Forward, functions: Functions) -> Scope:
     return replace(scope, names=functions.naming.names(parts.values(), sums, reserved=reserved, formals=formals))
 
 
-def forward_text(parts: Forward, groups: Groups) -> str:
+def forward_text(parts: Forward, groups: Groups) -> Code:
     """`def forward(p, x, label): ...`. What a stage sends comes first, then the loss; metrics follow, without gradient;
     with microbatches, the sums follow that further metrics are made of.
     """
@@ -94,7 +94,7 @@ def forward_text(parts: Forward, groups: Groups) -> str:
         signature("forward", [*scope.arguments(), *(names[at] for at in found.step_inputs)]),
         [*received_lines(writer, names, scope.received), *sizes.definitions],
         body,
-        f"    with torch.no_grad():\n{blocks_text(metric_blocks, 2)}" if metric_blocks else "",
+        around(around("    with ", TORCH("no_grad"), ":\n"), blocks_text(metric_blocks, 2)) if metric_blocks else "",
         f"    return {', '.join(results) or '()'}",
     )
 
@@ -122,13 +122,12 @@ def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)
     return f"def {name}({', '.join([*first, *arguments])}):"
 
 
-def function_text(head: str, definitions: Sequence[str], *parts: str) -> str:
+def function_text(head: str, definitions: Sequence[str], *parts: str) -> Code:
     """A function: its first line, the definitions that its body uses, then the parts of the body with empty lines."""
-    body = "\n\n".join(part for part in parts if part)
-    read = code(body)
-    used = [line for line in definitions if line[0] == "#" or re.search(rf"\b{line.partition(' = ')[0]}\b", read)]
-    first = indented("\n".join(used)) + "\n\n" if used else ""
-    return f"{head}\n{first}{body}\n"
+    body = joined([part for part in parts if part], "\n\n")
+    needed = [line for line in definitions if used(line) <= body.uses]
+    first = indented("\n".join(needed)) + "\n\n" if needed else ""
+    return around(f"{head}\n{first}", body, "\n")
 
 
 def dict_text(items: Mapping[str, str]) -> str:

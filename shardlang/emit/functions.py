@@ -21,6 +21,7 @@ from shardlang.emit.text.lines import Block, Line, indented
 from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, identifier
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
+from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
@@ -39,8 +40,12 @@ class Function:
     """The function of a block. calls: the functions that it calls."""
 
     name: str
-    text: str
+    rest: Code  # of its text, behind the name
     calls: frozenset[str]
+
+    @property
+    def text(self) -> Code:
+        return around(f"def {self.name}(", self.rest)
 
 
 @dataclass
@@ -114,10 +119,9 @@ class Functions:
             body = Body(self, scene, call)
             text = body.text()
             twin = self.made.get((call.block, not scene.training))
-            same = twin is not None and twin.text.partition("(")[2] == text
-            name = twin.name if twin is not None and same else self.taken.claim(_snake(call.model))
+            name = twin.name if twin is not None and twin.rest == text else self.taken.claim(_snake(call.model))
             self.bodies[key] = body
-            self.made[key] = Function(name, f"def {name}({text}", frozenset(body.called))
+            self.made[key] = Function(name, text, frozenset(body.called))
         return self.made[key]
 
     def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
@@ -131,7 +135,7 @@ class Functions:
         """The names of all functions."""
         return list(dict.fromkeys(function.name for function in self.made.values()))
 
-    def listed(self, names: Collection[str]) -> dict[str, str]:
+    def listed(self, names: Collection[str]) -> dict[str, Code]:
         """name -> text of these functions and of those that they call, each after what it calls."""
         by_name = {function.name: function for function in self.made.values()}
         wanted: set[str] = set()
@@ -250,7 +254,7 @@ class Body:
                     found.setdefault(value, given[origin(graph, value)])
         return found
 
-    def text(self) -> str:
+    def text(self) -> Code:
         """The function of a block from its arguments on: `p, x):` and what is below it."""
         call = self.call
         names = self.names
@@ -262,7 +266,7 @@ class Body:
         body = blocks_text(block for block in blocks if block.lines)
         given = ["p", *(names[at] for at in call.reads)]
         made = ", ".join(names[at] for at in call.gives)
-        return f"{', '.join(given)}):\n{indented(self._said())}\n{body}\n    return {made}\n"
+        return around(f"{', '.join(given)}):\n{indented(self._said())}\n", body, f"\n    return {made}\n")
 
     @cached_property
     def names(self) -> dict[Form, str]:
@@ -344,13 +348,12 @@ class Body:
         made = ", ".join(writer.names[at] for at in call.gives)
         layer = attribute("p", relative(call.path, self.layer))
         text = self._call_text(call, layer, [writer.names[at] for at in call.reads])
-        return Line(f"{made} = {text}", self._comment(writer, call))
+        return Line(around(f"{made} = ", text), self._comment(writer, call))
 
-    def _call_text(self, call: Call, layer: str, given: Sequence[str]) -> str:
-        function = self.functions.function(call, self.scene)
-        arguments = ", ".join([layer, *given])
-        again = call.region >= 0 and self.scene.training
-        return f"rt.recompute({function.name}, {arguments})" if again else f"{function.name}({arguments})"
+    def _call_text(self, called: Call, layer: str, given: Sequence[str]) -> Code:
+        name = self.functions.function(called, self.scene).name
+        again = called.region >= 0 and self.scene.training
+        return RT("recompute", name, layer, *given) if again else call_of(name, layer, *given)
 
     def _comment(self, writer: Writer, call: Call) -> str:
         return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)
@@ -366,8 +369,8 @@ class Body:
         part = range(start, start + len(loop.calls))
         some = "" if self.scene.arrays[array] == set(part) else f"[{part.start}:{part.stop}]"
         lines.append(Line(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
-        call = f"    {', '.join(made)} = {self._call_text(first, layer, given)}"
-        return [*lines, Line(call, self._comment(writer, last))]
+        code = around(f"{', '.join(made)} = ", self._call_text(first, layer, given))
+        return [*lines, Line(code, self._comment(writer, last), 1)]
 
     def _region(self, writer: Writer, region: Region) -> list[Block]:
         """A function within this one, and its call: what it computes is not kept for backward but computed again."""
@@ -375,7 +378,7 @@ class Body:
         given = list(dict.fromkeys(writer.names[at] for at in region.reads))
         made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))
         rows = [line for block in self._blocks(writer, region.items) for line in block.lines]
-        body = [Line(f"def {name}({', '.join(given)}):"), *(Line(f"    {r.code}", r.comment) for r in rows)]
-        call = Line(f"{made} = rt.recompute({', '.join([name, *given])})")
+        head = Line(around("def ", call_of(name, *given), ":"))
+        body = [head, *(Line(r.code, r.comment, r.depth + 1) for r in rows), Line(f"return {made}", depth=1)]
         title = f"{region.path} is not kept for backward, but computed again there"
-        return [Block("", [*body, Line(f"    return {made}")]), Block(title, [call])]
+        return [Block("", body), Block(title, [Line(around(f"{made} = ", RT("recompute", name, *given)))])]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from shardlang.emit.text.sites import Sites
 from shardlang.graph.graph import Kind, Op
+from shardlang.ops.code import Code, F, around
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.needs import makers
 from shardlang.plan.plan import Plan, PlannedOp
@@ -72,11 +73,11 @@ def _is_linear(op: Op) -> bool:
     return len(w) == 2 and len(x) >= 1 and x[-1] == w[1] and op.rule.results[0] == (*x[:-1], w[0]) and w[0] not in x
 
 
-def fused_text(fusion: Fusion, sites: Sites) -> str:
+def fused_text(fusion: Fusion, sites: Sites) -> Code:
     """`F.linear(x, w, b)`; the sum of both texts where the product is not written as such a call."""
     planned = sites.plan.ops[fusion.product]
     product = sites.site(planned)
     bias = sites.site(sites.plan.ops[fusion.addition]).operands[fusion.bias]
     text = REGISTRY[sites.plan.graph.ops[planned.op].operator].emit(product)
     x, w = product.operands
-    return f"F.linear({x}, {w}, {bias})" if text == f"F.linear({x}, {w})" else f"{text} + {bias}"
+    return F("linear", x, w, bias) if text == F("linear", x, w) else around("", text, f" + {bias}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from shardlang import python_text
 from shardlang.emit.text.citations import file_text
@@ -13,12 +12,12 @@ from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.python_text import code, literal
+from shardlang.python_text import literal
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, identical, uneven_sizes
 from shardlang.types.mesh import Mesh
 
-_IMPORTS = (("math", "import math"), ("torch", "import torch"), ("F", "import torch.nn.functional as F"))
+_IMPORTS = (("torch", "import torch"), ("F", "import torch.nn.functional as F"))
 
 
 def place_text(plan: Plan) -> str:
@@ -53,11 +52,10 @@ def docstring(plan: Plan) -> str:
     )
 
 
-def imports(body: str, modules: Sequence[str] = (), layers: Sequence[str] = ()) -> str:
-    """The imports that `body` uses; modules: files beside it; layers: functions of the file that stages share."""
-    read = code(body)
-    used = [line for name, line in _IMPORTS if re.search(rf"(?<![\w.]){name}\.", read)]
-    lines = sorted([f"import {module}" for module in modules] + used, key=lambda line: "math" not in line)
+def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence[str] = ()) -> str:
+    """The imports of a file that uses these; modules: files beside it; layers: functions of the file that stages share.
+    """
+    lines = [f"import {module}" for module in modules] + [line for name, line in _IMPORTS if name in uses]
     own = "from shardlang import runtime as rt"
     if layers:
         flat = f"from layers import {', '.join(layers)}"

@@ -13,14 +13,15 @@ from shardlang.emit.scope import Scope
 from shardlang.emit.statements import blocks_text
 from shardlang.emit.step_inputs import sum_names
 from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.ops.code import Code
 from shardlang.plan.plan import Step
 from shardlang.plan.rewrite.once_a_step import Phases
 
 
-def once_texts(scope: Scope, groups: Groups) -> dict[str, str]:
+def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
     """Function name -> text, of those that a file needs."""
     plan, names, found = scope.plan, scope.names, scope.phases
-    texts: dict[str, str] = {}
+    texts: dict[str, Code] = {}
     for name in once_names(found):
         if name == "prepare":
             head, steps = signature(name, scope.arguments([]), ()), found.ahead
@@ -46,7 +47,7 @@ def once_names(found: Phases) -> list[str]:
     return [name for name, needed in there.items() if needed]
 
 
-def _function(scope: Scope, groups: Groups, head: str, steps: Sequence[Step], result: str) -> str:
+def _function(scope: Scope, groups: Groups, head: str, steps: Sequence[Step], result: str) -> Code:
     sizes = Sizes(scope.plan, groups)
     sizes.taken.names.update(scope.names.values())
     blocks = step_writer(scope.plan, scope.names, sizes).blocks(steps)

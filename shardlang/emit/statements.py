@@ -16,6 +16,7 @@ from shardlang.emit.text.moves import move_text
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Op
+from shardlang.ops.code import RT, Code, around, joined
 from shardlang.ops.declaration import REGISTRY, Operator
 from shardlang.plan.needs import Form
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
@@ -83,10 +84,9 @@ class Writer:
         comments = [self.comment(value, layout) for value, layout in zip(op.results, planned.results, strict=True)]
         if self.timed(op):
             name = self.plan.graph.values[op.results[0]].path
-            return [
-                Line(f"with rt.timed({literal(name)}):"), Line(f"    {targets} = {text}", "; ".join(comments))
-            ]  # fmt: skip
-        return [Line(f"{targets} = {text}", "; ".join(comments))]
+            timed = Line(around("with ", RT("timed", literal(name)), ":"))
+            return [timed, Line(around(f"{targets} = ", text), "; ".join(comments), 1)]
+        return [Line(around(f"{targets} = ", text), "; ".join(comments))]
 
     def timed(self, op: Op) -> bool:
         """Whether the log is to have the time of an operator: of those on the host."""
@@ -94,7 +94,7 @@ class Writer:
         logged = self.training and training is not None and training.log is not None
         return logged and op.results[0] in self.plan.memory_of
 
-    def op_text(self, index: int, planned: PlannedOp) -> str:
+    def op_text(self, index: int, planned: PlannedOp) -> Code:
         """The expression of one operator on local shards."""
         fusion = self.fusions.get(index)
         if fusion is not None:
@@ -107,12 +107,12 @@ class Writer:
         source = self.names[conversion.value, conversion.parent]
         text = move_text(self.plan, conversion, source, self.sizes)
         target = self.names[conversion.value, conversion.id]
-        return [Line(f"{target} = {text}", self.comment(conversion.value, conversion.to))]
+        return [Line(around(f"{target} = ", text), self.comment(conversion.value, conversion.to))]
 
     def comment(self, value: int, layout: Layout) -> str:
         """`f32[8, 16]  [batch@a, hidden] +b`."""
         type = self.plan.graph.values[value].type
-        shape, mesh = ", ".join(self.sizes.shape(type, layout)), self.plan.meshes[layout.mesh]
+        shape, mesh = ", ".join(map(str, self.sizes.shape(type, layout))), self.plan.meshes[layout.mesh]
         return f"{type.dtype}[{shape}]  {layout_text(self.sizes.type(type), layout, mesh)}"
 
 
@@ -124,6 +124,6 @@ def operator(plan: Plan, planned: PlannedOp) -> Operator:
     return REGISTRY[name]
 
 
-def blocks_text(blocks: Iterable[Block], depth: int = 1) -> str:
+def blocks_text(blocks: Iterable[Block], depth: int = 1) -> Code:
     """Blocks with an empty line between them."""
-    return "\n\n".join(block_text(block, depth) for block in blocks)
+    return joined([block_text(block, depth) for block in blocks], "\n\n")

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.ops.code import Code
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own
 from shardlang.ops.site import OpSite
@@ -149,7 +150,7 @@ class Operator:
     name: str
     params: tuple[Param, ...]
     infer: Callable[[CallSite], Inference | None]
-    emit: Callable[[OpSite], str]
+    emit: Callable[[OpSite], Code]
     doc: str
     flops: Callable[[FactorRule], int] = _no_flops
     differentiable: bool = True
@@ -157,7 +158,7 @@ class Operator:
     updates: tuple[int, ...] = ()
     train_only: bool = False
     reduces: Total | None = None
-    accumulate: Callable[[OpSite], str] | None = None
+    accumulate: Callable[[OpSite], Code] | None = None
     numbers: bool = False
     freezes: bool = False
     internal: bool = False

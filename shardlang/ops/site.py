@@ -6,21 +6,37 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from shardlang.ops.code import Code, infix
 from shardlang.ops.rule import FactorRule
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
+
+Size = int | Code  # a local size; a name where ranks have different ones
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The global index of the first local element: `text` times `each`."""
+
+    text: str
+    each: int = 1
+
+    def times(self, factor: int) -> str:
+        each = self.each * factor
+        return self.text if each == 1 else infix("*", self.text, each)
 
 
 @dataclass(frozen=True, slots=True)
 class OpSite:
     """One operator on one rank's shards.
 
-    operands: the Python expressions (mostly names) of the local operands.
-    operand_shapes, result_shapes: per tensor, the *local* sizes as Python text ("16", or "hidden_local" where uneven).
+    operands: the Python expressions (mostly names) of the local operands. numbers: those of them that are static
+    numbers, as such; None for all others.
+    operand_shapes, result_shapes: per tensor, the *local* sizes (16, or `hidden_local` where they are uneven).
     operand_types, result_types: the whole (logical) types.
     attrs: the operator's attributes. rule: its factor rule. axes: per factor, the axes that split it, major first.
     groups: per factor, the Python text of the group over those axes (`mesh.mp`, `mesh["dp", "cp"]`), "" where unsplit.
-    offsets: per factor, the Python text of the global index of its first local element ("0" where unsplit).
+    offsets: per factor, the global index of its first local element; None where unsplit.
     training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch
     (the others are padding) and `batch` the index of the batch factor (-1: none).
     path, call: the random key of the operator (its address, and the number of the call). inside: the address is from a
@@ -30,15 +46,15 @@ class OpSite:
     """
 
     operands: tuple[str, ...]
-    operand_shapes: tuple[tuple[str, ...], ...]
-    result_shapes: tuple[tuple[str, ...], ...]
+    operand_shapes: tuple[tuple[Size, ...], ...]
+    result_shapes: tuple[tuple[Size, ...], ...]
     operand_types: tuple[TensorType, ...]
     result_types: tuple[TensorType, ...]
     attrs: Mapping[str, Any]
     rule: FactorRule
     axes: tuple[tuple[str, ...], ...]
     groups: tuple[str, ...]
-    offsets: tuple[str, ...]
+    offsets: tuple[Offset | None, ...]
     training: bool
     rows: str
     batch: int
@@ -47,4 +63,5 @@ class OpSite:
     sparse: bool = False
     recomputed: bool = False
     inside: bool = False
+    numbers: tuple[float | int | None, ...] = ()
     sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

@@ -44,6 +44,16 @@ def test_every_called_name_exists(case: Case) -> None:
             assert hasattr(homes[home], name), f"{home}.{name}"
 
 
+@by_case
+def test_what_a_file_uses_is_what_it_imports(case: Case) -> None:
+    for name, text in emitted(case).items():
+        tree = ast.parse(text)
+        imports = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        bound = {alias.asname or alias.name for alias in imports}
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert bound <= used and used & {"torch", "F"} <= bound, name
+
+
 def _attributes(tree: ast.AST) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

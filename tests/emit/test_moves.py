@@ -10,6 +10,7 @@ from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.text.moves import move_text, moved_axes, permute_sources
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.ops.rule import Factor
+from shardlang.ops.site import Offset
 from shardlang.plan.plan import Conversion, Move, MoveKind, Plan
 from shardlang.types.dim import Dim
 from shardlang.types.layout import Layout
@@ -96,14 +97,14 @@ def test_sizes_and_starts_of_parts() -> None:
     plan = replace(quickstart_plan(), meshes=(MESH,))
     sizes = Sizes(plan, Groups(plan.meshes))
     type = plan.graph.values[2].type
-    assert sizes.shape(type, split(("a",), ("b",))) == ("8", "hidden_local")
+    assert sizes.shape(type, split(("a",), ("b",))) == (8, "hidden_local")
     assert [sizes.offset(Factor("batch", size), axes, 0) for size, axes in ((16, ("a",)), (2, ("a",)), (16, ()))] == [
-        "mesh.a.index * 8",
-        "mesh.a.index",
-        "0",
+        Offset("mesh.a.index", 8),
+        Offset("mesh.a.index"),
+        None,
     ]
-    assert sizes.offset(Factor("hidden", 16), ("b",), 0) == "hidden_start"
-    assert sizes.offset(Factor("hidden", 16), ("b", "a"), 0) == "hidden_start_2"
+    assert sizes.offset(Factor("hidden", 16), ("b",), 0) == Offset("hidden_start")
+    assert sizes.offset(Factor("hidden", 16), ("b", "a"), 0) == Offset("hidden_start_2")
     assert sizes.definitions == [
         "hidden_local = (6, 6, 4)[mesh.b.index]",
         "hidden_start = (0, 6, 12)[mesh.b.index]",

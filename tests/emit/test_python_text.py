@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import InternalError, Sink
-from shardlang.python_text import code, comment, docstring, emitted, literal
+from shardlang.python_text import comment, docstring, emitted, literal
 from shardlang.source import Source
 from tests.emit.sources import parsed
 
@@ -46,7 +46,6 @@ def test_a_literal_is_the_text_and_nothing_else(text: str) -> None:
     _is_shown_alike(written)
     assert _value(written) == text
     assert next(tokenize.generate_tokens(io.StringIO(written).readline)).type == tokenize.STRING
-    assert code(f"f({written})  # {written}").rstrip() == 'f("")'
 
 
 @settings(deadline=None)

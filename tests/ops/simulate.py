@@ -20,7 +20,7 @@ from torch import Tensor
 from shardlang import runtime as rt
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import DimFactors, FactorRule, Split
-from shardlang.ops.site import OpSite
+from shardlang.ops.site import Offset, OpSite
 from shardlang.types.layout import chunk_sizes
 from tests.ops.calls import Call
 from tests.ops.group import MeshView, Ranks
@@ -97,15 +97,16 @@ def site(case: Case, local: Local, training: bool = True) -> OpSite:
     axes = tuple(case.axes.get(f, ()) for f in range(len(rule.factors)))
     return OpSite(
         operands=tuple(f"x{i}" for i in range(len(rule.operands))),
-        operand_shapes=tuple(tuple(map(str, local.shape(dims) if dims else ())) for dims in _padded(case)),
-        result_shapes=tuple(tuple(map(str, local.shape(dims))) for dims in rule.results),
+        numbers=(None,) * len(rule.operands),
+        operand_shapes=tuple(local.shape(dims) if dims else () for dims in _padded(case)),
+        result_shapes=tuple(local.shape(dims) for dims in rule.results),
         operand_types=tuple(t for t in case.call.types if t is not None),
         result_types=inference.results,
         attrs=inference.attrs,
         rule=rule,
         axes=axes,
         groups=tuple(_group(a) for a in axes),
-        offsets=tuple(str(local.cut(f)[0]) if a else "0" for f, a in enumerate(axes)),
+        offsets=tuple(Offset(str(local.cut(f)[0])) if a and local.cut(f)[0] else None for f, a in enumerate(axes)),
         training=training,
         rows="" if case.rows is None else str(case.rows),
         batch=case.batch,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardlang.ops.texts import atom
+from shardlang.ops.code import TORCH, around, atom, call_of, infix, method
+from shardlang.ops.site import Offset
 from tests.ops.calls import Call, call
 from tests.ops.simulate import Case, text
 
@@ -110,14 +111,18 @@ def test_two_axes_are_one_group() -> None:
     assert text(case(made, c=("b", "a"))) == "rt.softmax(x0, 1, mesh['b', 'a'])"
 
 
-def test_literals_keep_their_place() -> None:
-    assert [atom(t) for t in ("x", "p.fc[3].w", "f(x)", "4e-6", "-1", "a + b", "f(x)(y)", "(a) * (b)")] == [
-        "x",
-        "p.fc[3].w",
-        "f(x)",
-        "4e-6",
-        "(-1)",
-        "(a + b)",
-        "f(x)(y)",
-        "((a) * (b))",
-    ]
+def test_what_is_no_primary_stands_in_brackets() -> None:
+    total = infix("+", "a", "b")
+    assert [atom("x"), atom(call_of("f", total)), atom(total)] == ["x", "f(a + b)", "(a + b)"]
+    assert infix("*", total, around("-", "x"), 2) == "(a + b) * (-x) * 2"
+    assert method(total, "sum") == "(a + b).sum()"
+    assert method(method("x", "sum", 1), "flatten") == "x.sum(1).flatten()"
+    assert [Offset("i", 2).times(3), Offset("i").times(1)] == ["i * 6", "i"]
+
+
+def test_an_expression_knows_what_it_uses_and_its_last_call() -> None:
+    text = infix("/", TORCH("f", method("x", "g", a=TORCH.has("float32"))), TORCH("h", (1, 2), "y"))
+    assert text == "torch.f(x.g(a=torch.float32)) / torch.h((1, 2), y)"
+    assert text.uses == {"torch"}
+    assert (text.head, text.arguments, text.tail) == (f"{text.partition(' / ')[0]} / torch.h(", ("(1, 2)", "y"), ")")
+    assert (method(text, "sum").arguments, method(TORCH("f", "x"), "sum").head) == ((), "torch.f(")

@@ -6,23 +6,23 @@ Knows nothing of plans or operators.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 
+from shardlang.ops.code import Code, around, used
 from shardlang.python_text import comment
 from shardlang.records import dataclass
 
 WIDTH = 120
-_OPEN, _CLOSE = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One statement of Python and what is said of it (may be empty)."""
+    """One statement of Python, what is said of it (may be empty), and how far it is indented within its block."""
 
     code: str
     comment: str = ""
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -38,25 +38,29 @@ def indented(text: str, depth: int = 1) -> str:
     return "\n".join("    " * depth + line if line else line for line in text.split("\n"))
 
 
-def block_text(block: Block, depth: int = 1) -> str:
+def block_text(block: Block, depth: int = 1) -> Code:
     """The block at `depth` levels of indentation, no newline at the end."""
     room = WIDTH - 4 * depth
-    rows = [(_within(line.code, room), comment(line.comment) if line.comment else "") for line in block.lines]
+    rows = [(_rows(line, room), comment(line.comment) if line.comment else "") for line in block.lines]
     column = _comment_column(rows, room)
     texts = [comment(block.title, room)] if block.title else []
-    for code, said in rows:
-        texts.extend(_row(code, said, column, room))
-    return indented("\n".join(texts), depth)
+    for line, (code, said) in zip(block.lines, rows, strict=True):
+        texts.extend(_row(code, said, column, room, "    " * line.depth))
+    return Code(indented("\n".join(texts), depth), used(*(line.code for line in block.lines)))
 
 
-def _row(code: list[str], said: str, column: int, room: int) -> list[str]:
+def _rows(line: Line, room: int) -> list[str]:
+    return ["    " * line.depth + text for text in _wrapped(line.code, room - 4 * line.depth)]
+
+
+def _row(code: list[str], said: str, column: int, room: int, lead: str) -> list[str]:
     """A row's lines; a comment that does not fit beside its code stands above it."""
     if not said:
         return code
     last = f"{code[-1]:<{column}}  {said}" if len(code) == 1 else f"{code[-1]}  {said}"
     if len(last) <= room:
         return [*code[:-1], last]
-    return [f"{_lead(code[0])}{said}", *code]
+    return [f"{lead}{said}", *code]
 
 
 def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
@@ -66,26 +70,11 @@ def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
     return max(fitting, default=0)
 
 
-def _lead(code: str) -> str:
-    return code[: len(code) - len(code.lstrip())]
-
-
-def _within(code: str, room: int) -> list[str]:
-    """`_wrapped` of code that may be indented, as below `with`."""
-    lead = _lead(code)
-    return [lead + line for line in _wrapped(code[len(lead) :], room - len(lead))]
-
-
 def _wrapped(code: str, room: int) -> list[str]:
     """`code` as one line, or with the arguments of its last outermost call broken over lines."""
-    if len(code) <= room:
+    if len(code) <= room or not isinstance(code, Code) or not code.arguments:
         return [code]
-    span = _outermost(code)
-    if span is None:
-        return [code]
-    start, end = span
-    items = split_items(code[start + 1 : end])
-    return [code[: start + 1], *_broken(items, room), code[end:]]
+    return [code.head, *_broken(code.arguments, room), code.tail]
 
 
 def _broken(items: Sequence[str], room: int) -> list[str]:
@@ -93,50 +82,12 @@ def _broken(items: Sequence[str], room: int) -> list[str]:
     comma = "," if len(items) > 1 else ""
     lines: list[str] = []
     for item in items:
-        text = f"{item}{comma}"
+        text = around("", item, comma)
         if lines and len(lines[-1]) + len(text) + 5 <= room:
             lines[-1] += f" {text}"
         else:
             lines.extend(_wrapped(text, room - 4))
     return [f"    {line}" for line in lines]
-
-
-def _outermost(code: str) -> tuple[int, int] | None:
-    """The brackets of the last call at depth 0 that has arguments. Other brackets group or index: they stay."""
-    depth, start, found = 0, -1, None
-    for at, char in _outside_strings(code):
-        if char in _OPEN:
-            start = at if depth == 0 else start
-            depth += 1
-        elif char in _CLOSE:
-            depth -= 1
-            call = code[start] == "(" and re.search(r"[\w\])]$", code[:start])
-            found = (start, at) if depth == 0 and call and at > start + 1 else found
-    return found
-
-
-def split_items(text: str) -> list[str]:
-    """`a, f(b, c), d` -> the items between the commas of depth 0."""
-    items, depth, start = [], 0, 0
-    for at, char in _outside_strings(text):
-        depth += (char in _OPEN) - (char in _CLOSE)
-        if char == "," and depth == 0:
-            items.append(text[start:at].strip())
-            start = at + 1
-    return [*items, text[start:].strip()] if text[start:].strip() else items
-
-
-def _outside_strings(text: str) -> Iterable[tuple[int, str]]:
-    """Positions and characters that are not inside a string literal."""
-    quote, escaped = "", False
-    for at, char in enumerate(text):
-        if quote:
-            quote = "" if char == quote and not escaped else quote
-            escaped = char == "\\" and not escaped
-        elif char in "\"'":
-            quote = char
-        else:
-            yield at, char
 
 
 def call_text(name: str, arguments: Sequence[str], depth: int = 0) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Kind
+from shardlang.ops.code import RT, Code, around
 from shardlang.plan.plan import Conversion, MoveKind, Plan
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -22,10 +23,10 @@ def source_layout(plan: Plan, conversion: Conversion) -> Layout:
     return plan.conversions[conversion.parent].to
 
 
-def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> str:
+def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> Code:
     """The Python expression of a conversion applied to the form named `source`. VIEW has none: it is a rename."""
     move, layout = conversion.move, source_layout(plan, conversion)
-    name = f"rt.{move.kind.value}"
+    name = move.kind.value
     if plan.graph.values[conversion.value].kind is Kind.CONSTANT:
         return _number(conversion, source, sizes.groups.text(move.axes, layout.mesh))
     match move.kind:
@@ -35,41 +36,41 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
             mesh = plan.meshes[layout.mesh]
             axes = moved_axes(layout, conversion.to, mesh)
             sources = permute_sources(layout, conversion.to, axes, mesh)
-            return f"{name}({source}, {sizes.groups.text(axes, layout.mesh)}, {sources})"
+            return RT(name, source, sizes.groups.text(axes, layout.mesh), sources)
         case MoveKind.S_TO_S:
             group = sizes.groups.text(move.axes, layout.mesh)
             gather = _sizes(plan, conversion, move.from_dim, sizes, "gather_sizes")
             split = _sizes(plan, conversion, move.dim, sizes, "split_sizes")
-            return f"{name}({source}, {move.from_dim}, {move.dim}, {group}{gather}{split})"
+            return RT(name, source, move.from_dim, move.dim, group, **gather, **split)
         case _ if move.dim >= 0:
             group = sizes.groups.text(move.axes, layout.mesh)
-            return f"{name}({source}, {move.dim}, {group}{_sizes(plan, conversion, move.dim, sizes, 'sizes')})"
+            return RT(name, source, move.dim, group, **_sizes(plan, conversion, move.dim, sizes, "sizes"))
         case _:
-            return f"{name}({source}, {sizes.groups.text(move.axes, layout.mesh)})"
+            return RT(name, source, sizes.groups.text(move.axes, layout.mesh))
 
 
-def _number(conversion: Conversion, source: str, group: str) -> str:
+def _number(conversion: Conversion, source: str, group: str) -> Code:
     """Of a number written out, which is no tensor: the same on all ranks, or on the first alone in a pending sum."""
     match conversion.move.kind:
         case MoveKind.I_TO_P | MoveKind.R_TO_P:
-            return f"{source} if {group}.index == 0 else 0"
+            return around("", source, f" if {group}.index == 0 else 0")
         case MoveKind.I_TO_R | MoveKind.R_TO_I:
-            return source
+            return around("", source)
         case kind:
             raise InternalError(f"a number is not moved by {kind.value}")
 
 
-def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: str) -> str:
-    """`, sizes=(4, 4, 2)` where the shards along `dim` differ, else nothing."""
+def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: str) -> dict[str, tuple[int, ...]]:
+    """`sizes=(4, 4, 2)` where the shards along `dim` differ, else nothing."""
     layout = source_layout(plan, conversion)
     term = plan.graph.values[conversion.value].type.dims[dim]
     kept = [a for a in layout.dims[dim] if a not in conversion.move.axes]
     shards = sizes.uneven(term, (*kept, *conversion.move.axes), layout.mesh)
     if shards is None:
-        return ""
+        return {}
     if kept:
         raise InternalError(f"dim {dim} of value {conversion.value} is cut unevenly over several axes")
-    return f", {keyword}={shards}"
+    return {keyword: shards}
 
 
 def moved_axes(source: Layout, target: Layout, mesh: Mesh) -> tuple[str, ...]:

@@ -239,9 +239,14 @@ def _base_text(value: Value, layer: str) -> str | None:
         case Kind.PARAM | Kind.STATE:
             return attribute("p", relative(value.path, layer)) if is_below(value.path, layer) else None
         case Kind.CONSTANT:
-            return repr(value.constant) if (value.constant or 0) >= 0 else f"({value.constant!r})"
+            return number_text(value.constant or 0)
         case Kind.DATA | Kind.RESULT:
             return None
+
+
+def number_text(number: float | int) -> str:
+    """A number as an operand; one below 0 stands in brackets."""
+    return repr(number) if number >= 0 else f"({number!r})"
 
 
 def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:

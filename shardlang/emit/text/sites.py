@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from shardlang.emit.text.names import number_text
 from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Kind, Op
+from shardlang.ops.code import TORCH
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
@@ -54,6 +56,7 @@ class Sites:
             call=op.call,
             recomputed=self.training and any(op.id in group for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
+            numbers=tuple(map(self._number, uses)),
             sizes=given,
             inside=bool(self.layer) and is_below(op.path, self.layer),
         )
@@ -62,7 +65,13 @@ class Sites:
         text, value = self.names[use.value, use.conversion], self.plan.graph.values[use.value]
         if value.kind is not Kind.CONSTANT or REGISTRY[op.operator].numbers:
             return text
-        return f"torch.tensor({text}, dtype={TORCH_DTYPES[value.type.dtype]})"
+        return TORCH("tensor", text, dtype=TORCH_DTYPES[value.type.dtype])
+
+    def _number(self, use: OperandUse) -> float | int | None:
+        """A static number; None for what is a tensor, as a part of a sum of numbers is."""
+        constant = self.plan.graph.values[use.value].constant
+        is_number = constant is not None and self.names[use.value, use.conversion] == number_text(constant)
+        return constant if is_number else None
 
 
 def batch_factor(plan: Plan, op: Op) -> int:

@@ -6,21 +6,19 @@ Sizes that divide are numbers; sizes that do not are names, defined once at the 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
 from shardlang.emit.text.names import RESERVED, Taken, identifier, is_plain
+from shardlang.ops.code import Code, around
 from shardlang.ops.rule import Factor
+from shardlang.ops.site import Offset, Size
 from shardlang.plan.plan import Plan
-from shardlang.python_text import ASIDE, literal
+from shardlang.python_text import literal
 from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType, Term, term_size
 from shardlang.types.layout import Layout, chunk_sizes, uneven_sizes
 from shardlang.types.mesh import Mesh
-
-# Literals and comments are passed over: what they say of a mesh is no use of a group.
-_GROUP = re.compile(rf"{ASIDE}|\b(mesh\d*)(?:\.([A-Za-z]\w*)|\[([^\]]+)\])")
 
 
 @dataclass
@@ -39,14 +37,6 @@ class Groups:
         if len(axes) == 1 and is_plain(axes[0]):
             return f"{name}.{axes[0]}"
         return f"{name}[{', '.join(map(literal, axes))}]"
-
-    def note_text(self, text: str) -> None:
-        """Record the groups that operators' own text names."""
-        at = {mesh.name: index for index, mesh in enumerate(self.meshes)}
-        for mesh, axis, axes in _GROUP.findall(text):
-            names = (axis,) if axis else tuple(re.findall(r'"(\w+)"', axes))
-            if mesh in at and names and all(name in {a.name for a in self.meshes[at[mesh]].axes} for name in names):
-                self.used.add((at[mesh], names))
 
     def note(self, axes: Sequence[str], mesh: int = 0) -> None:
         """Record a group that the program uses without naming it in its text (reductions of gradients)."""
@@ -73,39 +63,41 @@ class Sizes:
     plan: Plan
     groups: Groups
     taken: Taken = field(default_factory=lambda: Taken(set(RESERVED)))
-    names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], str] = field(default_factory=dict)
-    definitions: list[str] = field(default_factory=list)
+    names: dict[tuple[str, tuple[int, ...], int, tuple[str, ...]], Code] = field(default_factory=dict)
+    definitions: list[Code] = field(default_factory=list)
     inside: bool = False  # of a layer: dims are called without the path of the layer that has them
 
     def __post_init__(self) -> None:
         self.taken.names.update(mesh.name for mesh in self.plan.meshes)
 
-    def shape(self, type: TensorType, layout: Layout) -> tuple[str, ...]:
+    def shape(self, type: TensorType, layout: Layout) -> tuple[Size, ...]:
         """The local size of each tensor dim."""
         return tuple(
             self.local(term, axes, layout.mesh)
             for term, axes in zip(type.dims, layout.dims, strict=True)
         )
 
-    def local(self, term: Term, axes: tuple[str, ...], mesh: int) -> str:
+    def local(self, term: Term, axes: tuple[str, ...], mesh: int) -> Size:
         """A tensor dim cut over `axes`: a number, or the name of this rank's own size."""
         uneven = self.uneven(term, axes, mesh)
         if uneven is None:
-            return str((term_size(term) or 1) // self.plan.meshes[mesh].degree(axes))
+            return (term_size(term) or 1) // self.plan.meshes[mesh].degree(axes)
         return self._defined("local", "_".join(map(self.called, term)) or "one", uneven, axes, mesh)
 
-    def offset(self, factor: Factor, axes: tuple[str, ...], mesh: int, given: tuple[int, ...] | None = None) -> str:
+    def offset(
+        self, factor: Factor, axes: tuple[str, ...], mesh: int, given: tuple[int, ...] | None = None
+    ) -> Offset | None:
         """The global index of a factor's first local element; `given`: sizes of its parts where it has as many."""
         if not axes:
-            return "0"
+            return None
         degree = self.plan.meshes[mesh].degree(axes)
         group = self.groups.text(axes, mesh)
         by_hand = given is not None and len(given) == degree and len(set(given)) > 1
         if factor.size % degree == 0 and not by_hand:
-            each = factor.size // degree
-            return f"{group}.index" if each == 1 else f"{group}.index * {each}"
+            return Offset(f"{group}.index", factor.size // degree)
         sizes = given if given is not None and by_hand else chunk_sizes(factor.size, degree)
-        return self._defined("start", self.called(factor), (0, *itertools.accumulate(sizes[:-1])), axes, mesh)
+        starts = (0, *itertools.accumulate(sizes[:-1]))
+        return Offset(self._defined("start", self.called(factor), starts, axes, mesh))
 
     def uneven(self, term: Term, axes: tuple[str, ...], mesh: int) -> tuple[int, ...] | None:
         """The local sizes by coordinate where they differ; None where all are equal."""
@@ -121,9 +113,10 @@ class Sizes:
             return type
         return replace(type, dims=tuple(tuple(replace(d, name=self.called(d)) for d in term) for term in type.dims))
 
-    def _defined(self, what: str, name: str, values: tuple[int, ...], axes: tuple[str, ...], mesh: int) -> str:
+    def _defined(self, what: str, name: str, values: tuple[int, ...], axes: tuple[str, ...], mesh: int) -> Code:
         key = (what, values, mesh, axes)
         if key not in self.names:
-            self.names[key] = self.taken.claim(f"{identifier(name)}_{what}")
-            self.definitions.append(f"{self.names[key]} = {values}[{self.groups.text(axes, mesh)}.index]")
+            name = self.taken.claim(f"{identifier(name)}_{what}")
+            made = self.names[key] = Code(name, frozenset((name,)))
+            self.definitions.append(around("", made, f" = {values}[{self.groups.text(axes, mesh)}.index]"))
         return self.names[key]

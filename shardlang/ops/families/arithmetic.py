@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardlang.ops.code import Code, around, atom, infix
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import elementwise, promote, require, unary_rule
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import atom
 
 # How many operands of truth values torch refuses.
 _REFUSED = {"sub": 1, "pow": 2}
@@ -53,8 +53,8 @@ def _binary(
     name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[Local], Saved],
     floating: bool = False, precision: Precision = Precision.BESIDE,
 ) -> None:  # fmt: skip
-    def emit(site: OpSite) -> str:
-        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+    def emit(site: OpSite) -> Code:
+        return infix(symbol, *site.operands)
 
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
     register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, saved=saved,
@@ -75,8 +75,8 @@ def _infer_neg(site: CallSite) -> Inference | None:
     return Inference((type,), unary_rule(type, through=True))
 
 
-def _emit_neg(site: OpSite) -> str:
-    return f"-{atom(site.operands[0])}"
+def _emit_neg(site: OpSite) -> Code:
+    return around("-", atom(site.operands[0]))
 
 
 register(

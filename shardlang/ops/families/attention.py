@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, marked, quoted, require, sized
 from shardlang.ops.families.normalisations import report_shape, same_dims
@@ -121,19 +122,19 @@ def _attention_flops(rule: FactorRule) -> int:
     return 2 * rest * sum(both)
 
 
-def _emit_attention(site: OpSite) -> str:
+def _emit_attention(site: OpSite) -> Code:
     q, k, v, *keep = site.operands
-    options = [f"scale={site.attrs['scale']}"] if site.attrs["scale"] is not None else []
+    scale = {"scale": site.attrs["scale"]} if site.attrs["scale"] is not None else {}
     causal, queries = site.attrs["causal"], site.rule.operands[0][-2]
     start = offset_text(site, queries) if causal else "0"
-    cut = causal and site.operand_shapes[0][-2] != str(site.operand_types[1].shape[-2])
+    cut = causal and site.operand_shapes[0][-2] != site.operand_types[1].shape[-2]
     if keep or cut:
-        options = [f"keep={x}" for x in keep] + ["causal=True"] * causal + options
-        options += [f"start={start}"] * (start != "0")
-        return f"rt.attention({', '.join([q, k, v, *options])})"
+        kept = {"keep": keep[0]} if keep else {}
+        options = {**kept, **({"causal": True} if causal else {}), **scale}
+        return RT("attention", q, k, v, **options, **({"start": start} if start != "0" else {}))
     grouped = len(site.operand_shapes[0]) > 2 and site.operand_shapes[0][-3] != site.operand_shapes[1][-3]
-    options = ["is_causal=True"] * causal + options + ["enable_gqa=True"] * grouped
-    return f"F.scaled_dot_product_attention({', '.join([q, k, v, *options])})"
+    options = {**({"is_causal": True} if causal else {}), **scale, **({"enable_gqa": True} if grouped else {})}
+    return F("scaled_dot_product_attention", q, k, v, **options)
 
 
 def _fused(local: Local) -> bool:
@@ -229,10 +230,10 @@ def _report_rotary(site: CallSite, over: int, along: int) -> None:
     site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
 
 
-def _emit_rotary(site: OpSite) -> str:
+def _emit_rotary(site: OpSite) -> Code:
     start = offset_text(site, site.rule.operands[0][site.attrs["along"]])
-    parts = [site.operands[0], str(site.attrs["over"]), str(site.attrs["along"]), str(site.attrs["base"])]
-    return f"rt.rotary({', '.join([*parts, *([f'start={start}'] if start != '0' else [])])})"
+    parts = [site.operands[0], *(site.attrs[name] for name in ("over", "along", "base"))]
+    return RT("rotary", *parts, **({"start": start} if start != "0" else {}))
 
 
 register(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.families.normalisations import report_shape, same_dims
@@ -131,32 +132,31 @@ def _conv_flops(rule: FactorRule) -> int:
     return 2 * math.prod(rule.factors[f].size for f in indices)
 
 
-def _pairs(site: OpSite, defaults: dict[str, object]) -> list[str]:
+def _pairs(site: OpSite, defaults: dict[str, object]) -> dict[str, object]:
     """Attributes that differ from torch's defaults, as keywords; (2, 2) is written 2."""
-    texts = []
+    found = {}
     for name, default in defaults.items():
         value = site.attrs[name]
         plain = value[0] if isinstance(value, tuple) and value[0] == value[1] else value
         if plain != default:
-            texts.append(f"{name}={plain}")
-    return texts
+            found[name] = plain
+    return found
 
 
-def _emit_conv2d(site: OpSite) -> str:
+def _emit_conv2d(site: OpSite) -> Code:
     x, weight, *bias = site.operands
     group = group_text(site, site.rule.operands[0][1])
     if bias and group:
         # The result is pending over the input channels: the bias joins that sum once.
-        bias = [f"rt.replicated_to_pending({bias[0]}, {group})"]
+        bias = [RT("replicated_to_pending", bias[0], group)]
     options = _pairs(site, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1})
-    name = "rt" if _perhaps_none(site, 0, 1) or _perhaps_none(site, 1, 0) else "F"
-    return f"{name}.conv2d({', '.join([x, weight, *bias, *options])})"
+    module = RT if _perhaps_none(site, 0, 1) or _perhaps_none(site, 1, 0) else F
+    return module("conv2d", x, weight, *bias, **options)
 
 
 def _perhaps_none(site: OpSite, at: int, dim: int) -> bool:
     """Whether a dim is cut unevenly, so that a rank may have nothing of it."""
-    size = site.operand_shapes[at][dim]
-    return size == "0" or not size.isdigit()
+    return site.operand_shapes[at][dim] == 0 or not isinstance(site.operand_shapes[at][dim], int)
 
 
 def _saved_conv(local: Local) -> Saved:
@@ -226,12 +226,11 @@ def _saved_max_pool(local: Local) -> Saved:
 
 
 def _pool(name: str, through: tuple[tuple[int, ...], ...], saved: Callable[[Local], Saved], doc: str) -> None:
-    def emit(site: OpSite) -> str:
+    def emit(site: OpSite) -> Code:
         kernel = site.attrs["kernel_size"]
         plain = kernel[0] if kernel[0] == kernel[1] else kernel
         options = _pairs(site, {"stride": plain, "padding": 0})
-        where = "rt" if _perhaps_none(site, 0, 1) else "F"
-        return f"{where}.{name}({', '.join([site.operands[0], str(plain), *options])})"
+        return (RT if _perhaps_none(site, 0, 1) else F)(name, site.operands[0], plain, **options)
 
     params = (
         _X,

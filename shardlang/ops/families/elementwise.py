@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardlang.ops.code import TORCH, Code, F, Module, infix
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import elementwise, promote, require, unary_rule
 from shardlang.ops.saved_activations import Local, Saved, first, made
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import atom, is_number
 from shardlang.python_text import literal
 
 _X = Param("x", "tensor")
@@ -32,30 +32,29 @@ def _any_number(site: CallSite) -> Inference | None:
     return Inference((type,), unary_rule(type, through=False))
 
 
-def _call(function: str) -> Callable[[OpSite], str]:
-    return lambda site: f"{function}({site.operands[0]})"
-
-
 def _unary(
-    name: str, function: str, doc: str, saved: Callable[[Local], Saved],
+    name: str, module: Module, doc: str, saved: Callable[[Local], Saved],
     infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.F32,
 ) -> None:  # fmt: skip
+    def emit(site: OpSite) -> Code:
+        return module(name, site.operands[0])
+
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
-    register(Operator(name, (_X,), infer, _call(function), doc, example=example, saved=saved, precision=precision))
+    register(Operator(name, (_X,), infer, emit, doc, example=example, saved=saved, precision=precision))
 
 
-_unary("relu", "torch.relu", "The greater of x and 0.", made, _any_number, _GIVEN)
-_unary("silu", "F.silu", "x * sigmoid(x).", first, precision=_GIVEN)
-_unary("tanh", "torch.tanh", "Hyperbolic tangent.", made, precision=_GIVEN)
-_unary("sigmoid", "torch.sigmoid", "1 / (1 + exp(-x)).", made, precision=_GIVEN)
-_unary("exp", "torch.exp", "e to the power of x.", made)
-_unary("log", "torch.log", "Natural logarithm.", first)
-_unary("sqrt", "torch.sqrt", "Square root.", made)
-_unary("rsqrt", "torch.rsqrt", "1 / sqrt(x).", made)
-_unary("square", "torch.square", "x * x.", first, _any_number)
-_unary("abs", "torch.abs", "Absolute value.", first, _any_number, _GIVEN)
-_unary("sin", "torch.sin", "Sine.", first, precision=_GIVEN)
-_unary("cos", "torch.cos", "Cosine.", first, precision=_GIVEN)
+_unary("relu", TORCH, "The greater of x and 0.", made, _any_number, _GIVEN)
+_unary("silu", F, "x * sigmoid(x).", first, precision=_GIVEN)
+_unary("tanh", TORCH, "Hyperbolic tangent.", made, precision=_GIVEN)
+_unary("sigmoid", TORCH, "1 / (1 + exp(-x)).", made, precision=_GIVEN)
+_unary("exp", TORCH, "e to the power of x.", made)
+_unary("log", TORCH, "Natural logarithm.", first)
+_unary("sqrt", TORCH, "Square root.", made)
+_unary("rsqrt", TORCH, "1 / sqrt(x).", made)
+_unary("square", TORCH, "x * x.", first, _any_number)
+_unary("abs", TORCH, "Absolute value.", first, _any_number, _GIVEN)
+_unary("sin", TORCH, "Sine.", first, precision=_GIVEN)
+_unary("cos", TORCH, "Cosine.", first, precision=_GIVEN)
 
 
 def _infer_gelu(site: CallSite) -> Inference | None:
@@ -70,10 +69,9 @@ def _infer_gelu(site: CallSite) -> Inference | None:
     return found and Inference(found.results, found.rule, {"approximate": approximate})
 
 
-def _emit_gelu(site: OpSite) -> str:
+def _emit_gelu(site: OpSite) -> Code:
     kind = site.attrs["approximate"]
-    further = "" if kind == "none" else f", approximate={literal(kind)}"
-    return f"F.gelu({site.operands[0]}{further})"
+    return F("gelu", site.operands[0], **({} if kind == "none" else {"approximate": literal(kind)}))
 
 
 register(
@@ -95,8 +93,8 @@ def _infer_comparison(site: CallSite) -> Inference | None:
 
 
 def _comparison(name: str, symbol: str, doc: str) -> None:
-    def emit(site: OpSite) -> str:
-        return f"{atom(site.operands[0])} {symbol} {atom(site.operands[1])}"
+    def emit(site: OpSite) -> Code:
+        return infix(symbol, *site.operands)
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> bool[..., d] {{ left {symbol} right }}"
@@ -120,13 +118,11 @@ def _compared(local: Local) -> Saved:
 def _extremum(name: str, bound: str, doc: str) -> None:
     """`torch.maximum` needs tensors; a number is a bound of `torch.clamp`."""
 
-    def emit(site: OpSite) -> str:
-        left, right = site.operands
-        if is_number(right):
-            return f"torch.clamp({left}, {bound}={right.strip('()')})"
-        if is_number(left):
-            return f"torch.clamp({right}, {bound}={left.strip('()')})"
-        return f"torch.{name}({left}, {right})"
+    def emit(site: OpSite) -> Code:
+        for x, number in zip(site.operands, reversed(site.numbers), strict=True):
+            if number is not None:
+                return TORCH("clamp", x, **{bound: number})
+        return TORCH(name, *site.operands)
 
     params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
@@ -144,8 +140,8 @@ def _infer_where(site: CallSite) -> Inference | None:
     return elementwise(site, promote(site.operands[1:]))
 
 
-def _emit_where(site: OpSite) -> str:
-    return f"torch.where({', '.join(site.operands)})"
+def _emit_where(site: OpSite) -> Code:
+    return TORCH("where", *site.operands)
 
 
 register(

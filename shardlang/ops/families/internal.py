@@ -6,6 +6,7 @@ memories of host and device.
 
 from __future__ import annotations
 
+from shardlang.ops.code import RT, Code, around
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import unary_rule
 from shardlang.ops.rule import FactorRule
@@ -28,8 +29,8 @@ def _infer(site: CallSite) -> Inference | None:
     return Inference((site.operands[0],), transfer_rule(site.operands[0]))
 
 
-def _emit(site: OpSite) -> str:
-    return site.operands[0]
+def _emit(site: OpSite) -> Code:
+    return around("", site.operands[0])
 
 
 register(
@@ -38,12 +39,12 @@ register(
 )  # fmt: skip
 
 
-def _emit_to_device(site: OpSite) -> str:
-    return f"rt.to_device({site.operands[0]})"
+def _emit_to_device(site: OpSite) -> Code:
+    return RT(TO_DEVICE, site.operands[0])
 
 
-def _emit_to_host(site: OpSite) -> str:
-    return f"rt.to_host({site.operands[0]})"
+def _emit_to_host(site: OpSite) -> Code:
+    return RT(TO_HOST, site.operands[0])
 
 
 register(

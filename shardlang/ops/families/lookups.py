@@ -5,6 +5,7 @@ Over a split dim a rank looks up what it has, and the sum is pending.
 
 from __future__ import annotations
 
+from shardlang.ops.code import RT, TORCH, Code, F
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, quoted, require
 from shardlang.ops.families.reductions import single_position
@@ -34,24 +35,22 @@ def _infer_embedding(site: CallSite) -> Inference | None:
     return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule)
 
 
-def _emit_embedding(site: OpSite) -> str:
+def _emit_embedding(site: OpSite) -> Code:
     ids, table = site.operands
     rows = site.rule.operands[1][0]
     if shared_axes(site.rule, site.axes):
         return _emit_exchange(site, ids, table, rows[0])
-    start = f", start={offset_text(site, rows)}" if group_text(site, rows) else ""
+    start = {"start": offset_text(site, rows)} if group_text(site, rows) else {}
     if site.sparse:
-        return f"rt.sparse_embedding({ids}, {table}{start})"
-    if group_text(site, rows):
-        return f"rt.embedding({ids}, {table}, start={offset_text(site, rows)})"
-    return f"F.embedding({ids}, {table})"
+        return RT("sparse_embedding", ids, table, **start)
+    return RT("embedding", ids, table, **start) if start else F("embedding", ids, table)
 
 
-def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> str:
+def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> Code:
     """The table is split over the axes that split the ids."""
-    more = f", sizes={site.sizes[rows]}" if rows in site.sizes else ""
-    more += ", sparse=True" if site.sparse else ""
-    return f"rt.exchanged_embedding({ids}, {table}, {site.rule.factors[rows].size}, {site.groups[rows]}{more})"
+    more: dict[str, object] = {"sizes": site.sizes[rows]} if rows in site.sizes else {}
+    more |= {"sparse": True} if site.sparse else {}
+    return RT("exchanged_embedding", ids, table, site.rule.factors[rows].size, site.groups[rows], **more)
 
 
 def _places(local: Local, index: int) -> int:
@@ -111,13 +110,13 @@ def _infer_gather(site: CallSite) -> Inference | None:
     return Inference((TensorType(x.dtype, dims),), rule, {"dim": at, "keeps": keeps})
 
 
-def _emit_gather(site: OpSite) -> str:
+def _emit_gather(site: OpSite) -> Code:
     x, index = site.operands
     dim, keeps = site.attrs["dim"], site.attrs["keeps"]
     factors = site.rule.operands[0][dim]
     if group_text(site, factors):
-        return f"rt.gather({x}, {dim}, {index}, start={offset_text(site, factors)})"
-    return f"torch.gather({x}, {dim}, {index})" if keeps else f"rt.gather({x}, {dim}, {index})"
+        return RT("gather", x, dim, index, start=offset_text(site, factors))
+    return (TORCH if keeps else RT)("gather", x, dim, index)
 
 
 register(
@@ -141,12 +140,12 @@ def _infer_one_hot(site: CallSite) -> Inference | None:
     return Inference((TensorType("i64", (*ids.dims, classes)),), rule)
 
 
-def _emit_one_hot(site: OpSite) -> str:
+def _emit_one_hot(site: OpSite) -> Code:
     factors = site.rule.results[0][-1]
     size, start = site.result_shapes[0][-1], offset_text(site, factors)
     if not group_text(site, factors):
-        return f"F.one_hot({site.operands[0]}, {size})"
-    return f"rt.one_hot({site.operands[0]}, {size}, start={start})"
+        return F("one_hot", site.operands[0], size)
+    return RT("one_hot", site.operands[0], size, start=start)
 
 
 register(
@@ -164,9 +163,9 @@ def _infer_arange(site: CallSite) -> Inference | None:
     return Inference((TensorType("i64", dims),), factors.rule((), (factors.dims(dims),)))
 
 
-def _emit_arange(site: OpSite) -> str:
+def _emit_arange(site: OpSite) -> Code:
     size, start = site.result_shapes[0][0], offset_text(site, site.rule.results[0][0])
-    return f"rt.arange({size})" if start == "0" else f"rt.arange({size}, start={start})"
+    return RT("arange", size) if start == "0" else RT("arange", size, start=start)
 
 
 register(

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from shardlang.ops.code import RT, Code, F, around, atom, call_of, infix, method
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Operator, Param, Total, register
 from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import atom, cut, factors_of, group_text, offset_text
-from shardlang.python_text import literal
+from shardlang.ops.texts import cut, factors_of, group_text, groups_of, offset_text
+from shardlang.python_text import literal, tuple_text
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
 
 KEPT_COUNT = "kept_count"
@@ -92,11 +93,11 @@ def _infer_nll(site: CallSite) -> Inference | None:
     return _class_loss(site, (Split.FREE, (0, 0)), ((0,),))
 
 
-def _options(site: OpSite) -> list[str]:
+def _options(site: OpSite) -> dict[str, object]:
     """Keyword arguments that differ from their defaults."""
     ignore, smoothing = site.attrs["ignore_index"], site.attrs.get("label_smoothing", 0)
-    texts = [] if ignore is None else [f"ignore_index={ignore}"]
-    return texts + ([f"label_smoothing={smoothing}"] if smoothing else [])
+    found: dict[str, object] = {} if ignore is None else {"ignore_index": ignore}
+    return {**found, "label_smoothing": smoothing} if smoothing else found
 
 
 def _count(site: OpSite) -> str:
@@ -108,66 +109,68 @@ def _count(site: OpSite) -> str:
     if ignore is None:
         return str(math.prod(site.operand_types[1].shape))
     group = group_text(site, factors_of(site.rule.operands[1]))
-    mask = f"{atom(label)} != {ignore}"
-    return f"rt.count({mask}, {group})" if group else f"rt.count({mask})"
+    mask = infix("!=", label, ignore)
+    return RT("count", mask, group) if group else RT("count", mask)
 
 
-def _local_sum(site: OpSite, function: str, reduction: str) -> str:
+def _local_sum(site: OpSite, function: str, reduction: str) -> Code:
     """The loss over the local items as torch or the runtime computes it, "mean", "sum" or per item ("none")."""
     scores, label = site.operands[:2]
     dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
     factors = site.rule.operands[0][dim]
     group = group_text(site, factors)
     options = _options(site)
-    mode = [f"reduction={literal(reduction)}"] if reduction != "mean" else []
+    mode = _mode(reduction)
     if group:
         size = math.prod(site.rule.factors[f].size for f in factors)
-        extra = [f"classes={size}"] if function == "cross_entropy" and site.attrs.get("label_smoothing") else []
-        parts = [scores, label, str(dim), group, f"start={offset_text(site, factors)}", *extra, *options, *mode]
-        return f"rt.{function}({', '.join(parts)})"
+        extra = {"classes": size} if function == "cross_entropy" and site.attrs.get("label_smoothing") else {}
+        options = {"start": offset_text(site, factors), **extra, **options}
+        return RT(function, scores, label, dim, group, **options, **mode)
     if dim != 1 and rank > 1 and reduction == "none":
-        return f"F.{function}({', '.join([f'{atom(scores)}.movedim({dim}, 1)', label, *options, *mode])})"
+        return F(function, method(scores, "movedim", dim, 1), label, **options, **mode)
     if dim != 1 and rank > 1:
         scores, label = _rows(site)
-    return f"F.{function}({', '.join([scores, label, *options, *mode])})"
+    return F(function, scores, label, **options, **mode)
+
+
+def _mode(reduction: str) -> dict[str, str]:
+    return {} if reduction == "mean" else {"reduction": literal(reduction)}
 
 
 def _rows(site: OpSite) -> tuple[str, str]:
     """Scores as [items, classes] and the labels as [items]: what torch is fast at."""
-    scores, label = atom(site.operands[0]), atom(site.operands[1])
+    scores, label = site.operands[:2]
     dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
-    last = scores if dim == rank - 1 else f"{scores}.movedim({dim}, -1)"
+    last = scores if dim == rank - 1 else method(scores, "movedim", dim, -1)
     if rank == 2:
-        return last, site.operands[1]
-    return f"{last}.flatten(0, {rank - 2})", f"{label}.flatten()"
+        return last, label
+    return method(last, "flatten", 0, rank - 2), method(label, "flatten")
 
 
-def _emit_class_loss(function: str) -> Callable[[OpSite], str]:
-    def emit(site: OpSite) -> str:
+def _emit_class_loss(function: str) -> Callable[[OpSite], Code]:
+    def emit(site: OpSite) -> Code:
         if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
             return _local_sum(site, function, "mean")
-        return f"{_local_sum(site, function, 'sum')} / {_count(site)}"
+        return infix("/", _local_sum(site, function, "sum"), _count(site))
 
     return emit
 
 
-def _accumulate_class_loss(function: str) -> Callable[[OpSite], str]:
-    def accumulate(site: OpSite) -> str:
+def _accumulate_class_loss(function: str) -> Callable[[OpSite], Code]:
+    def accumulate(site: OpSite) -> Code:
         ignore = site.attrs["ignore_index"]
-        mask = "" if ignore is None else f"{atom(site.operands[1])} != {ignore}"
-        group = group_text(site, site.rule.operands[0][site.attrs["dim"]]) if function == "nll_loss" else ""
-        return tally_text(site, _local_sum(site, function, "none"), 1, mask, _first_of(group))
+        mask = "" if ignore is None else infix("!=", site.operands[1], ignore)
+        groups = groups_of(site, site.rule.operands[0][site.attrs["dim"]]) if function == "nll_loss" else []
+        return tally_text(site, _local_sum(site, function, "none"), 1, mask, _first_of(groups))
 
     return accumulate
 
 
-def _first_of(group: str) -> str:
-    """The condition that this rank is the first of a group (the items are pending over it, their count is not)."""
-    if not group:
-        return ""
-    if group.startswith("("):
-        return f"all(g.index == 0 for g in {group})"
-    return f"{group}.index == 0"
+def _first_of(groups: list[str]) -> str:
+    """The condition that this rank is the first of groups (the items are pending over them, their count is not)."""
+    if len(groups) > 1:
+        return call_of("all", around("g.index == 0 for g in ", tuple_text(groups)))
+    return f"{groups[0]}.index == 0" if groups else ""
 
 
 def _labelled(local: Local) -> tuple[int, int]:
@@ -250,8 +253,8 @@ def _infer_kept_count(site: CallSite) -> Inference | None:
     return Inference((TensorType("i64", ()),), rule, {"ignore_index": site.static["ignore_index"]})
 
 
-def _emit_kept_count(site: OpSite) -> str:
-    return f"({site.operands[0]} != {site.attrs['ignore_index']}).sum()"
+def _emit_kept_count(site: OpSite) -> Code:
+    return method(infix("!=", site.operands[0], site.attrs["ignore_index"]), "sum")
 
 
 register(
@@ -303,12 +306,11 @@ def _report_unlike(site: CallSite) -> None:
     )
 
 
-def _alike_call(site: OpSite, function: str, reduction: str) -> str:
+def _alike_call(site: OpSite, function: str, reduction: str) -> Code:
     left, right = site.operands
     if not site.operand_types[1].floating:
-        right = f"{atom(right)}.to({atom(left)}.dtype)"
-    mode = "" if reduction == "mean" else f", reduction={literal(reduction)}"
-    return f"F.{function}({left}, {right}{mode})"
+        right = method(right, "to", around("", atom(left), ".dtype"))
+    return F(function, left, right, **_mode(reduction))
 
 
 def _saved_alike(local: Local, squared: bool) -> Saved:
@@ -323,12 +325,12 @@ def _saved_alike(local: Local, squared: bool) -> Saved:
 
 
 def _alike(name: str, function: str, doc: str) -> None:
-    def emit(site: OpSite) -> str:
+    def emit(site: OpSite) -> Code:
         if not cut(site, 0):
             return _alike_call(site, function, "mean")
-        return f"{_alike_call(site, function, 'sum')} / {math.prod(site.operand_types[0].shape)}"
+        return infix("/", _alike_call(site, function, "sum"), math.prod(site.operand_types[0].shape))
 
-    def accumulate(site: OpSite) -> str:
+    def accumulate(site: OpSite) -> Code:
         return tally_text(site, _alike_call(site, function, "none"))
 
     def saved(local: Local) -> Saved:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from shardlang.ops.code import RT, Code, F, method
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.saved_activations import Local, Saved, made, size
-from shardlang.ops.site import OpSite
-from shardlang.ops.texts import factors_of, group_text, receiver
-from shardlang.python_text import tuple_text
+from shardlang.ops.site import OpSite, Size
+from shardlang.ops.texts import factors_of, group_text
 from shardlang.types.dim import TensorType, Term, term_text
 
 _X = Param("x", "tensor")
@@ -34,10 +34,10 @@ def _infer_softmax(site: CallSite) -> Inference | None:
 
 
 def _softmax(name: str, doc: str) -> None:
-    def emit(site: OpSite) -> str:
+    def emit(site: OpSite) -> Code:
         dim = site.attrs["dim"]
         group = group_text(site, site.rule.operands[0][dim])
-        return f"rt.{name}({site.operands[0]}, {dim}, {group})" if group else f"F.{name}({site.operands[0]}, {dim})"
+        return RT(name, site.operands[0], dim, group) if group else F(name, site.operands[0], dim)
 
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
     register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made))
@@ -105,20 +105,18 @@ def report_shape(site: CallSite, at: int, wanted: Sequence[Term]) -> None:
     )
 
 
-def _emit_norm(name: str) -> Callable[[OpSite], str]:
-    def emit(site: OpSite) -> str:
+def _emit_norm(name: str) -> Callable[[OpSite], Code]:
+    def emit(site: OpSite) -> Code:
         dims, has = site.attrs["dims"], site.attrs["has"]
-        x, given = site.operands[0], list(site.operands[1:])
+        x, *given = site.operands
         rank = len(site.operand_shapes[0])
         sizes = tuple(site.operand_types[0].shape[d] for d in dims)
-        named = [f"{h}={g}" for h, g in zip(has, given, strict=True)]
-        eps = f"eps={site.attrs['eps']}"
+        named, eps = dict(zip(has, given, strict=True)), site.attrs["eps"]
         group = group_text(site, factors_of(site.rule.operands[0][d] for d in dims))
         if not group and dims == tuple(range(rank - len(dims), rank)):
-            plain = given if has[:1] == ("weight",) else named
-            return f"F.{name}({', '.join([x, tuple_text(sizes), *plain, eps])})"
-        parts = [x, tuple_text(dims), f"size={math.prod(sizes)}", *named, eps]
-        return f"rt.{name}({', '.join([*parts, f'group={group}'] if group else parts)})"
+            plain, named = (given, {}) if has[:1] == ("weight",) else ([], named)
+            return F(name, x, sizes, *plain, **named, eps=eps)
+        return RT(name, x, dims, size=math.prod(sizes), **named, eps=eps, **({"group": group} if group else {}))
 
     return emit
 
@@ -201,34 +199,31 @@ def _batch_norm(site: CallSite, at: int, has: tuple[str, ...]) -> Inference:
     return Inference((TensorType(type.dtype, tuple(whole)),), rule, attrs)
 
 
-def _some(size: str) -> bool:
+def _some(size: Size) -> bool:
     """Whether a local size is known to be above 0."""
-    return size.isdigit() and size != "0"
+    return isinstance(size, int) and size > 0
 
 
-def _emit_batch_norm(site: OpSite) -> str:
+def _emit_batch_norm(site: OpSite) -> Code:
     dim, has = site.attrs["dim"], site.attrs["has"]
     rule: FactorRule = site.rule
     others = factors_of(f for d, f in enumerate(rule.operands[0]) if d != dim)
     group = group_text(site, others) if site.training else ""
-    x = site.operands[0]
-    named = [f"{h}={g}" for h, g in zip(has, site.operands[3:], strict=True)]
-    plain = list(site.operands[3:]) if has[:1] == ("weight",) else named
-    tail = [f"momentum={site.attrs['momentum']}", f"eps={site.attrs['eps']}"]
+    x, mean, variance, *given = site.operands
+    named, tail = dict(zip(has, given, strict=True)), {name: site.attrs[name] for name in ("momentum", "eps")}
     # Of channels that are cut unevenly a rank may have none, which torch's own does not take; nor does it know when it
     # runs again for backward.
     own = site.recomputed or not _some(site.operand_shapes[0][dim])
     if group or (site.training and own):
         size = math.prod(rule.factors[f].size for f in others)
-        parts = [x, str(dim), *site.operands[1:3], *named, f"size={size}", *tail]
-        return f"rt.batch_norm({', '.join([*parts, f'group={group}'] if group else parts)})"
+        tail |= {"group": group} if group else {}
+        return RT("batch_norm", x, dim, mean, variance, **named, size=size, **tail)
     if not site.training and not _some(site.operand_shapes[0][dim]):
-        return f"rt.batch_norm_eval({', '.join([x, str(dim), *site.operands[1:3], *named, tail[1]])})"
-    mode = [f"training={site.training}"]
-    if dim == 1:
-        return f"F.batch_norm({', '.join([x, *site.operands[1:3], *plain, *mode, *tail])})"
-    moved = f"{receiver(x)}.movedim({dim}, 1)"
-    return f"F.batch_norm({', '.join([moved, *site.operands[1:3], *plain, *mode, *tail])}).movedim(1, {dim})"
+        return RT("batch_norm_eval", x, dim, mean, variance, **named, eps=tail["eps"])
+    plain, named = (given, {}) if has[:1] == ("weight",) else ([], named)
+    moved = x if dim == 1 else method(x, "movedim", dim, 1)
+    text = F("batch_norm", moved, mean, variance, *plain, **named, training=site.training, **tail)
+    return text if dim == 1 else method(text, "movedim", 1, dim)
 
 
 def _saved_batch_norm(local: Local) -> Saved:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from shardlang.ops.code import TORCH, Code, F, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import Local, Saved, elements, others, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import atom
 from shardlang.python_text import literal
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
@@ -126,8 +126,8 @@ def _saved_matmul(local: Local) -> Saved:
     return Saved(kept, more=size((sum(more),), local.operand_types[0].dtype))
 
 
-def _emit_matmul(site: OpSite) -> str:
-    return f"{atom(site.operands[0])} @ {atom(site.operands[1])}"
+def _emit_matmul(site: OpSite) -> Code:
+    return infix("@", *site.operands)
 
 
 register(
@@ -224,7 +224,7 @@ def _report_crossing(site: CallSite, dim: Dim, one: Term, other: Term) -> None:
     )
 
 
-def _emit_einsum(site: OpSite) -> str:
+def _emit_einsum(site: OpSite) -> Code:
     rule = site.rule
     if len(rule.operands) == 2:
         plain = _as_product(site, rule.operands[0], rule.operands[1], rule.results[0])
@@ -233,8 +233,8 @@ def _emit_einsum(site: OpSite) -> str:
     letters = _Letters(rule)
     inputs = ",".join(letters.text(dims) for dims in rule.operands)
     named = tuple(factors for factors in rule.results[0] if factors)
-    text = f"torch.einsum({literal(f'{inputs}->{letters.text(named)}')}, {', '.join(site.operands)})"
-    return text if named == rule.results[0] else f"{text}.reshape({', '.join(site.result_shapes[0])})"
+    text = TORCH("einsum", literal(f"{inputs}->{letters.text(named)}"), *site.operands)
+    return text if named == rule.results[0] else method(text, "reshape", *site.result_shapes[0])
 
 
 Dims = tuple[DimFactors, ...]
@@ -254,24 +254,24 @@ def _saved_einsum(local: Local) -> Saved:
     return Saved(others(local).operands, more=size((more,), local.operand_types[0].dtype) if more else 0)
 
 
-def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> str:
-    """`x @ w` or `F.linear(x, w)` where the einsum is exactly that; "" otherwise."""
+def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> Code | None:
+    """`x @ w` or `F.linear(x, w)` where the einsum is exactly that; None otherwise."""
     x, w = site.operands
     if () in left[-1:] or () in right or len(left) < 2 or len(right) < 2:
-        return ""
+        return None
     if len(right) == 2 and result[:-1] == left[:-1] and len(result) == len(left):
         if right == (left[-1], result[-1]):
-            return f"{atom(x)} @ {atom(w)}"
+            return infix("@", x, w)
         if right == (result[-1], left[-1]):
-            return f"F.linear({x}, {w})"
+            return F("linear", x, w)
     lead = left[:-2]
     if right[:-2] != lead or () in left:
-        return ""
+        return None
     if result == (*lead, left[-2], right[-1]) and left[-1] == right[-2]:
-        return f"{atom(x)} @ {atom(w)}"
+        return infix("@", x, w)
     if result == (*lead, left[-2], right[-2]) and left[-1] == right[-1]:
-        return f"{atom(x)} @ {atom(w)}.transpose(-2, -1)"
-    return ""
+        return infix("@", x, method(w, "transpose", -2, -1))
+    return None
 
 
 class _Letters:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardlang.ops.code import RT, Code
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import quoted, require, unary_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import cut, offset_text
-from shardlang.python_text import literal, tuple_text
+from shardlang.python_text import literal
 
 
 def _infer(site: CallSite) -> Inference | None:
@@ -35,15 +36,13 @@ def _infer(site: CallSite) -> Inference | None:
     return Inference((type,), unary_rule(type, through=True), {"p": p})
 
 
-def _emit(name: str) -> Callable[[OpSite], str]:
-    def emit(site: OpSite) -> str:
-        at = f"p, {literal(site.path)}" if site.inside else literal(site.path)
-        key = f"rt.random.key({at}{f', {site.call}' if site.call else ''})"
-        parts = [site.operands[0], str(site.attrs["p"]), key]
-        offsets = [offset_text(site, factors) for factors in site.rule.operands[0]]
-        if cut(site, 0) or any(o != "0" for o in offsets):
-            parts += [f"whole={tuple_text(site.operand_types[0].shape)}", f"offsets={tuple_text(offsets)}"]
-        return f"rt.{name}({', '.join(parts)})"
+def _emit(name: str) -> Callable[[OpSite], Code]:
+    def emit(site: OpSite) -> Code:
+        at = ["p"] * site.inside + [literal(site.path)] + [str(site.call)] * (site.call > 0)
+        offsets = tuple(offset_text(site, factors) for factors in site.rule.operands[0])
+        place = {"whole": site.operand_types[0].shape, "offsets": offsets}
+        here = place if cut(site, 0) or any(o != "0" for o in offsets) else {}
+        return RT(name, site.operands[0], site.attrs["p"], RT("random.key", *at), **here)
 
     return emit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shardlang.ops.code import RT, Code, infix, joined, method
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, Total, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
@@ -32,19 +33,19 @@ def _infer_auc(site: CallSite) -> Inference | None:
     return Inference((TensorType(site.floating, ()),), factors.rule((dims, dims), ((),)))
 
 
-def _emit_auc(site: OpSite) -> str:
-    return f"rt.auc({site.operands[0]}, {site.operands[1]})"
+def _emit_auc(site: OpSite) -> Code:
+    return RT("auc", *site.operands)
 
 
-def _accumulate_auc(site: OpSite) -> str:
+def _accumulate_auc(site: OpSite) -> Code:
     """All scores and labels of a batch, which every rank has whole."""
     found = [d for d, factors in enumerate(site.rule.operands[0]) if site.batch in factors]
     if site.batch < 0 or not found or not site.rows:
-        return f"({site.operands[0]}, {site.operands[1]})"
+        return joined(site.operands, brackets="()")
     dim, factors = found[0], site.rule.operands[0][found[0]]
     inner = math.prod(site.rule.factors[f].size for f in factors[factors.index(site.batch) + 1 :])
-    rows = site.rows if inner == 1 else f"{site.rows} * {inner}"
-    return f"({', '.join(f'{x}.narrow({dim}, 0, {rows})' for x in site.operands)})"
+    rows = site.rows if inner == 1 else infix("*", site.rows, inner)
+    return joined([method(x, "narrow", dim, 0, rows) for x in site.operands], brackets="()")
 
 
 register(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from shardlang.ops.code import RT, Code, around, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, Total, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import cut, dims_text, factors_of, group_text, offset_text, receiver
+from shardlang.ops.texts import cut, dims_text, factors_of, group_text, offset_text
 from shardlang.types.dim import TensorType, Term, term_text
 
 _OVER = Param("over", "dims", None)
@@ -85,48 +86,48 @@ def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
     return infer
 
 
-def _method(site: OpSite, name: str, text: str) -> str:
+def _method(site: OpSite, name: str, text: str) -> Code:
     """`x.sum()` over all dims, else `x.sum(1)`."""
     dims = site.attrs["dims"]
     if not site.operand_shapes[0]:
-        return text
+        return around("", text)
     every = len(dims) == len(site.operand_shapes[0])
-    return f"{receiver(text)}.{name}({'' if every else dims_text(dims)})"
+    return method(text, name, *([] if every else [dims_text(dims)]))
 
 
-def _emit_sum(site: OpSite) -> str:
+def _emit_sum(site: OpSite) -> Code:
     return _method(site, "sum", site.operands[0])
 
 
 def _floating_text(site: OpSite) -> str:
     text, to = site.operands[0], "double" if site.result_types[0].dtype == "f64" else "float"
-    return text if site.operand_types[0].floating else f"{receiver(text)}.{to}()"
+    return text if site.operand_types[0].floating else method(text, to)
 
 
-def _emit_mean(site: OpSite) -> str:
+def _emit_mean(site: OpSite) -> Code:
     dims = site.attrs["dims"]
     if not cut(site, 0, dims):
         return _method(site, "mean", _floating_text(site))
     count = math.prod(site.operand_types[0].shape[d] for d in dims)
-    return f"{_method(site, 'sum', _floating_text(site))} / {count}"
+    return infix("/", _method(site, "sum", _floating_text(site)), count)
 
 
-def tally_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str = "") -> str:
+def tally_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str = "") -> Code:
     """`rt.tally(...)`: sum and count of `items`, laid out as operand `at`, without the rows past `site.rows`.
 
     mask: which items count; once: the condition under which this rank counts them at all.
     """
     found = [(d, factors) for d, factors in enumerate(site.rule.operands[at]) if site.batch in factors]
-    extra = ([f"mask={mask}"] if mask else []) + ([f"once={once}"] if once else [])
+    extra = {name: text for name, text in (("mask", mask), ("once", once)) if text}
     if site.batch < 0 or not found or not site.rows:
-        return f"rt.tally({', '.join([items, *extra])})"
+        return RT("tally", items, **extra)
     dim, factors = found[0]
     inner = math.prod(site.rule.factors[f].size for f in factors[factors.index(site.batch) + 1 :])
-    rows = site.rows if inner == 1 else f"{site.rows} * {inner}"
-    return f"rt.tally({', '.join([items, str(dim), offset_text(site, factors), rows, *extra])})"
+    rows = site.rows if inner == 1 else infix("*", site.rows, inner)
+    return RT("tally", items, dim, offset_text(site, factors), rows, **extra)
 
 
-def _accumulate(site: OpSite) -> str:
+def _accumulate(site: OpSite) -> Code:
     return tally_text(site, site.operands[0])
 
 
@@ -160,11 +161,11 @@ def _saved_extremum(local: Local) -> Saved:
 
 
 def _extremum(name: str, doc: str) -> None:
-    def emit(site: OpSite) -> str:
+    def emit(site: OpSite) -> Code:
         dims = site.attrs["dims"]
         group = group_text(site, factors_of(site.rule.operands[0][d] for d in dims))
         if group:
-            return f"rt.{name}({site.operands[0]}, {dims_text(dims) if dims else '()'}, {group})"
+            return RT(name, site.operands[0], dims_text(dims) if dims else (), group)
         return _method(site, name, site.operands[0])
 
     example = f"(x: [batch, seq, d]) -> [batch, d] {{ {name}(x, over = seq) }}"
@@ -183,13 +184,13 @@ def _infer_argmax(site: CallSite) -> Inference | None:
     return None if dim is None else _reduce(site, (dim,), "i64", Split.INSIDE, False, (2, 0))
 
 
-def _emit_argmax(site: OpSite) -> str:
+def _emit_argmax(site: OpSite) -> Code:
     dim = site.attrs["dims"][0]
     factors = site.rule.operands[0][dim]
     group = group_text(site, factors)
     if group:
-        return f"rt.argmax({site.operands[0]}, {dim}, {group}, start={offset_text(site, factors)})"
-    return f"{receiver(site.operands[0])}.argmax({dim})"
+        return RT("argmax", site.operands[0], dim, group, start=offset_text(site, factors))
+    return method(site.operands[0], "argmax", dim)
 
 
 register(
@@ -215,8 +216,8 @@ def _infer_cumsum(site: CallSite) -> Inference | None:
     return Inference((TensorType(dtype, type.dims),), factors.rule((dims,), (dims,), ((0,),)), {"dims": (dim,)})
 
 
-def _emit_cumsum(site: OpSite) -> str:
-    return f"{receiver(site.operands[0])}.cumsum({site.attrs['dims'][0]})"
+def _emit_cumsum(site: OpSite) -> Code:
+    return method(site.operands[0], "cumsum", site.attrs["dims"][0])
 
 
 register(

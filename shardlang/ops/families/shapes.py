@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shardlang.ops.code import TORCH, Code, around, atom, joined, method
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged, view
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import TORCH_DTYPES, local_factor, receiver
+from shardlang.ops.texts import TORCH_DTYPES, local_factor
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text
 
 _X = Param("x", "tensor")
@@ -108,26 +109,19 @@ def _names(dims: Sequence[Dim]) -> str:
     return " and ".join(sized((d,)) for d in dims)
 
 
-def _emit_rearrange(site: OpSite) -> str:
+def _emit_rearrange(site: OpSite) -> Code:
     before, after = site.rule.operands[0], site.rule.results[0]
     have, want = [f for t in before for f in t], [f for t in after for f in t]
-    text = receiver(site.operands[0])
+    text = around("", site.operands[0], primary=True)
     if have == want:
         same = site.operand_shapes[0] == site.result_shapes[0]
-        return site.operands[0] if same else f"{text}.reshape({', '.join(site.result_shapes[0])})"
+        return text if same else method(text, "reshape", *site.result_shapes[0])
     if any(len(t) != 1 for t in before):
-        text += f".reshape({', '.join(local_factor(site, f) for f in have)})"
-    text += _permuted([have.index(f) for f in want])
-    if any(len(t) != 1 for t in after):
-        text += f".reshape({', '.join(site.result_shapes[0])})"
-    return text
-
-
-def _permuted(order: Sequence[int]) -> str:
+        text = method(text, "reshape", *(local_factor(site, f) for f in have))
+    order = [have.index(f) for f in want]
     moved = [i for i, o in enumerate(order) if i != o]
-    if len(moved) == 2:
-        return f".transpose({moved[0]}, {moved[1]})"
-    return f".permute({', '.join(map(str, order))})"
+    text = method(text, "transpose", *moved) if len(moved) == 2 else method(text, "permute", *order)
+    return method(text, "reshape", *site.result_shapes[0]) if any(len(t) != 1 for t in after) else text
 
 
 register(
@@ -186,7 +180,7 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
 
 
 register(
-    Operator("relabel", (_X,), _infer_relabel, lambda site: site.operands[0],
+    Operator("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[0]),
              "The same tensor with other names for its dims; no data moves.",
              example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
              "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view, moves=True,
@@ -215,9 +209,9 @@ def _infer_flatten(site: CallSite) -> Inference | None:
     return Inference((TensorType(type.dtype, dims),), factors.rule((operand,), (factors.dims(dims),), _THROUGH))
 
 
-def _emit_flatten(site: OpSite) -> str:
+def _emit_flatten(site: OpSite) -> Code:
     kept = len(site.result_shapes[0]) - 1
-    return f"{receiver(site.operands[0])}.flatten({kept or ''})"
+    return method(site.operands[0], "flatten", *([kept] if kept else []))
 
 
 register(
@@ -278,7 +272,7 @@ def _with(factors: Factors, dims: Sequence[Term], own: dict[int, DimFactors]) ->
 register(
     Operator(
         "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
-        lambda site: f"torch.cat([{', '.join(site.operands)}], dim={site.attrs['dim']})",
+        lambda site: TORCH("cat", joined(site.operands, brackets="[]"), dim=site.attrs["dim"]),
         "Several values one after the other along a dim of the first, which is a new dim in the result.",
         example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, moves=True,
         precision=Precision.ALIKE,
@@ -311,10 +305,10 @@ def _infer_slice(site: CallSite) -> Inference | None:
     return Inference((TensorType(type.dtype, tuple(dims)),), rule, {"ranges": tuple(sorted(ranges))})
 
 
-def _emit_slice(site: OpSite) -> str:
+def _emit_slice(site: OpSite) -> Code:
     ranges = {at: f"{start}:{stop}" for at, start, stop in site.attrs["ranges"]}
     index = [ranges.get(d, ":") for d in range(max(ranges, default=0) + 1)]
-    return f"{receiver(site.operands[0])}[{', '.join(index)}]"
+    return around("", atom(site.operands[0]), f"[{', '.join(index)}]")
 
 
 register(
@@ -342,7 +336,7 @@ def _aliasing_cast(local: Local) -> Aliasing:
 register(
     Operator(
         CAST, (_X, Param("dtype", "dtype")), _infer_cast,
-        lambda site: f"{receiver(site.operands[0])}.to({TORCH_DTYPES[site.attrs['dtype']]})",
+        lambda site: method(site.operands[0], "to", TORCH_DTYPES[site.attrs["dtype"]]),
         "The same values in another element type. What is pending passes where that is as wide.",
         example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", saved=nothing, aliasing=_aliasing_cast,
         moves=True, precision=Precision.WRITTEN,
@@ -355,7 +349,7 @@ def _infer_detach(site: CallSite) -> Inference | None:
 
 
 register(
-    Operator("detach", (_X,), _infer_detach, lambda site: f"{receiver(site.operands[0])}.detach()",
+    Operator("detach", (_X,), _infer_detach, lambda site: method(site.operands[0], "detach"),
              "The same value, through which no gradient flows.",
              example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,
              aliasing=view, precision=Precision.GIVEN)
