@@ -1,4 +1,4 @@
-"""Declarations of operators, optimizers, schedules, sources and starts -> Markdown: one of them, or the page of all.
+"""Declarations of operators, optimizers, schedules, sources and initial values -> Markdown: one, or the page of all.
 
 Shapes and rules are those that the checker finds for an operator's example.
 """
@@ -30,27 +30,34 @@ from shardlang.syntax.parse import parse
 # What is declared besides operators: the heading it stands under, what all under it share, and the declarations.
 DECLARED: Sequence[tuple[str, str, Mapping[str, Declared]]] = (
     ("Optimizers", "w is a parameter, g its gradient after `clip`, t the number of the step from 1; b1 and b2 are the "
-     "two `betas`. Each line is a step for each element. What is remembered starts at 0.", OPTIMIZERS),
-    ("Schedules of the learning rate", "lr is the optimizer's own, of each where there are several.", SCHEDULES),
+     "two `betas`. Each line is a step for each element. The optimizer's state starts at 0.", OPTIMIZERS),
+    ("Schedules of the learning rate", "lr is the learning rate of each optimizer.", SCHEDULES),
     ("Data sources", "`batch`, `seq`, `src` and `tgt` are dims or numbers, and `path` may be given without its name. "
-     "`seed` orders the examples, with `none` the run's; `shuffle = false` keeps the source's order.", SOURCES),
-    ("Starts of parameters", "A start is drawn element by element, the same for every strategy.", STARTS),
+     "`seed` orders the examples, by default the run's; `shuffle = false` keeps the source's order.", SOURCES),
+    ("Initial values of parameters", "They are drawn element by element, the same for every strategy.", STARTS),
 )  # fmt: skip
 _OPENING = """# Reference
 
-Every operator, optimizer, schedule of the learning rate, data source and start of a parameter: its
-arguments with their defaults, what it means, and for an operator which dims may be split. This page
-is made from the declarations by `python -m tests.documents.bless`; `shardc explain NAME` prints a
-part of it. For example, `shardc explain matmul` tells the signature, a call with its shapes, and
-that a split of the contracted dim leaves a pending sum.
+This page lists every operator, optimizer, schedule of the learning rate, data source and initial
+value of a parameter: its arguments with their defaults, what it means, and for an operator which
+dims may be split. `python -m tests.documents.bless` makes it from the declarations.
+`shardc explain NAME` prints a part of it, and without a name a line for each:
 
-An argument without a default must be given. After its name stands what it is, where no default
-shows it: `dim` a dim by its name (or a number, for a new one), `dims` one dim or several, `(h, w)`,
-`pair` a number or two, `dtype` an element type, `none` that it is left out. Arguments without a
-kind are values of the model, or numbers.
+```
+$ shardc explain | grep softmax
+softmax  exp(x) divided by its sum over one dim.
+log_softmax  The logarithm of softmax over one dim.
+```
+
+## How to read it
+
+An argument without a default is required. If no default shows its kind, the kind follows its name:
+`dim` is a dim by its name (or a number, for a new one), `dims` one dim or several, `(h, w)`, `pair`
+a number or two, `dtype` an element type. `none` means that it is left out. Arguments without a kind
+are values of the model, or numbers.
 
 An example is a function that `shardc check` accepts, so its shapes are right. `...` stands for any
-dims. What split, statistics and pending mean is told in `operators.md` and `layouts.md`.
+dims. `operators.md` and `layouts.md` say what split, statistics and pending mean.
 """
 _SPLITS = {
     Split.FREE: "{} may be split.",
@@ -166,15 +173,15 @@ def _rule(rule: FactorRule) -> list[str]:
 
 
 def _through(rule: FactorRule, params: Sequence[str]) -> list[str]:
-    """Through which operands what is pending passes."""
+    """A line on the operands through which pending sums pass."""
     called = [*params, *(f"operand {at}" for at in range(len(params) + 1, len(rule.operands) + 1))]
     if not rule.operands:
         return []
     if not rule.through:
-        return ["What is pending is summed first."]
+        return ["Pending operands are summed first."]
     words = [f"`{name}`" if name in params else name for name in called]
     sets = [_all(words[at] for at in some) + " together" * (len(some) > 1) for some in rule.through]
-    return [f"What is pending passes through {', or through '.join(sets)}."]
+    return [f"A pending sum passes through {', or through '.join(sets)}."]
 
 
 def _filled(text: str) -> str:

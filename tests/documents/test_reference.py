@@ -25,7 +25,7 @@ def test_the_page_has_all_that_can_be_called() -> None:
     ("matmul", "left @ right, or matmul(left, right)"),
     ("softmax", "- `d` may be split: the ranks then exchange statistics, not the values."),
     ("cumsum", "- `seq` may not be split."),
-    ("relu", "- What is pending is summed first."),
+    ("relu", "- Pending operands are summed first."),
     ("conv2d", "conv2d(x, weight, bias = none, stride = (1, 1), padding = (0, 0), dilation = (1, 1), groups = 1)"),
     ("adamw", "adamw(lr: number, betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0.01)"),
     ("csv", 'csv(field: type, ..., path: str, header: bool = none, delimiter = ",", shuffle = true,'),

@@ -47,12 +47,12 @@ _NO_DELIMITER = '\n\r\0".+-0123456789eE'
 SOURCES = {
     "random": Known(
         "`batches` batches of fields as declared: numbers in [0, 1), and whole numbers from 0 to below the field's "
-        "bound. Without `seed`, 0 draws them, and the run's seed orders them.",
+        "bound. Without `seed` they are drawn with seed 0 and ordered by the run's.",
         (Param("batches", "int", 1), *_ORDER),
     ),
     "digits": Known(
         "Real handwritten digits, shipped with the package: `image` 8 x 8 in 0..1, and `label`. Every fifth example is "
-        "to test (360), the others to train (1,437).",
+        "for tests (360), the others for training (1,437).",
         (_BATCH, _SPLIT, *_ORDER), {"image": ("", (64,), None), **_LABELLED},
     ),
     "mnist": Known(
@@ -61,8 +61,8 @@ SOURCES = {
         (_PATH, _BATCH, _SPLIT, *_ORDER), {"image": ("", (1, 28, 28), None), **_LABELLED},
     ),
     "numpy": Known(
-        "The arrays of an `.npz` file, named as the fields are, with examples along the first dim. A field that is "
-        "alone may be an `.npy`.",
+        "The arrays of an `.npz` file, named as the fields are, with examples along the first dim. A single "
+        "field may be an `.npy`.",
         (_PATH, *_ORDER),
     ),
     "csv": Known(
@@ -71,21 +71,21 @@ SOURCES = {
         (_PATH, Param("header", "bool", None), Param("delimiter", "str", ","), *_ORDER),
     ),
     "criteo": Known(
-        "Click logs in the raw form. With `threshold` the categories seen so often are numbered; without, all are "
+        "Raw click logs. With `threshold` the categories that occur as often are numbered; without it all are "
         "hashed to the rows of the table.",
         (_PATH, _BATCH, Param("threshold", "int", None), *_ORDER),
         {"ids": ("i64", (39,), None), "values": ("", (39,), None), "label": ("", (1,), None)},
     ),
     "parallel_text": Known(
         "A pair of sentences a line, with a tab between. `src` and `tgt` are the lengths; without "
-        "vocabularies they are built from the file.",
+        "vocabularies the run builds them from the file.",
         (_PATH, _BATCH, Param("src", "newdim"), Param("tgt", "newdim"), Param("source_vocab", "str", None),
          Param("target_vocab", "str", None), *_ORDER),
         {"source": ("i64", ("src",), None), "target": ("i64", ("tgt",), None), "label": ("i64", ("tgt",), None)},
     ),
     "tokens": Known(
         "Runs of `seq` tokens from all files that the pattern matches, and `label`, the token after each. `dtype` is "
-        "of files without a header.",
+        "for files without a header.",
         (_PATH, _BATCH, Param("seq", "newdim"), Param("dtype", "str", "u16"), *_ORDER),
         {"tokens": ("i64", ("seq",), None), "label": ("i64", ("seq",), None)},
     ),

@@ -55,7 +55,7 @@ KINDS: Mapping[str, Declared] = {
     ),
     "lazy_adam": Declared(
         f"As torch.optim.SparseAdam:\n{_MOMENTS}w := w - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)\n\n"
-        "Of a table that only `embedding` reads, rows that are not in the batch keep w, m and v as they are.",
+        "If only `embedding` reads a table, rows that are not in the batch keep w, m and v as they are.",
         (_LR, _BETAS, _EPS),
     ),
 }  # fmt: skip

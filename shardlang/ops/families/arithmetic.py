@@ -64,8 +64,8 @@ def _binary(
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
-_binary("div", "/", ((0,),), "The quotient of two values; of whole ones a floating one.", _quotient, floating=True)
-_binary("pow", "**", (), "The left side to the power of the right.", _power, precision=Precision.F32)
+_binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.", _quotient, floating=True)
+_binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.F32)
 
 
 def _infer_neg(site: CallSite) -> Inference | None:

@@ -184,9 +184,9 @@ register(
         ),
         _infer_attention,
         _emit_attention,
-        "For each query the mean of the values, weighted by softmax(q k' * scale) over the keys, 1 / sqrt(width) by "
-        "default. Heads of q share those of k and v in groups. `causal`: keys of later places are not seen; `keep`: "
-        "nor are keys where it is false. A query that sees no key gives 0.",
+        "The mean of the values for each query, weighted by softmax(q k' * scale) over the keys; `scale` is 1 / "
+        "sqrt(width) by default. Heads of q share those of k and v in groups. With `causal` a query sees no key of a "
+        "later position; keys where `keep` is false are never seen. A query that sees no key gives 0.",
         _attention_flops,
         example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
         "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
@@ -242,8 +242,8 @@ register(
         (Param("x", "tensor"), Param("over", "dim"), Param("along", "dim"), Param("base", "number", 10000.0)),
         _infer_rotary,
         _emit_rotary,
-        "Turns each pair (i, i + n/2) of the n elements over a dim by place * base ** (-2 i / n), the place being the "
-        "index along another dim: rotary positions, as Llama has them.",
+        "Turns each pair (i, i + n/2) of the n elements over a dim by position * base ** (-2 i / n), as Llama does. "
+        "The position is the index along another dim.",
         example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
         "{ rotary(x, over = head_dim, along = seq) }",
         saved=nothing,

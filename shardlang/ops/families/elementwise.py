@@ -45,16 +45,16 @@ def _unary(
 
 _unary("relu", TORCH, "The greater of x and 0.", made, _any_number, _GIVEN)
 _unary("silu", F, "x * sigmoid(x).", first, precision=_GIVEN)
-_unary("tanh", TORCH, "Hyperbolic tangent.", made, precision=_GIVEN)
+_unary("tanh", TORCH, "The hyperbolic tangent.", made, precision=_GIVEN)
 _unary("sigmoid", TORCH, "1 / (1 + exp(-x)).", made, precision=_GIVEN)
 _unary("exp", TORCH, "e to the power of x.", made)
-_unary("log", TORCH, "Natural logarithm.", first)
-_unary("sqrt", TORCH, "Square root.", made)
+_unary("log", TORCH, "The natural logarithm.", first)
+_unary("sqrt", TORCH, "The square root.", made)
 _unary("rsqrt", TORCH, "1 / sqrt(x).", made)
 _unary("square", TORCH, "x * x.", first, _any_number)
-_unary("abs", TORCH, "Absolute value.", first, _any_number, _GIVEN)
-_unary("sin", TORCH, "Sine.", first, precision=_GIVEN)
-_unary("cos", TORCH, "Cosine.", first, precision=_GIVEN)
+_unary("abs", TORCH, "The absolute value.", first, _any_number, _GIVEN)
+_unary("sin", TORCH, "The sine.", first, precision=_GIVEN)
+_unary("cos", TORCH, "The cosine.", first, precision=_GIVEN)
 
 
 def _infer_gelu(site: CallSite) -> Inference | None:

@@ -122,7 +122,7 @@ def _emit_gather(site: OpSite) -> Code:
 register(
     Operator(
         "gather", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_gather, _emit_gather,
-        "For each index the element of x at that place of the dim `over`. The index has the other dims of x, and its "
+        "The element of x at each index along the dim `over`. The index has the other dims of x, and its "
         "own dim, or none, in the place of `over`.",
         example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
         saved=_saved_gather, precision=Precision.GIVEN, indexes=Indexing(1, 0),

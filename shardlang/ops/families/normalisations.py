@@ -151,7 +151,7 @@ _NORM = (_X, Param("weight", "tensor", None), Param("bias", "tensor", None))
 register(
     Operator(
         "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
-        _emit_norm("layer_norm"), "x less its mean, divided by its deviation, over dims; then times weight, plus bias.",
+        _emit_norm("layer_norm"), "(x - mean) / deviation over dims, then times weight, plus bias.",
         example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
         saved=_saved_layer_norm,
     )
@@ -247,9 +247,9 @@ register(
         ),
         _infer_batch_norm,
         _emit_batch_norm,
-        "x normalised over all dims but that of the running statistics: by the whole batch's own when training "
-        "(which then move towards them by `momentum`), by the running ones in `eval`. The variance of the batch is "
-        "divided by the count; the running one moves towards that divided by the count less 1, as in torch.",
+        "x normalised over all dims except that of the running statistics. Training uses the statistics of the whole "
+        "batch and moves the running ones towards them by `momentum`; `eval` uses the running ones. The variance of "
+        "the batch is divided by the count, that for the running one by the count less 1, as in torch.",
         updates=(1, 2),
         example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
         "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",

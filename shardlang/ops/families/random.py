@@ -60,7 +60,7 @@ def _aliasing(local: Local) -> Aliasing:
 _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
 register(
     Operator("dropout", _PARAMS, _infer, _emit("dropout"),
-             "Each element 0 with probability p, else divided by 1 - p.",
+             "Each element becomes 0 with probability p, else it is divided by 1 - p.",
              example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
              saved=_masked(None), aliasing=_aliasing, precision=Precision.GIVEN)
 )  # fmt: skip

@@ -133,13 +133,13 @@ def _accumulate(site: OpSite) -> Code:
 
 register(
     Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
-             "The sum over dims, all without `over`. Of whole numbers and bool it is i64.", reduces=Total.SUM,
+             "The sum over the dims `over`, or over all. For whole numbers and bool it is i64.", reduces=Total.SUM,
              example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
              saved=nothing)
 )  # fmt: skip
 register(
     Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
-             "The mean over dims, all without `over`, on all ranks together.", reduces=Total.MEAN,
+             "The mean over the dims `over`, or over all, of all ranks.", reduces=Total.MEAN,
              example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
              saved=nothing)
 )  # fmt: skip
@@ -173,8 +173,8 @@ def _extremum(name: str, doc: str) -> None:
                       precision=Precision.GIVEN))  # fmt: skip
 
 
-_extremum("amax", "The greatest value over dims, all without `over`; equal ones share the gradient.")
-_extremum("amin", "The least value over dims, all without `over`; equal ones share the gradient.")
+_extremum("amax", "The greatest value over the dims `over`, or over all; equal ones share the gradient.")
+_extremum("amin", "The least value over the dims `over`, or over all; equal ones share the gradient.")
 
 
 def _infer_argmax(site: CallSite) -> Inference | None:

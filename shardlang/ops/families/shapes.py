@@ -337,7 +337,7 @@ register(
     Operator(
         CAST, (_X, Param("dtype", "dtype")), _infer_cast,
         lambda site: method(site.operands[0], "to", TORCH_DTYPES[site.attrs["dtype"]]),
-        "The same values in another element type. What is pending passes where that is as wide.",
+        "The same values in another element type. A pending sum passes if that type is as wide.",
         example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", saved=nothing, aliasing=_aliasing_cast,
         moves=True, precision=Precision.WRITTEN,
     )
