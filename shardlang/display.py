@@ -12,7 +12,7 @@ TAB = 4
 
 
 def shown(character: str, cell: int) -> str:
-    """What stands for `character` at cell `cell` of a line: for a tab, spaces up to its stop; an escape; or itself."""
+    """The text for `character` at cell `cell` of a line: for a tab, spaces up to its stop; an escape; or itself."""
     if " " <= character <= "~":
         return character
     if character == "\t":

@@ -62,7 +62,7 @@ def at_once(undo: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """What is short and must be done whole: a signal that comes meanwhile counts after it."""
+    """Runs a short piece of work that must not be interrupted: a signal that comes meanwhile counts after it."""
     _holds.append(True)
     try:
         yield

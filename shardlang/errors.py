@@ -1,4 +1,4 @@
-"""What stops a run for a reason that its user can mend: a `RunError`, with a stable code and the place of the
+"""A fault that stops a run and that its user can mend: a `RunError`, with a stable code and the place of the
 mistake.
 """
 

@@ -1,6 +1,6 @@
 """The texts that a program is made of: the file itself, what it imports from files, the standard library.
 
-Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. What texts mean is left to others.
+Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. Others interpret the texts.
 """
 
 from __future__ import annotations
@@ -72,15 +72,17 @@ def read_program(name: str) -> Source:
 
 
 def folder_of(name: str) -> Path:
-    """What paths in a file are relative to: the folder that it lies in itself, not that of a link to it; for a program
-    from the standard input the current folder.
+    """The folder that paths in a file are relative to: the folder that it lies in itself, not that
+    of a link to it; for a program from the standard input the current folder.
     """
     return Path(os.path.realpath(name)).parent
 
 
 @dataclass
 class Files:
-    """What imports find, each file once whatever its name. `problems`: (importing file, path as written) -> why not."""
+    """The files that imports find, each once whatever its name. `problems`: (importing file, path
+    as written) -> why not.
+    """
 
     texts: dict[str, Source] = field(default_factory=dict)
     problems: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -64,7 +64,7 @@ def require_apart(path: Path, what: str, is_folder: bool = True) -> None:
 
 
 def held_in(folder: Path) -> list[Path]:
-    """What this process holds in a folder, relative to it."""
+    """The locks of this process in a folder, relative to it."""
     real = Path(os.path.realpath(folder))
     return [path.relative_to(real) for path in map(Path, _held) if real in path.parents]
 

@@ -1,7 +1,7 @@
 """Texts and values of a program -> Python that they cannot leave: literals, comments, docstrings.
 
 Whatever a program, a path or a command line holds gets into an emitted file through this page alone, or as an
-identifier. What comes out is of characters that every reader of Python (its tokenizer, `str.splitlines`, an editor)
+identifier. The result has only characters that every reader of Python (its tokenizer, `str.splitlines`, an editor)
 takes alike: no control character, no end of a line but `\\n`, no mark that reorders what is shown.
 """
 

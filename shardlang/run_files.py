@@ -1,7 +1,7 @@
 """The files of one run: claims them all before the first is written, and gives a run a folder of its own for its logs.
 
-Without `--log-dir` that is `shardlang-logs/run-N`, and `shardlang-logs/latest` is a link to the newest. What is in the
-way, or in use by another run, is a RunError.
+Without `--log-dir` that is `shardlang-logs/run-N`, and `shardlang-logs/latest` is a link to the
+newest. A file in the way, or in use by another run, is a RunError.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _numbered(parent: Path, emitted: Mapping[str, str]) -> Path:
 
 
 def _runs(parent: Path) -> dict[int, Path]:
-    """By its number each folder run-N, no link."""
+    """The folders run-N by number, without links."""
     found = ((_RUN.fullmatch(path.name), path) for path in parent.iterdir())
     return {int(match[1]): path for match, path in found if match and path.is_dir() and not path.is_symlink()}
 
@@ -128,8 +128,8 @@ def _drop(folder: Path) -> None:
 
 
 def _is_unchanged(path: Path, sums: Mapping[str, str]) -> bool:
-    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. Of a log name and first line
-    are looked at.
+    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. A log is
+    known by its name and first line.
     """
     if path.name in sums:
         return is_own(path, EMITTED) and _sum(path.read_bytes()) == sums[path.name]

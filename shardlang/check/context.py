@@ -1,4 +1,4 @@
-"""What all parts of one check share: the sink, dims, the growing graph, and what has been used.
+"""The state that all parts of one check share: the sink, dims, the growing graph, and what has been used.
 
 Also the frame an expression is evaluated in. Looks names up; evaluating and reporting are left to others.
 """
@@ -104,7 +104,7 @@ class Frame:
         return steps
 
     def leaf(self) -> str:
-        """What to call the value that the layer returns, where the program gives it no name."""
+        """A name for the result of the layer if the program gives it none."""
         return self.prefix.rpartition(".")[2].partition("[")[0] or "output"
 
     def find(self, name: str) -> Any:

@@ -1,5 +1,6 @@
-"""What a program may call that is no operator (optimizers, learning-rate schedules, data sources, starts of
-parameters): one declaration each, which the checker reads and the reference is made from.
+"""Declarations of everything but operators that a program may call (optimizers, learning-rate
+schedules, data sources, starts of parameters): one declaration each, which the checker reads and
+the reference is made from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What checking yields: a graph and everything else of a file that later stages need, as frozen values."""
+"""The result of checking: a graph and everything else of a file that later stages need, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Selectors of `at` -> the values they cover, and how specific they are.
 
-A path covers what stands below it. What rules then do with values is rules.py's.
+A path covers what stands below it. rules.py applies rules to the values.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What an expression can be while a program is checked: static values, tensors, layers, the names of a file, the
-unknown.
+"""The values that an expression can have while a program is checked: static values, tensors,
+layers, the names of a file, the unknown.
 
 Plain values only; evaluating is left to `expressions`.
 """
@@ -139,7 +139,7 @@ def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") ->
 
 
 def describe(value: object) -> str:
-    """What kind of thing a value is, for messages."""
+    """The kind of a value, for messages."""
     match value:
         case Tensor():
             return "a tensor"

@@ -1,4 +1,4 @@
-"""What is going on: one line on a terminal that is written over; elsewhere, as in a file, lines one below the other."""
+"""Progress: one line on a terminal that is written over; elsewhere, as in a file, lines one below the other."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> str:
-    """What is declared under a name, as Markdown; a name may be both a schedule's and a start's. KeyError for none."""
+    """The declaration of a name, as Markdown; a name may be both a schedule's and a start's. KeyError for none."""
     found = [_operator(REGISTRY[name])] if name in operator_names() else []
     found += [f"{_declared(name, declared[name])}\n{_filled(all)}" for _, all, declared in DECLARED if name in declared]
     if not found:

@@ -1,4 +1,4 @@
-"""Verdicts of `shardc verify` in words, and as JSON. What they mean is in specs/verify.md."""
+"""Verdicts of `shardc verify` in words, and as JSON. specs/verify.md explains them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REAL_RANKS = 8
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for. real: None where the number of ranks decides."""
+    """The options of the command line. real: None where the number of ranks decides."""
 
     file: str
     ranks: int
@@ -92,7 +92,7 @@ def _data(verdict: Verdict) -> str:
 
 
 def _sides(verdict: Verdict, wanted: Wanted) -> list[str]:
-    """What was compared of each, and what was not."""
+    """Lines on what was compared of each, and what was not."""
     lines = []
     if verdict.emitted is not None:
         lines.append(f"emitted program on {wanted.ranks} real ranks: {_counts(verdict.emitted)}")
@@ -142,7 +142,7 @@ def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
 
 
 def _named(job: Job, found: Difference | None) -> str:
-    """What stands for the value in the emitted program."""
+    """The name of the value in the emitted program."""
     if found is None or found.kind not in ("value", "gradient", "step"):
         return ""
     from shardlang.interpret.verify.emitted import homes

@@ -30,7 +30,7 @@ def distance(left: str, right: str, limit: int) -> int:
 
 
 def offer(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
-    """What to type for an unknown name: the nearest that there is, or `otherwise` where none is near enough."""
+    """Text to type for an unknown name: the nearest that there is, or `otherwise` where none is near enough."""
     near = nearest(name, candidates)
     return f"did you mean `{near}`?" if near else otherwise
 

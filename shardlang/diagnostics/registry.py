@@ -32,7 +32,9 @@ def page(code: str) -> str:
 
 
 def title(code: str) -> str:
-    """What the page's first line, `# SH304: a dim does not divide ...`, says after the code; "" without one."""
+    """The text that the page's first line, `# SH304: a dim does not divide ...`, says after the
+    code; "" without one.
+    """
     path = pages().get(code)
     if path is None:
         return ""

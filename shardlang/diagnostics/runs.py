@@ -26,7 +26,7 @@ def _texts(diagnostic: Diagnostic) -> list[str]:
 
 
 def _without_indexes(diagnostic: Diagnostic) -> object:
-    """What is equal of diagnostics that may be one: all but the indexes."""
+    """A key that is equal for diagnostics that may be one: all but the indexes."""
     spans = [label.span for label in (diagnostic.primary, *diagnostic.labels) if label is not None]
     texts = tuple(_INDEX.sub("[]", text) for text in _texts(diagnostic))
     return diagnostic.code, diagnostic.severity, tuple(spans), len(diagnostic.notes), texts

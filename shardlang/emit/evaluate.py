@@ -1,6 +1,6 @@
 """The plan -> `evaluate` and `finish`: the loss and metrics of `eval`, accumulated over batches, then made whole.
 
-`evaluate` has the operators and layouts of `forward`, without dropout. What it accumulates is evaluation.py's.
+`evaluate` has the operators and layouts of `forward`, without dropout. evaluation.py decides what it accumulates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Evaluate:
 
 
 def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> Evaluate:
-    """What `evaluate` computes, with the layers in it."""
+    """The steps of `evaluate`, with the layers in it."""
     plan, wanted = scope.plan, evaluated_steps(scope.plan, evaluation)
     sends = zip(scope.sent, evaluated_sends(scope, wanted), strict=True)
     mine, sent = tuple(accumulators_of(scope, evaluation)), tuple(at for at, needed in sends if needed)
@@ -62,7 +62,7 @@ def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> E
 
 
 def _summed_forms(plan: Plan, accumulator: Accumulator) -> list[Form]:
-    """What an accumulator reads."""
+    """The forms that an accumulator reads."""
     return [accumulator.form] if accumulator.op < 0 else [form(use) for use in plan.ops[accumulator.op].operands]
 
 
@@ -92,14 +92,14 @@ def evaluate_text(parts: Evaluate, groups: Groups) -> Code:
 
 
 def evaluated_values(scope: Scope, evaluation: Evaluation) -> list[int]:
-    """What of the received values an evaluation needs."""
+    """The received values that an evaluation needs."""
     steps = evaluated_steps(scope.plan, evaluation)
     ops = {v: at for at, p in enumerate(scope.plan.ops) for v in scope.plan.graph.ops[p.op].results}
     return [value for value in scope.received if Step("op", ops[value]) in steps]
 
 
 def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
-    """Of what a stage sends, whether an evaluation needs it."""
+    """Whether an evaluation needs each value that a stage sends."""
     pipeline, plan = scope.plan.pipeline, scope.plan
     if pipeline is None or scope.stage is None:
         return []

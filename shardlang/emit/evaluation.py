@@ -103,7 +103,9 @@ class _Search:
 
 
 def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:
-    """What `eval` accumulates; a metric for which there is no way is reported (SH400), or our fault without a sink."""
+    """The sums that `eval` accumulates; a metric for which there is no way is reported (SH400), or
+    our fault without a sink.
+    """
     graph = plan.graph
     makers = {value: at for at, op in enumerate(plan.ops) for value in graph.ops[op.op].results}
     search = _Search(plan, makers, _late_values(plan))

@@ -73,8 +73,9 @@ def named(parts: Forward, functions: Functions) -> Scope:
 
 
 def forward_text(parts: Forward, groups: Groups) -> Code:
-    """`def forward(p, x, label): ...`. What a stage sends comes first, then the loss; metrics follow, without gradient;
-    with microbatches, the sums follow that further metrics are made of.
+    """`def forward(p, x, label): ...`. The values that a stage sends come first, then the loss;
+    metrics follow, without gradient; with microbatches, the sums follow that further metrics are
+    made of.
     """
     scope = parts.scope
     plan, names, found = scope.plan, scope.names, scope.phases
@@ -106,13 +107,15 @@ def received_lines(writer: Writer, names: Mapping[Form, str], received: Iterable
 
 
 def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool = True) -> Writer:
-    """What writes the steps of one function."""
+    """The writer of the steps of one function."""
     fused = fusions(plan)
     return Writer(plan, names, sizes, training, fused, frozenset(f.product for f in fused.values()))
 
 
 def returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) -> str:
-    """What `forward` returns for a loss or metric: its last form, summed here if it is pending over a further mesh."""
+    """The expression that `forward` returns for a loss or metric: its last form, summed here if it
+    is pending over a further mesh.
+    """
     at = final_form(plan, value)
     axes = summed_first(plan, value)
     return f"rt.all_reduce({names[at]}, {groups.text(axes, layout_of(plan, at).mesh)})" if axes else names[at]

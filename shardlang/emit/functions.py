@@ -85,7 +85,7 @@ class Functions:
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
-        """What is in a call, with the layers that have no function of their own written out."""
+        """The contents of a call, with the layers that have no function of their own written out."""
         found: list[Step | Call] = []
         for item in call.items:
             found.extend([item] if isinstance(item, Step) or self._worth(item) else self.flow(item))
@@ -243,7 +243,7 @@ class Body:
         return found
 
     def formals(self, values: Collection[int]) -> dict[int, str]:
-        """What the first layer that is given a value calls it."""
+        """The name that the first layer with a value as argument has for it."""
         found: dict[int, str] = {}
         graph = self.plan.graph
         for item in self.items:
@@ -281,7 +281,7 @@ class Body:
         return names
 
     def writer(self, names: dict[Form, str], sizes: Sizes) -> Writer:
-        """What writes the steps of this function."""
+        """The writer of the steps of this function."""
         sizes.taken.names.update([*names.values(), *self.called])
         fused = self.functions.fused
         taken_in = frozenset(fusion.product for fusion in fused.values())
@@ -289,7 +289,7 @@ class Body:
         return writer.within([self.steps_here])
 
     def _said(self) -> str:
-        """What the function is: its model, and what goes in and out."""
+        """The docstring of the function: its model, and what goes in and out."""
         graph, call = self.plan.graph, self.call
         made, formals = graph.calls[call.call], graph.calls[call.call].arguments
         given = [(formals.get(origin(graph, at[0])), self._layout(at)) for at in call.reads]
@@ -333,7 +333,7 @@ class Body:
         return cited(statement, self.plan.program.source).title if statement is not None else ""
 
     def _name_read(self, step: Step, names: dict[Form, str]) -> None:
-        """What stands for a form is called as that is."""
+        """A variable that stands for a form has its name."""
         plan, forms = self.plan, self.scene.forms
         if step.kind == "op":
             read = [(use.value, use.conversion) for use in plan.ops[step.index].operands]

@@ -35,7 +35,7 @@ def place_text(plan: Plan) -> str:
 
 
 def docstring(plan: Plan) -> str:
-    """What the file is and how to run it."""
+    """The file's docstring: what it is and how to run it."""
     parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
     if plan.pipeline is not None:
         said = (

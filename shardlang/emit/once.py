@@ -39,7 +39,7 @@ def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
 
 
 def once_names(found: Phases) -> list[str]:
-    """The functions of a file that run once a step. What `prepare` sums up is given to `forward` as it is, if that is
+    """The functions of a file that run once a step. The sums of `prepare` go to `forward` unchanged, if that is
     all that it is given.
     """
     further = {at for _, at in found.step_inputs} - {*found.totals}

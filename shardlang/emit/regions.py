@@ -1,4 +1,4 @@
-"""What is in one function -> that, with what is computed again in backward put together in regions.
+"""The items of one function -> the same, with regions of what backward computes again.
 
 A region is a run of one group of `Plan.recompute`; steps between that need nothing of it come before it. A call that is
 the whole of a group needs no region: it is called by `rt.recompute` itself.
@@ -74,7 +74,7 @@ def _inside(scene: Scene, call: Call) -> bool:
 
 
 def _cross(scene: Scene, call: Call, items: Sequence[Item | Region], after: Set[Form]) -> None:
-    """What each region reads of what is made outside of it, and gives to what is after it."""
+    """The forms that each region reads from outside, and that later items read of it."""
     for item in reversed(items):
         if isinstance(item, Region):
             read = dict.fromkeys(at for each in item.items for at in scene.read(each))

@@ -1,4 +1,4 @@
-"""What the functions of one file are made of: steps, calls of layers, and loops over calls."""
+"""The parts of the functions of one file: steps, calls of layers, and loops over calls."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def calls_of(item: Item) -> Sequence[Call]:
 
 @dataclass(frozen=True)
 class Scene:
-    """What all functions of `forward` (or `evaluate`) of one file share. forms: what is there before. steps: all of
-    theirs. stage: whose file it is.
+    """The state that all functions of `forward` (or `evaluate`) of one file share. forms: what is
+    there before. steps: all of theirs. stage: whose file it is.
     """
 
     plan: Plan

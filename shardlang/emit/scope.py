@@ -98,7 +98,7 @@ class _Division:
 
     @cached_property
     def made(self) -> frozenset[Form]:
-        """What a stage makes, as another is handed it."""
+        """The forms that a stage makes for another."""
         return frozenset((value, -1) for value in self.makers)
 
     @cached_property
@@ -114,7 +114,7 @@ class _Division:
         return found
 
     def transfers(self, stage: int) -> list[PlannedOp]:
-        """What a stage receives, in order."""
+        """The forms that a stage receives, in order."""
         return [self.plan.ops[step.index] for step in self.by_stage.get(stage, ()) if is_transfer(self.plan, step)]
 
     def _steps(self, stage: int, ends: list[Form]) -> frozenset[Step]:

@@ -29,7 +29,7 @@ def stage_name(stage: int) -> str:
 
 
 def stage_docstring(plan: Plan, stages: Sequence[int]) -> str:
-    """What the file of some stages, mostly of one, is."""
+    """The docstring of the file of some stages, mostly of one."""
     pipeline = _pipeline(plan)
     count, at = len(pipeline.coordinates), sorted({pipeline.coordinates[stage] for stage in stages})
     ranks = f"{pipeline.axis} = {_numbers(at)}"
@@ -42,7 +42,7 @@ def stage_docstring(plan: Plan, stages: Sequence[int]) -> str:
 
 
 def layers_docstring(plan: Plan) -> str:
-    """What the file of the functions that several stages call is."""
+    """The docstring of the file of the functions that several stages call."""
     return docstring(
         f"The layers that several stages have in common, of {place_text(plan)}.",
         "Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a",

@@ -1,6 +1,6 @@
 """Steps of a plan -> blocks of lines, one block a statement of the user's program. Shared by forward and evaluate.
 
-Each line's comment is its value's local type and layout. What is computed, and in which order, is decided by the plan.
+Each line's comment is its value's local type and layout. The plan decides what is computed, and in which order.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ def sum_names(plan: Plan, sums: Iterable[int], names: Mapping[Form, str]) -> dic
 
 
 def handed_names(plan: Plan, handed: Iterable[Form], names: Mapping[Form, str], groups: Groups) -> dict[str, str]:
-    """What forward hands on, as parts of a sum: the value in the first microbatch, nothing in the others."""
+    """The values that forward passes on, as parts of a sum: the value in the first microbatch,
+    nothing in the others.
+    """
     found = {}
     for at in handed:
         mesh = layout_of(plan, at).mesh

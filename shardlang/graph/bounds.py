@@ -22,7 +22,7 @@ class Indices:
     ignored: frozenset[int] | None = None
 
     def met(self, other: Indices | None) -> Indices:
-        """What both allow."""
+        """The bound that both allow."""
         if other is None:
             return self
         sets = [each.ignored for each in (self, other) if each.ignored is not None]

@@ -1,1 +1,1 @@
-"""What a graph means on one device, and what a plan does on simulated ranks: the oracle of emitted programs."""
+"""A graph on one device, and a plan on simulated ranks: the oracle of emitted programs."""

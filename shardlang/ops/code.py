@@ -33,12 +33,12 @@ class Code(str):
 
     @property
     def tail(self) -> str:
-        """What stands behind the arguments."""
+        """The text after the arguments."""
         return self[len(self.head) + len(", ".join(self.arguments)) :]
 
 
 def used(*parts: str) -> frozenset[str]:
-    """What several texts use together."""
+    """The imports and names that several texts use together."""
     return _NOTHING.union(*(part.uses for part in parts if isinstance(part, Code)))
 
 
@@ -54,7 +54,7 @@ def atom(text: str) -> str:
 
 
 def call_of(function: str, *given: Any, **named: Any) -> Code:
-    """`function(given, name=named)`. What is given is Python text, or a value without strings."""
+    """`function(given, name=named)`. Arguments are Python text, or values without strings."""
     items = tuple([*map(_item, given), *(around(f"{name}=", _item(value)) for name, value in named.items())])
     text, uses = f"{function}({', '.join(items)})", used(function, *items)
     if not items and isinstance(function, Code):  # there is nothing to break, but perhaps in what is called

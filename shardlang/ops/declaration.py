@@ -46,7 +46,7 @@ class Param:
 
 
 class Dims(Protocol):
-    """What `infer` may ask about dims; implemented by check/ (literal dims unify through it)."""
+    """The questions that `infer` may ask about dims; implemented by check/ (literal dims unify through it)."""
 
     def same(self, a: Term, b: Term) -> bool:
         """Whether two terms are one; unifies a literal dim with a term of its size (and records that)."""
@@ -94,7 +94,7 @@ def _no_flops(rule: FactorRule) -> int:
 
 
 class Precision(Enum):
-    """What an operator computes in where the run has a low precision; as torch.autocast does."""
+    """The type in which an operator computes in a run of low precision; as torch.autocast does."""
 
     F32 = "f32"  # in f32: norms, losses, sums
     LOW = "low"  # in the low precision: products and lookups
@@ -131,11 +131,12 @@ class Operator:
     random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
     train_only: the operator is the identity on its first operand in `eval` (dropout).
     symbol: how it is written between or before its operands (`+`).
-    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate` writes an
-    expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out. Of Total.ROWS
-    `accumulate` writes a tuple of its operands' items, without the padded rows, which are joined over the batches.
-    numbers: its text takes a static number as Python's; in that of others a number is a tensor.
-    internal: added by the planner; no program can call it.
+    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
+    writes an expression for a float64 tensor [2]: the local sum and the local count of items,
+    padded rows left out. For Total.ROWS `accumulate` writes a tuple of its operands' items, without
+    the padded rows, which are joined over the batches. numbers: its text takes a static number as
+    Python's; in that of others a number is a tensor. internal: added by the planner; no program can
+    call it.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
     reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     renames: names of the result's dims mean those that are known where it is called before its operand's own (relabel).

@@ -1,6 +1,6 @@
 """Typed operands -> factor rules: numbers the dims of a call as factors; lines up the dims of several operands.
 
-What a family means by its dims is left to the family; texts to emit are in texts.py.
+Each family says what its dims mean; texts to emit are in texts.py.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, 
 
 
 def elementwise(site: CallSite, dtype: str, through: tuple[tuple[int, ...], ...] = ()) -> Inference | None:
-    """What is computed element by element, dims lined up from the right; None after reporting SH280."""
+    """The rule of element-wise operators, dims aligned from the right; None after reporting SH280."""
     lined = broadcast(site, site.operands)
     if lined is None:
         return None
@@ -161,7 +161,7 @@ def _report_mismatch(
 
 
 def namesakes(types: Sequence[TensorType]) -> str | None:
-    """What to do about two different dims of one name and size among those of some operands; None where all differ."""
+    """Help for two different dims of one name and size among those of some operands; None where all differ."""
     dims = list(dict.fromkeys(d for type in types for term in type.dims for d in term))
     for one, other in combinations(dims, 2):
         mine, theirs = told_apart((one,), (other,))

@@ -17,7 +17,7 @@ DimFactors = tuple[int, ...]
 
 
 class Split(Enum):
-    """What it means to split a factor over an axis. Operands that have it: S; operands without it: R."""
+    """The meaning of a split of a factor over an axis. Operands that have it: S; operands without it: R."""
 
     FREE = "free"  # results that have it are S; a result that lacks it is P (a sum over the factor)
     INSIDE = "inside"  # the operator reduces statistics itself: results that have it are S, those that lack it are I
@@ -77,7 +77,7 @@ def _in_two_dims(tensor: tuple[DimFactors, ...]) -> list[int]:
 
 
 def shared_axes(rule: FactorRule, axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Of axes by factor: those that split an exchanged factor and another one as well, in the order of the former."""
+    """From axes by factor: those that split an exchanged factor and another one as well, in the order of the former."""
     for f, factor in enumerate(rule.factors):
         if factor.exchanged and axes[f]:
             others = {axis for g, mine in enumerate(axes) if g != f for axis in mine}

@@ -1,5 +1,5 @@
-"""What autograd saves of one operator for its backward, and whether its result is memory of its own: facts of torch's
-and the runtime's functions, that declarations name.
+"""The tensors that autograd saves of one operator for its backward, and whether its result has
+memory of its own: facts of torch's and the runtime's functions, that declarations name.
 
 All in local sizes, of one rank. That tensors of several operators are one memory is put together in
 plan/bytes/saved_activations.py.
@@ -65,7 +65,7 @@ def everything(local: Local) -> Saved:
 
 
 def nothing(local: Local) -> Saved:
-    """What is linear in each operand, and needs no other."""
+    """Saves nothing: linear in each operand, without need of another."""
     return Saved()
 
 

@@ -1,4 +1,4 @@
-"""What an operator is given to write its text: one place in an emitted program. Made by emit/, read by ops/."""
+"""The facts from which an operator writes its text: one place in an emitted program. Made by emit/, read by ops/."""
 
 from __future__ import annotations
 

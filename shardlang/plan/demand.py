@@ -1,4 +1,4 @@
-"""What rules demand of one operator, as the planner reads it. Made by resolve.py and its parts; nothing is
+"""The demands of rules on one operator, as the planner reads them. Made by resolve.py and its parts; nothing is
 decided here.
 """
 

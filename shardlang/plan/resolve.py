@@ -1,7 +1,8 @@
 """A strategy and a rank count -> meshes and what its rules demand of each operator, or every mistake in it with
 what to type.
 
-What does not depend on ranks is checked without them too. Choosing the layouts that no rule fixes is propagate.py's.
+Rules that do not depend on ranks are checked without them too. Choosing the layouts that no rule
+fixes is propagate.py's.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Resolving:
         )
 
     def _demand(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> None:
-        """What pins and splits demand, after positional rules; checks that all rules agree."""
+        """The demands of pins and splits, after positional rules; checks that all rules agree."""
         graph = self.program.graph
         self._pins(rules, axes)
         self._splits(rules, axes)
@@ -131,7 +132,7 @@ class Resolving:
         return graph, staging
 
     def _times(self, rules: Rules, axes: Axes, grouping: Grouping | None) -> Times | None:
-        """What microbatches make of the operators; None without any, or after mistakes."""
+        """The operators after microbatches; None without any, or after mistakes."""
         graph, rule = self.program.graph, rules.microbatches
         if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
             return None

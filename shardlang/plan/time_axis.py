@@ -19,8 +19,9 @@ WHOLE, PENDING = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class InTime:
-    """What an operator does along `axis`: splits `factor`, or lets the pending sum `through` (an index into its rule's
-    `through`); -1 for neither: then it is repeated with every microbatch, or computed once from totals.
+    """The behaviour of an operator along `axis`: splits `factor`, or lets the pending sum `through`
+    (an index into its rule's `through`); -1 for neither: then it is repeated with every microbatch,
+    or computed once from totals.
     """
 
     axis: str

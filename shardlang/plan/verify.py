@@ -22,7 +22,7 @@ STATES = {
 
 
 def verify(plan: Plan, uneven: frozenset[str] = frozenset()) -> list[str]:
-    """What is wrong with a plan, in words; empty if nothing is. `uneven`: names of dims that need not divide."""
+    """The faults of a plan, in words; empty if nothing is. `uneven`: names of dims that need not divide."""
     return [*_layouts(plan, uneven), *_operators(plan), *_conversions(plan), *_steps(plan), *_leaves(plan)]
 
 

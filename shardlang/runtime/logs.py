@@ -1,4 +1,4 @@
-"""What a run shows: a live line on a terminal, plain lines elsewhere, JSON lines of figures for `--metrics`.
+"""The output of a run: a live line on a terminal, plain lines elsewhere, JSON lines of figures for `--metrics`.
 
 Only rank 0 shows anything; each rank's own output goes to its log file, which launcher.py sets up.
 """

@@ -21,7 +21,7 @@ from shardlang.runtime.stages import Action, Message, Received, Stage, arrivals,
 
 
 class Routes:
-    """What travels in one pass over a batch, training (`table` of the schedule) or evaluation, seen from this rank.
+    """The messages of one pass over a batch, training (`table` of the schedule) or evaluation, seen from this rank.
 
     mine: this rank's actions. peers: coordinate along the stages' axis -> rank.
     """
@@ -49,7 +49,7 @@ class Routes:
         return self.coordinates[message.stage + (-1 if message.forward else 1)]
 
     def needs(self, at: int) -> list[Message]:
-        """What the action number `at` of this rank takes."""
+        """The values that action number `at` of this rank receives."""
         message = needed(self.mine[at], self.stages) if at < len(self.mine) else None
         return [] if message is None else [message]
 

@@ -269,7 +269,7 @@ def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dty
 
 @contextlib.contextmanager
 def numbers_of(program: Program) -> Iterator[None]:
-    """What torch makes of a number and whole numbers (`0.5 * n`, `1 / n`) has the floating type of the run."""
+    """Sets the floating type that torch gives `0.5 * n` and `1 / n` for whole n to that of the run."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if program.precision == "f64" else before)
     try:

@@ -1,9 +1,9 @@
 """Pipeline stages and their schedule as an emitted program writes them down: plain data, and the messages that follow.
 
-`"0F0 0F1 1B0"` becomes actions: stage, kind, microbatch. Kinds: F forward, B backward, I backward to the inputs alone,
-W backward to the parameters alone. `0F0*4` is that four times, each time one microbatch further, and so is
-`(0F4 0B0)*4`; `(0F0*2 2F0*2)*3+2` goes two further each time. What actions do is in pipeline.py, how messages travel in
-messages.py.
+`"0F0 0F1 1B0"` becomes actions: stage, kind, microbatch. Kinds: F forward, B backward, I backward
+to the inputs alone, W backward to the parameters alone. `0F0*4` is that four times, each time one
+microbatch further, and so is `(0F4 0B0)*4`; `(0F0*2 2F0*2)*3+2` goes two further each time.
+pipeline.py runs the actions, messages.py sends the messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Message:
-    """What stage `stage` receives for a microbatch: values (`forward`), or the gradients of those that it sent."""
+    """The values that stage `stage` receives for a microbatch: values (`forward`), or the gradients
+    of those that it sent.
+    """
 
     stage: int
     forward: bool
@@ -119,7 +121,7 @@ def _listed(row: str) -> tuple[Action, ...]:
 
 
 def sent(action: Action, stages: Sequence[Stage]) -> Message | None:
-    """What an action gives to another stage."""
+    """The values that an action sends to another stage."""
     if action.kind == "F":
         into = action.stage + 1
         return Message(into, True, action.microbatch) if into < len(stages) and stages[into].receives else None
@@ -129,7 +131,7 @@ def sent(action: Action, stages: Sequence[Stage]) -> Message | None:
 
 
 def needed(action: Action, stages: Sequence[Stage]) -> Message | None:
-    """What an action must have been given."""
+    """The values that an action needs."""
     if action.kind == "F":
         return Message(action.stage, True, action.microbatch) if stages[action.stage].receives else None
     into = action.stage + 1

@@ -1,6 +1,6 @@
 """Paths of parameters -> the tree that the functions of an emitted program are given: `p.blocks[3].fc1.weight`.
 
-A node is a layer and knows its path. What the tensors are is parameters.py's.
+A node is a layer and knows its path. parameters.py makes the tensors.
 """
 
 from __future__ import annotations

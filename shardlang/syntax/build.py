@@ -1,7 +1,7 @@
 """Turns reduced rules into syntax tree nodes: one function per rule of grammars/shard.lark, by the rule's name.
 
-Each takes the kept children and the span of the whole rule. What the grammar cannot say (a selector's spelling,
-the order of arguments) is checked here and reported; the tree is made all the same.
+Each takes the kept children and the span of the whole rule. Rules that the grammar cannot express
+(a selector's spelling, the order of arguments) are checked here; the tree is made all the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of syntax mistakes: what was found where, what to say of it, and an example of each.
 
 One table for run time, where recover.py takes the first entry that fits, and for the tests, which parse every
-example and expect its entry. What the brackets and braces tell is left to recover.py.
+example and expect its entry. recover.py handles brackets and braces.
 """
 
 from __future__ import annotations

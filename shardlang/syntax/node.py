@@ -1,4 +1,4 @@
-"""What every node of the syntax tree is made by: a slotted dataclass that is quick to import, compared by identity."""
+"""The base of every node of the syntax tree: a slotted dataclass that is quick to import, compared by identity."""
 
 from __future__ import annotations
 

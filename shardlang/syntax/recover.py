@@ -34,7 +34,7 @@ _GROUPS = (
 
 
 class Recovery:
-    """What an Automaton calls at a token that no rule allows."""
+    """The handler that an Automaton calls at a token that no rule allows."""
 
     def __init__(self, tokens: Tokens, stream: Iterator[Token], sink: Sink) -> None:
         self.tokens = tokens
@@ -236,7 +236,7 @@ def _fill(text: str, words: dict[str, str]) -> str:
 
 
 def _unreadable(found: str) -> str | None:
-    """What is wrong with characters outside of ASCII, or that do not show."""
+    """The message about characters outside of ASCII, or invisible ones."""
     if not found or found.startswith('"') or (found.isascii() and (found.isprintable() or found.isspace())):
         return None
     name = unicodedata.name(found[0], "a control character").lower()
@@ -252,7 +252,7 @@ def _near(found: str, row: dict[str, int], tables: Tables) -> str | None:
 
 
 def _expected(row: dict[str, int], tables: Tables) -> str:
-    """What may stand in a state, in a few words."""
+    """The tokens that a state allows, in a few words."""
     for words, group in _GROUPS:
         if group <= set(row):
             return words

@@ -1,8 +1,8 @@
 """Turns grammars/shard.lark into the parser's tables, kept as shardlang/syntax/tables.json, and reads them back.
 
-Building the tables takes lark some 300 ms, reading them a few: so `shardc` never imports lark. After a change of the
-grammar run `python -m shardlang.syntax.tables`; a test compares the file with the grammar. What the rules mean is
-left to build.py, the parsing to automaton.py.
+Building the tables takes lark some 300 ms, reading them a few: so `shardc` never imports lark.
+After a change of the grammar run `python -m shardlang.syntax.tables`; a test compares the file with
+the grammar. build.py interprets the rules; automaton.py parses.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept as its
 documentation.
-What no terminal matches becomes a BAD token; to say what is wrong with it is left to recover.py.
+Text that no terminal matches becomes a BAD token; to say what is wrong with it is left to recover.py.
 """
 
 from __future__ import annotations

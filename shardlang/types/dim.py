@@ -55,8 +55,8 @@ def _named(dim: Dim) -> bool:
 
 
 def told_apart(one: Term, other: Term) -> tuple[str, str]:
-    """What a message adds to the names of two different terms: nothing, or where their dims are from, if they have
-    the same names and sizes.
+    """The addition of a message to the names of two different terms: nothing, or where their dims
+    are from, if they have the same names and sizes.
     """
     if (term_text(one), term_size(one)) != (term_text(other), term_size(other)):
         return "", ""

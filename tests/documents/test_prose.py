@@ -1,8 +1,12 @@
-"""Prose fits 100 columns, and each page of specs/ begins with what it is for and an example."""
+"""Prose fits 100 columns; pages of specs/ begin with what they are for and an example; sentences of docstrings have a
+subject and a verb.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,9 @@ ROOT = SPECS.parent
 PAGES = sorted(
     [*ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md", *SPECS.glob("*.md"), *ROOT.glob("tests/diagnostics/*.md")]
 )
+SOURCES = sorted(ROOT.glob("shardlang/**/*.py"))
 COLUMNS = 100
+INVERTED = re.compile(r"(Of|What|By|To be)\b")
 
 
 def prose(page: str) -> list[tuple[int, str]]:
@@ -37,3 +43,23 @@ def test_a_page_opens_with_what_it_is_for_and_an_example(page: Path) -> None:
     title, purpose, *rest = page.read_text("utf-8").partition("\n## ")[0].split("\n\n")
     assert title.startswith("# ") and re.match(r"[A-Z`]", purpose) and purpose.rstrip().endswith((".", ":"))
     assert any(part.lstrip().startswith("```") for part in rest)
+
+
+def docstrings(source: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings of a module, with the lines that they begin on."""
+    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def test_sentences_of_docstrings_are_not_inverted() -> None:
+    found = [
+        f"{source.relative_to(ROOT)}:{line} {sentence}"
+        for source in SOURCES
+        for line, text in docstrings(source)
+        for sentence in re.split(r"(?<=[.:;?!])\s+|\n\n", text)
+        if INVERTED.match(sentence)
+    ]
+    assert found == []

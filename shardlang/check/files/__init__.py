@@ -1,1 +1,1 @@
-"""What the names of a file mean, and what a command line changes of them."""
+"""The meaning of the names of a file, and how a command line changes them."""

@@ -108,7 +108,7 @@ class Builder:
 
     @contextmanager
     def calling(self, path: str, model: ast.Name, arguments: Mapping[int, str]) -> Iterator[None]:
-        """What is added within is of this call of a layer."""
+        """Drafts added within belong to this call of a layer."""
         before, statement = self.within, self.statement
         self.calls.append(LayerCall(path, model.text, model.span, before, arguments, statement))
         self.within = len(self.calls) - 1

@@ -63,7 +63,9 @@ class Unifier:
         return term
 
     def _settled(self, dim: Dim) -> Term:
-        """What a dim has become in the end. Chains are shortened on the way, as thousands of literals may meet."""
+        """The dim that this one has become in the end. Chains are shortened on the way, as
+        thousands of literals may meet.
+        """
         passed: list[Dim] = []
         term: Term = (dim,)
         while len(term) == 1 and term[0] in self.become:

@@ -42,7 +42,7 @@ class Argument:
 
 @dataclass
 class Bound:
-    """What a call gives an operator. `sound` is False after a report (or where something is unknown)."""
+    """The arguments of a call of an operator. `sound` is False after a report (or where something is unknown)."""
 
     values: list[Any] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the first layer of an array adds to the graph -> the same for each layer after it, without checking it again.
+"""The additions of an array's first layer to the graph -> the same for each layer after it, without checking it again.
 
 All layers of an array are given the same, so they differ in paths, in the numbers of values, and in the dims that a
 layer declares itself. A layer is checked like the first where that may not hold: after a mistake, where numbers become
@@ -286,7 +286,7 @@ class Call:
         copy.add_paths(build.paths[before.paths : self.after.paths], ids)
 
     def _keep(self, copy: Copy, ids: Mapping[int, int]) -> None:
-        """What later calls may ask for: types of parameters, casts, names."""
+        """Facts that later calls may ask for: types of parameters, casts, names."""
         context, values = self.start.context, self.start.context.build.values
         for first, own in copy.ids.items():
             values[own].type = copy.type(values[first].type)

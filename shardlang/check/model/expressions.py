@@ -50,7 +50,7 @@ def evaluate(node: ast.Expr, frame: Frame) -> Any:
 
 
 def name(node: ast.Name, frame: Frame) -> Any:
-    """What a name means here, or a report with the nearest name."""
+    """The meaning of a name here, or a report with the nearest name."""
     value = frame.find(node.text)
     if value is not None:
         return value
@@ -81,7 +81,7 @@ _FROM_TORCH = {
 
 
 def _declare(name: str) -> str:
-    """What to do about a name that resembles none."""
+    """Help for a name that resembles none."""
     if name[:1].isupper():
         return f"declare `model {name}`, or import it: `use std.nn: {name}`"
     return f"declare `{name}` first: a name is known from its declaration on"

@@ -23,7 +23,7 @@ CALLS_LIMIT = 15_000  # about a second of checking
 def call_layer(
     layer: Instance, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
-    """What a layer's forward gives, in the caller's dims."""
+    """The result of a layer's forward, in the caller's dims."""
     forward = layer.forward
     if forward is None:  # reported where the model is declared
         return UNKNOWN
@@ -51,7 +51,7 @@ def call_layer(
 def call_function(
     function: FunctionDecl, values: Sequence[Given], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> Any:
-    """What a function gives; its operators belong to the statement that calls it."""
+    """The result of a function; its operators belong to the statement that calls it."""
     node, context = function.node, frame.context
     if _endless(function, span, frame):
         return UNKNOWN

@@ -1,6 +1,7 @@
 """Calls of operators: arguments bound to parameters, types inferred (once per shape of call), the operator added.
 
-What an operator means is its declaration's; what an argument's expression means is `expressions`' and `dimension`'s.
+The declaration of an operator says what it means; what an argument's expression means is
+`expressions`' and `dimension`'s.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _inference(
     operator: Operator, types: tuple[TensorType | None, ...], spans: Sequence[Span], names: Sequence[str],
     static: Mapping[str, Any], arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
 ) -> Inference | None:  # fmt: skip
-    """What the operator infers, from the memo where an equal call (perhaps of other dims) has been seen."""
+    """The inference of the operator, from the memo where an equal call (perhaps of other dims) has been seen."""
     context = frame.context
     exact = (operator.name, types, tuple(static.items()), arrow)
     known: Inference | None = context.memo.get(exact)

@@ -18,7 +18,7 @@ from shardlang.syntax import ast
 
 
 def read_checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
-    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report. By default all are kept."""
+    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report. The default keeps all."""
     help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
     found = _every(node, {"keep", "to"}, "`checkpoint` is how often to write one", help, frame)
     return None if found is None else ("every", {"steps": 0, "keep": 0, "to": "checkpoints", **found})

@@ -27,7 +27,9 @@ _HINTS = {
 
 
 def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str, ...]]]) -> None:
-    """What is declared and never used. `settings`: values of `train` that may be meant as settings, and which."""
+    """Reports declarations that are never used. `settings`: values of `train` that may be meant as
+    settings, and which.
+    """
     for key, (kind, name, span) in context.candidates.items():
         if key in context.used or any(_within(span, model) for model in context.uncalled.values()):
             continue

@@ -57,7 +57,7 @@ def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, context
 
 
 def _kind(value: ast.Expr, scope: FileScope) -> str:
-    """What kind of quantity an expression is; "" where it is none."""
+    """The kind of quantity of an expression; "" where it is none."""
     if isinstance(value, ast.Name):
         found = scope.find(value.text)
         is_device = isinstance(found, HardwareDecl) and found.node.keyword == "device"

@@ -1,6 +1,7 @@
 """Numbers that are indices, held against what they point into: the classes of a loss, the rows of a table.
 
-What is known before the run: the bound that a data field declares, and the size of a dim whose places are counted.
+Two bounds are known before the run: the bound that a data field declares, and the size of a dim
+whose places are counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A graph -> whether what its operators move are states that nothing else reads: `batch_norm` moves its statistics.
 
-A state changes as the step goes on. What another operator would read of it depends on when it does so, which differs
+A state changes as the step goes on. Another operator would read it before or after, which differs
 between one device, ranks, stages and what is computed again for backward: there is no one answer, so it is refused.
 """
 

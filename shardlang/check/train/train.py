@@ -37,7 +37,7 @@ Found = tuple[Graph, Training] | None
 
 @dataclass
 class _Reading:
-    """What the statements of one `train` block have given so far."""
+    """The values that the statements of one `train` block have so far."""
 
     frame: Frame
     given: dict[str, ast.Setting] = field(default_factory=dict)

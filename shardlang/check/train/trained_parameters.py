@@ -51,7 +51,7 @@ def detached(graph: Graph) -> set[int]:
 
 
 def _help(graph: Graph, param: Value, what: str) -> str:
-    """What to do about a parameter that gets no gradient, by how far it is used."""
+    """Help for a parameter that gets no gradient, by how far it is used."""
     readers = [op for op in graph.ops if param.id in op.operands]
     if not readers:
         return "call it, or leave it out" if what != "it" else "use it, or leave it out"

@@ -47,7 +47,7 @@ def read_names(source: Source, context: Context) -> NameMap | None:
 
 
 def _lines(source: Source) -> list[tuple[str, Span]]:
-    """What each line says, comments and empty lines left out."""
+    """The lines of a map, comments and empty lines left out."""
     found, at = [], 0
     for line in source.text.split("\n"):
         text = line.partition("#")[0].strip()
@@ -75,7 +75,7 @@ def _rule(match: re.Match[str], span: Span, sink: Sink) -> list[NameRule]:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """What a name with `*` matches: each stands for anything without a dot or a bracket."""
+    """A pattern for a name with `*`: each stands for anything without a dot or a bracket."""
     return re.compile(re.escape(text).replace(r"\*", r"([^.\[\]]+)"))
 
 

@@ -47,7 +47,7 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool)
 
 
 def _content(file: str, text: str) -> str:
-    """What is in the file byte for byte, so that a byte order mark counts as a difference."""
+    """The file byte for byte, so that a byte order mark counts as a difference."""
     return text if file == "-" else Path(file).read_bytes().decode("utf-8")
 
 

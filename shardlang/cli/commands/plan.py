@@ -62,7 +62,7 @@ def command(
 
 
 def _selector(text: str, ctx: click.Context) -> Callable[[str], str]:
-    """What a selector of the language covers."""
+    """Paths that a selector of the language covers."""
     from shardlang.check.selectors import matcher
     from shardlang.source import Source
     from shardlang.syntax import ast

@@ -123,7 +123,7 @@ def _compare(prepared: list[Check], live: Live) -> list[Check]:
 
 
 def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool) -> int:
-    """Shows the verdicts; the exit code. What was emitted is kept where something differs and its place is told."""
+    """Shows the verdicts; the exit code. The emitted program is kept if something differs and the message names it."""
     if not checks:
         return 3
     verdicts = [check.verdict for check in checks if check.verdict is not None]

@@ -50,7 +50,7 @@ def _counted(groups: Mapping[tuple[str, ...], Sequence[str]], at: int) -> dict[s
 
 
 def _notes(p: Found) -> str:
-    """What is particular of a parameter."""
+    """The remarks on a parameter."""
     kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
     zero = f"zero {p['zero']}{over(p['zero_axes'])}" if p["zero"] else ""
     stages = p["stages"] if p["stages"] is not None and len(p["stages"]) > 1 else []

@@ -18,7 +18,7 @@ def part_of(found: Found, selects: Callable[[str], str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Part:
-    """What is in layers that are the same is written for the first of them, and looked at for each."""
+    """Items of equal layers are written for the first of them, and selected for each."""
 
     found: Found
     selects: Callable[[str], str]

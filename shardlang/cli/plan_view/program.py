@@ -86,7 +86,7 @@ class Reading:
         return [made[one] if isinstance(one, str) else one for one in order]
 
     def _key(self, item: Found) -> str:
-        """What tells a statement from others of its layer: its text, of a copy of a value its name."""
+        """The key that distinguishes a statement from others of its layer: its text, of a copy of a value its name."""
         made = operator(self.found, item)
         text: str = made["name" if made["operator"] in SENT else "text"]
         return text
@@ -94,7 +94,7 @@ class Reading:
     def _sent(
         self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]
     ) -> None:
-        """What is sent of a value stands under the statement that makes it, else under the next that reads it."""
+        """Collectives of a value stand under the statement that makes it, else under the next that reads it."""
         entry = operator(self.found, item)["collectives"][item["collective"]]
         last = order[-1] if order else None
         own = isinstance(last, str) and any(o["name"] == entry["value"] for o in made[last].operators)

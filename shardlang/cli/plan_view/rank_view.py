@@ -96,7 +96,7 @@ def _stages(found: Mapping[str, Any], place: Axes) -> set[int] | None:
 
 
 def _own(found: Mapping[str, Any], place: Axes) -> dict[str, Any]:
-    """What a rank holds, and its part of the pipeline."""
+    """The tensors of a rank, and its part of the pipeline."""
     pipeline = found["pipeline"]
     at = place[pipeline["axis"]][0]
     own = pipeline["coordinates"][at]
@@ -105,7 +105,7 @@ def _own(found: Mapping[str, Any], place: Axes) -> dict[str, Any]:
 
 
 def _items(items: Sequence[Mapping[str, Any]], numbers: Mapping[int, int]) -> list[dict[str, Any]]:
-    """What is run of operators that are left, with their new numbers."""
+    """The items of the remaining operators, with their new numbers."""
     found = []
     for item in items:
         if "layers" in item:

@@ -16,7 +16,7 @@ SCREEN, MOST_STAGES, MOST_DRAWN = 40, 6, 4
 
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
-    """What fits one screen; with `full` all stages and the whole drawing of the schedule."""
+    """A summary that fits one screen; with `full` all stages and the whole drawing of the schedule."""
     first = [*heading(found, room), *_stages(found, room, full), *_memory(found, room)]
     yield from first
     yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
@@ -113,7 +113,7 @@ def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[
 
 
 def _memory(found: Found, room: int) -> Iterator[Line]:
-    """What a rank keeps, beside what its device has."""
+    """The memory that a rank needs, beside that of its device."""
     totals = found["per_rank"]
     yield Line("")
     has = totals["device_memory_bytes"]
@@ -166,7 +166,9 @@ def _which(found: Found, does: str, *keys: str) -> str:
 
 
 def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
-    """What a rank sends in a step, by collective and axes, and the largest; the smallest in one row if it must be."""
+    """The bytes that a rank sends in a step, by collective and axes, and the largest; the smallest
+    in one row if it must be.
+    """
     totals = found["per_rank"]
     who = _which(found, "sends", "forward_bytes", "backward_bytes")
     yield Line("")

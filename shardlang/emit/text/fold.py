@@ -1,6 +1,6 @@
 """Many paths -> few: layers of an array that are the same are written once, `encoder.blocks[0..6]`.
 
-What is written is what patterns.py reads.
+patterns.py reads the result.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def patterns(chosen: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _patterns(node: _Tree, counts: Mapping[int, int]) -> list[str]:
-    """What stands behind the path of `node` in patterns of what is chosen below; [""] for all. counts: node (by its
+    """The pattern after the path of `node` for what is chosen below; [""] for all. counts: node (by its
     id) -> how many paths of it are chosen.
     """
     chosen = counts.get(id(node), 0)

@@ -50,7 +50,9 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
 
 
 def _number(conversion: Conversion, source: str, group: str) -> Code:
-    """Of a number written out, which is no tensor: the same on all ranks, or on the first alone in a pending sum."""
+    """The text for a number literal, which is no tensor: the same on all ranks, or on the first
+    alone in a pending sum.
+    """
     match conversion.move.kind:
         case MoveKind.I_TO_P | MoveKind.R_TO_P:
             return around("", source, f" if {group}.index == 0 else 0")

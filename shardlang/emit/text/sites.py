@@ -18,7 +18,7 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True)
 class Sites:
-    """What every site of one function shares."""
+    """The state that all sites of one function share."""
 
     plan: Plan
     names: dict[Form, str]

@@ -1,1 +1,1 @@
-"""What operators mean on whole tensors, on one device."""
+"""The meaning of operators on whole tensors, on one device."""

@@ -1,4 +1,4 @@
-"""What attention and rotary positions mean: each from its formula, for the queries or places that are here."""
+"""The meaning of attention and rotary positions: each from its formula, for the queries or places that are here."""
 
 from __future__ import annotations
 

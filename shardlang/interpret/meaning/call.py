@@ -24,7 +24,7 @@ ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class PassSettings:
-    """What all operators of one pass share: training or `eval`, and what random keys are made of."""
+    """The state that all operators of one pass share: training or `eval`, and what random keys are made of."""
 
     training: bool = True
     step: int = 1
@@ -87,7 +87,7 @@ def settled(result: Tensor, operands: tuple[Tensor, ...], dtype: torch.dtype) ->
 
 
 def computed(table: Mapping[str, Any], call: Call, operands: tuple[Tensor, ...]) -> Tensor:
-    """What the operator makes of `operands` by the function in `table`."""
+    """The results of the operator by the function in `table`."""
     function = table.get(call.operator)
     if function is None:
         raise InternalError(f"the interpreter does not know the operator {call.operator}")

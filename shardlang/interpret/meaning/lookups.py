@@ -1,4 +1,4 @@
-"""What lookups by index and random operators mean: embedding, gather, one_hot, arange, dropout.
+"""The meaning of lookups by index and of random operators: embedding, gather, one_hot, arange, dropout.
 
 Each is written for the part that is here (`call.sizes`, `call.starts`): on one device that is the whole. An index that
 lies elsewhere gives 0, so that the sum over all parts is the lookup in the whole.

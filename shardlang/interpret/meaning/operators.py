@@ -1,4 +1,4 @@
-"""What each operator means on whole tensors, from its definition: a table name -> function(call, operands).
+"""The meaning of each operator on whole tensors, from its definition: a table name -> function(call, operands).
 
 Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums, norms and losses are
 in statistics.py, lookups and random ones in lookups.py, attention in attention.py.

@@ -1,6 +1,6 @@
-"""What operators with sums or maxima inside mean on whole tensors: reductions, softmax, normalisations, losses.
+"""The meaning of operators with sums or maxima inside on whole tensors: reductions, softmax, normalisations, losses.
 
-Each from its formula, differentiated by torch. What they do with a part of a dim is in split_operators.py.
+Each from its formula, differentiated by torch. split_operators.py has their work on a part of a dim.
 """
 
 from __future__ import annotations

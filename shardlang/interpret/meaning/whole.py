@@ -1,6 +1,6 @@
 """A graph on one device: every value, the loss, the metrics, and every gradient, in plain torch.
 
-Independent of planner, emitter and runtime. What a plan does on many ranks is in ranks.py.
+Independent of planner, emitter and runtime. ranks.py runs a plan on many ranks.
 """
 
 from __future__ import annotations

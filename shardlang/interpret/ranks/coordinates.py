@@ -67,7 +67,7 @@ def coordinates_of(mesh: Mesh) -> Coordinates:
 
 @lru_cache(maxsize=4096)
 def _parts(mesh: Mesh, size: int, axes: tuple[str, ...], given: tuple[int, ...] | None) -> Block:
-    """By rank its (start, size) of `size` things cut over `axes`."""
+    """The (start, size) of each rank for `size` things cut over `axes`."""
     degree = mesh.degree(axes)
     sizes = given if given is not None and len(given) == degree else chunk_sizes(size, degree)
     starts = list(itertools.accumulate(sizes, initial=0))

@@ -26,9 +26,10 @@ def needed(plan: Plan) -> int:
 
 
 def _held(plan: Plan, param: ParamPlan) -> int:
-    """Of a parameter on all ranks: what is stored before and after the step, or the gradient before its reduction in
-    place of the one after; the optimizer's state; the reduced gradient, which ranks of one sum share. Of a table the
-    gradient is made whole here, and under ZeRO too what operators read. One device beside them has as much, once.
+    """The memory for a parameter on all ranks: what is stored before and after the step, or the
+    gradient before its reduction in place of the one after; the optimizer's state; the reduced
+    gradient, which ranks of one sum share. The gradient of a table is made whole here, and under
+    ZeRO too what operators read. One device beside them has as much, once.
     """
     itself, gradient, optimizer = held_bytes(plan, param)
     mesh = plan.meshes[param.stored.mesh]

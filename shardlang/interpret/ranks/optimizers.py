@@ -41,7 +41,7 @@ class Optimizers:
         return found
 
     def looked_up(self, ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
-        """Of the parameters whose optimizer changes the rows of the batch only: which those are."""
+        """For parameters whose optimizer changes only the rows of the batch: which those are."""
         kinds = self.settings()
         return looked_up(
             self.plan.graph, [v for v, p in self.plan.params.items() if p.sparse and kinds[v][0] in ROW_RULES], ids_of
@@ -68,7 +68,9 @@ class Optimizers:
         self, kept: Mapping[int, Sequence[Tensor]], gradients: Mapping[int, Sequence[Tensor]],
         rows: Mapping[int, Tensor] = _NONE,
     ) -> dict[int, list[Tensor]]:
-        """What each rank stores after a step. The norm sums squares over what cuts a parameter, and nothing else."""
+        """The tensors that each rank stores after a step. The norm sums squares over what cuts a
+        parameter, and nothing else.
+        """
         squares = sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items())
         masks = {v: self._parts(v, mask) for v, mask in rows.items()}
         return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)), masks)

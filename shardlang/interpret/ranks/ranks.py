@@ -1,7 +1,7 @@
 """A plan executed on simulated ranks in one process: operators on every rank's part, conversions, forward and backward.
 
 One graph of torch's holds the tensors of all ranks; what passes between ranks are the nodes of exchanges.py, each with
-the dual of its row. Nothing of the emitter or the runtime is used. What the numbers should be is whole.py's.
+the dual of its row. Nothing of the emitter or the runtime is used. whole.py has the expected numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Results:
     unseen: frozenset[Form] = frozenset()
 
     def parts_of(self, value: int) -> Locals:
-        """What the ranks have of a value as it was made: together all of it."""
+        """The ranks' parts of a value as it was made: together all of it."""
         return self.forms[value, -1]
 
 

@@ -1,4 +1,4 @@
-"""What operators do with parts: their meaning on ranks that hold shards, where it is not the operator on each shard.
+"""The work of operators on parts: their meaning on ranks that hold shards, where it is not the operator on each shard.
 
 Means divide by the count of the whole, lookups know where their part begins, and what reduces a split dim within the
 operator exchanges its statistics, each by a row of the conversion table: what unsplit work reads is P -> I, what split

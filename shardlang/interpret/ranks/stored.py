@@ -39,7 +39,7 @@ class Storage:
         return range(len(self.coordinates.at))
 
     def block(self, rank: int) -> Block:
-        """What of the whole a rank stores."""
+        """The block of the whole that a rank stores."""
         block = self.coordinates.block(rank, self.shape, self.plan.stored, self.given)
         if not self.plan.zero:
             return block
@@ -58,7 +58,9 @@ class Storage:
         return whole
 
     def gather(self, pieces: Sequence[Tensor]) -> list[Tensor]:
-        """What operators start from: the blocks, put together from their rows; without ZeRO, what is stored itself."""
+        """The values that operators start from: the blocks, put together from their rows; without
+        ZeRO, what is stored itself.
+        """
         if not self.plan.zero:
             return list(pieces)
         groups = self.coordinates.groups(self.plan.zero_axes)

@@ -1,7 +1,7 @@
 """Simulated ranks against one device: each form of each value, each gradient, each parameter after a step.
 
 `verify_plan` stops at the first that differs, in the order in which it is computed: forward, then backward, then what
-ranks store. What a difference says is meant for a person: value, layout, source line, rank, index.
+ranks store. A difference is described for a person: value, layout, source line, rank, index.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class Comparison:
         return sizes_of_dims(self.plan.graph.values[form[0]].type, self.plan.sizes)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
-        """What ranks store of a parameter or state, rows under ZeRO."""
+        """Compares what ranks store of a parameter or state, rows under ZeRO."""
         kept, scale = storage(self.plan, value), scale_of(expected)
         findings = []
         for rank in kept.ranks:

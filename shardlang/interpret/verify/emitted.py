@@ -1,4 +1,4 @@
-"""What real ranks recorded of an emitted program -> the same results that simulated ranks give.
+"""The records of real ranks that ran an emitted program -> the same results that simulated ranks give.
 
 The emitter's names tell which form of which value a local variable is. A value that has no line of its own (a product
 that takes in its bias) is not seen; a name that stands for the tensor of another has no gradient apart from it.
@@ -69,7 +69,7 @@ class _Homes:
     calls: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def add(self, forward: Forward, file: str) -> None:
-        """What the functions of one file have, and those that they call."""
+        """The variables of the functions of one file, and of those that they call."""
         scope, plan = forward.scope, self.made.plan
         stage = scope.stage or 0
         at = plan.pipeline.coordinates[stage] if plan.pipeline is not None else 0
@@ -84,7 +84,7 @@ class _Homes:
             self._layer(layer, stage, at)
 
     def _layer(self, call: LayerCall, stage: int, at: int) -> None:
-        """What the function of a layer has in one of its calls: as in the one that it was written from."""
+        """The variables of a layer's function in one of its calls: as in the one that it was written from."""
         functions = self.made.functions
         name, body = functions.made[call.block, True].name, functions.bodies[call.block, True]
         number = self._next(at, name, call.path)
@@ -141,7 +141,7 @@ def _made(plan: Plan, steps: Sequence[Step]) -> set[Form]:
 
 @dataclass(frozen=True)
 class Emitted:
-    """What is known of an emitted program from its plan."""
+    """The facts about an emitted program that follow from its plan."""
 
     plan: Plan
 
@@ -189,7 +189,7 @@ class StepRecords:
         return found
 
     def at(self, form: Form) -> list[Call | None]:
-        """By place, the call that has the variable of a form."""
+        """The call that has the variable of a form, for each position."""
         home, found = self.emitted.homes[form], []
         for place in self.grid.positions:
             part = 0 if home.once else self.grid.microbatch(place)
@@ -226,7 +226,7 @@ class StepRecords:
         return Results(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))
 
     def _require(self, forms: Mapping[Form, Locals]) -> None:
-        """What is not seen is not verified: that must not pass for agreement."""
+        """Values that are not seen are not verified: that must not pass for agreement."""
         missing = sorted(self.emitted.due - forms.keys())
         if missing and all(record.done for record in self.records):
             path, home = self.plan.graph.values[missing[0][0]].path, self.emitted.homes.get(missing[0])
@@ -265,11 +265,15 @@ class StepRecords:
         return [r.reduced.get(path, torch.zeros_like(x)) for r, x in zip(records, kept, strict=True)]
 
     def parameters(self) -> Iterator[dict[int, Locals]]:
-        """What each rank stores of each parameter after the step; a further one for each further stage that has it."""
+        """The part that each rank stores of each parameter after the step; a further one for each
+        further stage that has it.
+        """
         return self.copies(self.plan.graph.params, lambda r: r.parameters)
 
     def copies(self, values: Sequence[int], of: Callable[[Record], Named]) -> Iterator[dict[int, Locals]]:
-        """By place, what ranks have of some values; first in the first stage of each, then in its second, ..."""
+        """The ranks' parts of some values, for each position; first in the first stage of each,
+        then in its second, ...
+        """
         for at in range(max((len(self.grid.stages(v)) for v in values), default=0)):
             found = {}
             for value in values:

@@ -193,7 +193,7 @@ class Judge:
         return any(side.difference is not None for side in sides) or all(side.end for side in sides)
 
     def _records(self, step: int) -> StepRecords | None:
-        """What all ranks wrote down of a step; None where one did not come so far."""
+        """The records of all ranks of a step; None where one did not come so far."""
         trial = self.started.trial
         found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
         records: list[Record] = [r for r in found if r is not None]
@@ -252,7 +252,7 @@ class Judge:
         params: Mapping[int, Tensor],
         rows: Mapping[int, Tensor],
     ) -> dict[int, Tensor]:
-        """What real ranks have of parameters and states after the step; nothing where they have not come so far."""
+        """The parameters and states of real ranks after the step; nothing where they have not come so far."""
         seen = self._records(step)
         if seen is None:
             return {}

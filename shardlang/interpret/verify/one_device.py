@@ -1,4 +1,4 @@
-"""What one device has for each form of a plan, how large it is, and whether it is zero in truth."""
+"""The values of one device for each form of a plan, their size, and whether they are zero in truth."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FURTHER = 8
 
 
 def scale_of(expected: Tensor) -> float:
-    """What errors are relative to: the greatest finite magnitude of the whole tensor."""
+    """The scale of errors: the greatest finite magnitude of the whole tensor."""
     finite = expected[torch.isfinite(expected)] if expected.is_floating_point() else expected
     return max(float(finite.abs().max()) if finite.numel() else 0.0, SMALLEST_SCALE)
 
 
 def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
-    """What one device has for the gradient at each form: the sum over the uses at and below it in the value's tree."""
+    """The gradient of one device at each form: the sum over the uses at and below it in the value's tree."""
     found: dict[Form, Tensor] = {}
 
     def add(value: int, conversion: int, part: Tensor) -> None:
@@ -58,7 +58,7 @@ def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, err
 
 
 def _computed(plan: Plan, kind: str, form: Form, results: whole.Results) -> Tensor | None:
-    """What one device computes for a form, by the kind of comparison; None for what only an optimizer makes."""
+    """The tensor of one device for a form, by the kind of comparison; None for what only an optimizer makes."""
     if kind == "gradient":
         found = form_gradients(plan, results).get(form)
     else:

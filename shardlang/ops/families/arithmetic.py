@@ -45,7 +45,7 @@ def _quotient(local: Local) -> Saved:
 
 
 def _power(local: Local) -> Saved:
-    """Of a power to a number the base; to what has a gradient, the result too."""
+    """For a power to a number the base; to what has a gradient, the result too."""
     return Saved((0, 1), (0,)) if local.gradient[1] else Saved((0, 1))
 
 

@@ -101,7 +101,7 @@ def _options(site: OpSite) -> dict[str, object]:
 
 
 def _count(site: OpSite) -> str:
-    """What the sum is divided by: the number of items of the whole, those that are ignored left out."""
+    """The divisor of the sum: the number of items of the whole, those that are ignored left out."""
     label = site.operands[1]
     ignore = site.attrs["ignore_index"]
     if len(site.operands) > 2:
@@ -180,7 +180,7 @@ def _labelled(local: Local) -> tuple[int, int]:
 
 
 def _saved_cross_entropy(local: Local) -> Saved:
-    """Of each class its share, or the share's logarithm; labels, or where they are and which count."""
+    """The share of each class, or its logarithm; labels, or where they are and which count."""
     count, places = _labelled(local)
     scores, ignored = size(local.operands[0], local.operand_types[0].dtype), local.attrs["ignore_index"] is not None
     divisor, number = _divisor(local)
@@ -191,7 +191,7 @@ def _saved_cross_entropy(local: Local) -> Saved:
 
 
 def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
-    """What a loss is divided by: the operand that it is, or its bytes, where it is no number of the program's text."""
+    """The divisor of a loss: the operand that it is, or its bytes, where it is no number of the program's text."""
     if len(local.operands) > 2:
         return (2,), 0
     types = zip(local.operands, local.operand_types, strict=True)

@@ -122,7 +122,7 @@ def _emit_norm(name: str) -> Callable[[OpSite], Code]:
 
 
 def _saved_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Saved:
-    """Of torch's own norm the operands `whole`, with mean and deviation of each row; without these what is normalised,
+    """For torch's own norm the operands `whole`, with mean and deviation of each row; without these what is normalised,
     before weight and bias (operands from `given` on), with the deviations.
     """
     shape, dtype, has = local.operands[0], local.operand_types[0].dtype, local.attrs["has"]

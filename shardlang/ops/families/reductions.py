@@ -154,7 +154,7 @@ def _infer_extremum(site: CallSite) -> Inference | None:
 
 
 def _saved_extremum(local: Local) -> Saved:
-    """What is greatest where; over a split dim which are, and how many."""
+    """The positions of the greatest elements; over a split dim which are, and how many."""
     if not local.shares(local.attrs["dims"]):
         return Saved((0,), (0,))
     return Saved(more=elements(local.operands[0]) + size(local.results[0], local.operand_types[0].dtype))

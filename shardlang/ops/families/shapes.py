@@ -94,7 +94,7 @@ def _report_rearranged(site: CallSite, have: Sequence[Dim], want: Sequence[Dim])
 
 
 def _without(site: CallSite, lost: Dim) -> str:
-    """What to type in place of a `rearrange` that leaves out a dim of several elements."""
+    """Help for a `rearrange` that leaves out a dim of several elements."""
     x = site.names[0] if site.names[0].isidentifier() else "x"
     name = lost.name
     if not any((lost,) == site.dims.resolve(t) for t in site.operands[0].dims):
@@ -253,7 +253,7 @@ def _infer_concat(site: CallSite) -> Inference | None:
 
 
 def _name(term: Term) -> str:
-    """What a dim made of another is found by in arguments: its name, also where that one was made so itself."""
+    """The key of a dim made of another in arguments: its name, also where that one was made so itself."""
     return " * ".join(d.name for d in term)
 
 

@@ -47,7 +47,7 @@ class _Folding:
         return self._call(ROOT)
 
     def _cross(self) -> None:
-        """What each call reads of what is made outside of it, and gives to what is outside."""
+        """The forms that each call reads from outside, and that others read of it."""
         tree = self.tree
         for step in tree.steps:
             here = tree.above(tree.home[step])

@@ -1,1 +1,1 @@
-"""What a plan keeps and sends, in bytes, and the report that shows it."""
+"""The bytes that a plan keeps and sends, and the report that shows it."""

@@ -16,8 +16,8 @@ _COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
 
 
 def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> list[dict[str, Any]]:
-    """What `train` runs. lines: where the report has each operator and each conversion that it lists. folded: else each
-    layer is a block of its own.
+    """The items that `train` runs. lines: where the report has each operator and each conversion
+    that it lists. folded: else each layer is a block of its own.
     """
 
     def items(call: Call) -> Iterator[dict[str, Any]]:

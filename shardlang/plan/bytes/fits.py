@@ -22,7 +22,7 @@ _UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a rank runs on: its name, its memory in bytes, where that is said."""
+    """The device of a rank: its name, its memory in bytes, where that is said."""
 
     name: str
     memory: int

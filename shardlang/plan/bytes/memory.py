@@ -42,7 +42,9 @@ class Memory:
 
 
 def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
-    """What a rank holds when most activations are alive: of `stages`, by default of the coordinate that holds most."""
+    """The memory of a rank when most activations are alive: of `stages`, by default of the
+    coordinate that holds most.
+    """
     if stages is None and plan.pipeline is not None:
         return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
     held = _held(plan)
@@ -55,12 +57,12 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
 
 @remembered
 def _held(plan: Plan) -> Mapping[int, tuple[int, int, int]]:
-    """Of every parameter and state `held_bytes`."""
+    """The `held_bytes` of every parameter and state."""
     return {value: held_bytes(plan, param) for value, param in plan.params.items()}
 
 
 def held_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int, int]:
-    """Of a parameter or state on one rank: itself, its gradient, its optimizer's state."""
+    """Bytes of a parameter or state on one rank: itself, its gradient, its optimizer's state."""
     value, whole = plan.graph.values[param.value], local_bytes(plan, param)
     part = -(-whole // zero_degree(plan, param))
     itself = part if param.zero == 3 else whole
@@ -96,7 +98,7 @@ def looked_up(plan: Plan, param: ParamPlan) -> int:
 
 
 def hosted_activations(plan: Plan) -> int:
-    """What operators on the host keep for backward, and the fields that they read."""
+    """Bytes that operators on the host keep for backward, and the fields that they read."""
     if not plan.memory_of:
         return 0
     found = saved_activations(plan)

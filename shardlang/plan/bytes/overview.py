@@ -19,7 +19,9 @@ Entry = dict[str, Any]
 
 
 def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[int] | None) -> Entry:
-    """What a rank of some stages sends in a step, and what is largest of that and of what one of others keeps."""
+    """The bytes that a rank of some stages sends in a step, and the largest of these and of those
+    that a rank of others keeps.
+    """
     return {
         "sent": _by_kind(plan, sending),
         "largest": {"sent": _largest_sent(plan, sending), "kept": _largest_kept(plan, keeping)},
@@ -27,7 +29,7 @@ def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[in
 
 
 def _by_kind(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
-    """What is sent, by collective, axes, and what it is of."""
+    """Bytes sent, by collective, axes and purpose."""
     found: dict[tuple[str, tuple[str, ...], str], list[int]] = {}
     for each in _of(plan, stages):
         sizes = each.forward_bytes, each.backward_bytes
@@ -62,7 +64,7 @@ def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
 
 
 def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
-    """What takes most of the memory, that of equal layers together."""
+    """The largest parts of the memory, those of equal layers together."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for what, path, size in _kept(plan, stages):
         found.setdefault((what, unindexed(path)), []).append((path, size))
@@ -77,7 +79,7 @@ def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
 
 
 def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str, int]]:
-    """What each is, its path, and its bytes: of an activation for all microbatches that are under way."""
+    """The kind of each, its path, and its bytes: of an activation for all microbatches that are under way."""
     paths = {v.id: v.path for v in plan.graph.values}
     for param in plan.params.values():
         if used(plan, param.value, stages):

@@ -79,7 +79,7 @@ def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
 
 
 def _memories(plan: Plan) -> Report:
-    """What is in which memory, what the device has by the file (null: not said), and what is copied in a step."""
+    """The bytes in each memory, the device's memory by the file (null: not said), and what is copied in a step."""
     kept, (to_device, to_host) = memory(plan), copied_bytes(plan)
     described = device(plan.program)
     return {
@@ -282,7 +282,7 @@ class _Operators:
             }
 
     def _handed(self, planned: PlannedOp) -> Iterator[Report]:
-        """What goes from stage to stage, in pairs of ranks."""
+        """The transfers from stage to stage, in pairs of ranks."""
         plan, pipeline = self.plan, self.plan.pipeline
         forward, backward = handed_bytes(plan, planned)
         if pipeline is None or not forward:
@@ -317,7 +317,7 @@ class _Operators:
         return tensor, [n for i, n in enumerate(tensor["local_shape"]) if i != dim]
 
     def _sent(self, planned: PlannedOp, number: int) -> tuple[Report, list[int]]:
-        """Of an exchange of rows: first the ids, then the rows that they name."""
+        """For an exchange of rows: first the ids, then the rows that they name."""
         op = self.plan.graph.ops[planned.op]
         value, layout = (op.operands[0], planned.operands[0].layout) if number == 0 else (
             op.results[0], planned.results[0])  # fmt: skip

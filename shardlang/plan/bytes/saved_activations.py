@@ -1,6 +1,6 @@
 """Bytes that a microbatch saves on one rank in its forward, for its backward.
 
-What each operator's backward reads is in its declaration; here it is found which of these tensors are one memory
+The declaration of an operator says what its backward reads; here it is found which of these tensors are one memory
 (views, conversions that send nothing), so that each counts once, and which are not kept but computed again.
 """
 
@@ -30,7 +30,9 @@ _LEAVES = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)
 
 
 class SavedActivations:
-    """What is kept, by stage: in one microbatch until its backward (`of`), and of what is computed again (`again`)."""
+    """The bytes kept, by stage: in one microbatch until its backward (`of`), and of what is
+    computed again (`again`).
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -71,15 +73,15 @@ class SavedActivations:
         return sum(self._sizes.get((stage, -1), {}).values())
 
     def again(self, stage: int) -> int:
-        """What the largest layer that is computed again needs while it is."""
+        """The memory that the largest recomputed layer needs meanwhile."""
         return max((sum(k.values()) for (s, group), k in self._sizes.items() if s == stage and group >= 0), default=0)
 
     def data(self, value: int) -> int:
-        """Of a field all that a rank loads, for all microbatches."""
+        """The bytes of a field that a rank loads, for all microbatches."""
         return self._bytes((value, -1)) * self.plan.microbatches
 
     def hosted(self) -> int:
-        """What of all that is in the host's memory."""
+        """The part of it in the host's memory."""
         return self._hosted
 
     # --- where tensors lie
@@ -138,7 +140,7 @@ class SavedActivations:
     # --- what is kept
 
     def _op(self, planned: PlannedOp) -> None:
-        """What one operator's backward reads."""
+        """The tensors that one operator's backward reads."""
         graph = self.plan.graph
         op = graph.ops[planned.op]
         if not any(graph.values[v].gradient for v in op.results):
@@ -158,7 +160,7 @@ class SavedActivations:
             self._hosted += saved.more if op.results[0] in self.plan.memory_of else 0
 
     def _inputs(self, step: Step) -> None:
-        """What a group reads of what others make is kept, to compute it again."""
+        """The values that a group reads from others are kept, to compute it again."""
         group = self._owners.of(step)
         if group is None:
             return
@@ -202,7 +204,9 @@ class SavedActivations:
         return root[1] < 0 and producer is not None and self._stage[producer] != stage
 
     def _copy(self, stage: int, group: int, value: int, reader: int) -> None:
-        """Of a leaf: of a parameter that is used in a lower precision each use keeps its copy, unless ZeRO drops it."""
+        """For a parameter or field: of a parameter that is used in a lower precision each use keeps
+        its copy, unless ZeRO drops it.
+        """
         param, type = self.plan.params.get(value), self.plan.graph.values[value].type
         if param is not None and reader >= 0:
             self.saved.setdefault(reader, []).append(value)
@@ -221,7 +225,7 @@ class SavedActivations:
 
 @remembered
 def saved_activations(plan: Plan) -> SavedActivations:
-    """What a plan keeps."""
+    """The bytes that a plan keeps."""
     return SavedActivations(plan)
 
 
@@ -234,7 +238,7 @@ def form_bytes(plan: Plan, form: Form) -> int:
 
 
 def made_bytes(plan: Plan) -> int:
-    """Of everything that is computed and has a gradient, and of what is sent of it, whether it is kept or not."""
+    """Whether backward keeps each value with a gradient, and each of its conversions."""
     values = plan.graph.values
     made = [(v, -1) for op in plan.graph.ops for v in op.results if values[v].gradient]
     sent = [(c.value, c.id) for c in plan.conversions if c.gradient and c.move.forward_bytes]

@@ -1,6 +1,6 @@
 """Bytes that each rank sends in one step of a plan: conversions, statistics, gradients, and values from stage to stage.
 
-What a microbatch sends counts once for each of them. Times are not estimated.
+The bytes of a microbatch count once for each of them. Times are not estimated.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ def sends(plan: Plan, conversion: Conversion) -> bool:
 
 
 def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
-    """Of an operator that hands a value to the next stage on another rank: bytes of the value and of its gradient."""
+    """Bytes of an operator that sends a value to the next stage on another rank: bytes of the value
+    and of its gradient.
+    """
     op, pipeline = plan.graph.ops[planned.op], plan.pipeline
     to = pipeline.op_stage[op.id] if pipeline is not None else 0
     if pipeline is None or op.operator != TRANSFER or pipeline.coordinates[to] == pipeline.coordinates[to - 1]:
@@ -181,7 +183,7 @@ def copied_bytes(plan: Plan) -> tuple[int, int]:
 
 
 def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
-    """Of one copy between host and device, in a step: forward, and its gradient backward."""
+    """Bytes of one copy between host and device, in a step: forward, and its gradient backward."""
     value = plan.graph.values[plan.graph.ops[planned.op].results[0]]
     layout = planned.results[0]
     each = math.prod(local_shape(value.type, layout, plan.meshes[layout.mesh], plan.sizes)) * BYTES[value.type.dtype]
@@ -202,7 +204,7 @@ def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, in
 
 
 def reduction_bytes(plan: Plan, param: ParamPlan) -> int:
-    """Of one parameter's gradient reduction: once a step, under ZeRO 2 and 3 with each microbatch."""
+    """Bytes of one parameter's gradient reduction: once a step, under ZeRO 2 and 3 with each microbatch."""
     mesh = plan.meshes[param.stored.mesh]
     local, reduced = local_bytes(plan, param), mesh.ranked(param.reduce_axes)
     if not plan.graph.values[param.value].gradient or not reduced:

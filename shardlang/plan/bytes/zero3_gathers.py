@@ -54,7 +54,9 @@ class Gathered:
                 yield value
 
     def _again(self, steps: Sequence[Step]) -> Iterator[int]:
-        """What backward reads, from the last operator to the first; of what is computed again what its forward does."""
+        """The parameters that backward reads, from the last operator to the first; of what is
+        computed again what its forward does.
+        """
         inside: dict[int, list[Step]] = {}
         for step in steps:
             group = self._owners.of(step)
@@ -95,13 +97,13 @@ def brought(plan: Plan, uses: Sequence[int]) -> Counter[int]:
 
 
 def whole_bytes(plan: Plan, param: ParamPlan) -> int:
-    """Of a parameter as it is used, without ZeRO."""
+    """Bytes of a parameter as it is used, without ZeRO."""
     type = plan.graph.values[param.value].type
     return math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes)) * BYTES[type.dtype]
 
 
 def part_bytes(plan: Plan, param: ParamPlan, dtype: str = "") -> int:
-    """Of the rows that ZeRO sends for one rank, padded to the first rank's; dtype: by default that of its use."""
+    """Bytes of the rows that ZeRO sends for one rank, padded to the first rank's; dtype: by default that of its use."""
     type = plan.graph.values[param.value].type
     mesh = plan.meshes[param.stored.mesh]
     rows, *rest = local_shape(type, param.stored, mesh, plan.sizes) or (1,)

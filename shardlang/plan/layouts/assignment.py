@@ -53,7 +53,7 @@ def assign(
 
 @dataclass(frozen=True, slots=True)
 class OpLayouts:
-    """What each operand must look like, and what each result is."""
+    """The layouts that each operand must have, and that each result has."""
 
     operands: tuple[Layout, ...]
     results: tuple[Layout, ...]

@@ -38,7 +38,7 @@ class Candidates:
 
 
 def initial(kind: OpClass) -> Assignment:
-    """What the demand fixes, and time; nothing else split."""
+    """The states that the demand fixes, and time; nothing else split."""
     rule, demand, time = kind.rule, kind.demand, kind.time
     factors = tuple(axes or () for axes in demand.factors) if demand else ((),) * len(rule.factors)
     through = tuple((axis, 0) for axis in demand.through) if demand else ()
@@ -130,7 +130,7 @@ def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: Layout
 
 
 def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
-    """What an assignment costs whatever its neighbours do: statistics, its parameters' gradients, what a transfer
+    """The cost of an assignment whatever its neighbours do: statistics, its parameters' gradients, what a transfer
     sends, and work.
     """
     mesh = table.meshes[assignment.mesh]
@@ -160,13 +160,14 @@ def all_reduce_bytes(ranks: int, local: int) -> int:
 
 
 def inside_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
-    """What is sent within an operator: factor, axes, bytes sent forward and backward in a step."""
+    """Bytes sent within an operator: factor, axes, bytes sent forward and backward in a step."""
     return [*statistics_bytes(kind, assignment, mesh), *exchange_bytes(kind, assignment, mesh)]
 
 
 def exchange_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
-    """Of rows that are sent to who asks for them: the numbers asked for, with how many there are for each member, then
-    the rows and their gradients; as many for each member, and none asked for twice.
+    """Bytes of rows that are sent to the ranks that look them up: the numbers asked for, with how
+    many there are for each member, then the rows and their gradients; as many for each member, and
+    none asked for twice.
     """
     rule = kind.rule
     axes = shared_axes(rule, assignment.factors)

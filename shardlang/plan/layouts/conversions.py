@@ -31,7 +31,7 @@ class ValueTree:
 
 @dataclass
 class Conversions:
-    """What is read where: produced layouts, all conversions, and per (operator, operand position) its use."""
+    """The readers of each value: produced layouts, all conversions, and per (operator, operand position) its use."""
 
     produced: dict[int, Layout] = field(default_factory=dict)
     stored: dict[int, Stored] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Conversions:
 
 
 def place_conversions(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> Conversions:
-    """What converts each value from its produced layout to the forms that its users read."""
+    """The conversions of each value from its produced layout to the forms that its users read."""
     return _Walk(planning, chosen, table).run()
 
 

@@ -1,7 +1,7 @@
 """Second thoughts on propagated layouts: each operator whose neighbours pay for conversions tries its other
 assignments.
 
-What the pass in propagate.py cannot see is an operand that is settled elsewhere; here every neighbour's choice is
+The pass in propagate.py cannot see an operand that is settled elsewhere; here every neighbour's choice is
 known.
 """
 

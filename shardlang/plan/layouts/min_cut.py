@@ -135,8 +135,9 @@ class Network:
 def decide(operators: int, choices: Sequence[Choice]) -> tuple[int, tuple[bool, ...]]:
     """The least total cost and, per operator, whether it is labelled R.
 
-    Cost counted: per choice, `low`, or `high` if some consumer is R; but nothing where the producer is undecided and is
-    itself R, whose users take R as it is. Of equally cheap labellings the one with the fewest R, which is unique.
+    Cost counted: per choice, `low`, or `high` if some consumer is R; but nothing where the producer
+    is undecided and is itself R, whose users take R as it is. Among equally cheap labellings it is
+    the one with the fewest R, which is unique.
     """
     network = Network(operators + 2)
     source, sink = operators, operators + 1

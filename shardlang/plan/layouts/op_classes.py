@@ -23,7 +23,7 @@ from shardlang.types.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What conversions of a value depend on. `gradient`: a gradient comes back along this use of it.
+    """The facts that conversions of a value depend on. `gradient`: a gradient comes back along this use of it.
 
     Equal ones are one object (made by `Planning.tensor`).
     """

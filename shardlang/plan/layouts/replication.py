@@ -124,7 +124,7 @@ class _Axis:
         return replace(layout, replicated=marks)
 
     def _reduction(self, tensor: Tensor, fixed: list[Layout], free: list[Layout]) -> int:
-        """What a parameter's gradient costs more if its free users are R: nothing where it is reduced or split
+        """The extra cost of a parameter's gradient if its free users are R: nothing where it is reduced or split
         anyway.
         """
         settled = any(self.axis in x.replicated or self.axis in x.split_axes() for x in fixed)

@@ -90,7 +90,7 @@ def align(layout: Layout, source: Layout, gradient: bool) -> Layout:
 
 
 def sharded(axes: tuple[str, ...], layout: Layout, meshes: tuple[Mesh, ...]) -> tuple[str, ...]:
-    """Of the axes that `zero` names, on the first mesh, those over which a parameter stored as `layout` is sharded.
+    """The axes of `zero`, on the first mesh, over which a parameter stored as `layout` is sharded.
 
     It is not cut over them already; and where it lies on another factoring, that one has them, together or each alone.
     """

@@ -1,7 +1,7 @@
 """Lists of actions as they run: when each begins and ends, which wait for each other, how much of the time is idle.
 
 Also reads them from text, one line a coordinate, as torch.distributed.pipelining writes them: `0F0,0F1,1B0,..`, an
-empty cell where a coordinate waits. What a step costs is the caller's to say.
+empty cell where a coordinate waits. The caller says what a step costs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def unit(action: Action) -> int:
 
 
 def needs(action: Action, stages: int) -> Iterator[tuple[str, ...]]:
-    """What must be done before: sets of actions (as text), of each set one."""
+    """The actions that must be done before: sets of actions (as text), of each set one."""
     stage, microbatch = action.stage, action.microbatch
     match action.kind:
         case "F":

@@ -44,7 +44,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Staging:
-    """What `stages` and `schedule` say, before meshes are known."""
+    """The rules `stages` and `schedule`, before meshes are known."""
 
     rule: StageRule
     op_stage: tuple[int, ...]
@@ -146,8 +146,9 @@ def order(
     rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink,
     share: int = 0, make: bool = True,
 ) -> Order | None:  # fmt: skip
-    """What every coordinate does; None after reporting. The number of stages is known. share: examples of a batch on
-    one rank, which microbatches must divide; 0 where they are not known. make: else it is only looked at for mistakes.
+    """The actions of every coordinate; None after reporting. The number of stages is known. share:
+    examples of a batch on one rank, which microbatches must divide; 0 where they are not known.
+    make: else it is only looked at for mistakes.
     """
     count, size = rule.count or 1, rule.coordinates or 1
     name = schedule.name.value if schedule is not None else _default(rule, microbatches)

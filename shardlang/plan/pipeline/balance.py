@@ -1,6 +1,6 @@
 """`stages over pp balanced`: layers cut into contiguous stages, the largest as small as can be.
 
-What an operator costs is counted in multiply-adds, forward and backward; hardware and layouts do not enter, so the
+The cost of an operator is counted in multiply-adds, forward and backward; hardware and layouts do not enter, so the
 same model always gives the same stages. Whether values then flow forward only is looked after here; how stages that
 the user writes are read is stages.py's.
 """

@@ -1,4 +1,4 @@
-"""What a strategy says of stages and schedules, with numbers evaluated and names looked up.
+"""The rules of a strategy on stages and schedules, with numbers evaluated and names looked up.
 
 Turns the rules' syntax into plain values and reports what is wrong with them by themselves. Which operator is in which
 stage is stages.py's; what a schedule does is schedules.py's.

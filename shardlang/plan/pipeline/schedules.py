@@ -1,7 +1,7 @@
 """Schedules of a pipeline: (stages, coordinates, microbatches) -> what each coordinate does, in order.
 
-Pure integers; the orders are those of torch.distributed.pipelining, from the papers named below. What a schedule needs
-is said by `SCHEDULES`; whether a list of actions can run at all by actions.py.
+Pure integers; the orders are those of torch.distributed.pipelining, from the papers named below.
+`SCHEDULES` says what a schedule needs; whether a list of actions can run at all by actions.py.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class _Dividing:
 
 
 def _once(one: Named, other: Named, what: str) -> str:
-    """What to type where `what` is in two stages."""
+    """Help if `what` is in two stages."""
     texts = one.span.text, other.span.text
     if any(".." in text for text in texts):
         return f"a range leaves its end out: `[0..4]` and `[4..8]` share none; let one of them leave `{what}` out"

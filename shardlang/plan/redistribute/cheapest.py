@@ -198,7 +198,7 @@ class SearchSpace:
 
 def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
                  uneven: frozenset[int]) -> SearchSpace:
-    """What a search among `layouts`, all on `mesh`, is about; axes of size 1 take no part: they lie as in the last."""
+    """The space of a search among `layouts`, all on `mesh`; axes of size 1 take no part: they lie as in the last."""
     like = layouts[-1]
     layouts = tuple(with_unit_axes(x, identical(len(shape), x.mesh), mesh) for x in layouts)
     first = layouts[0]
@@ -309,7 +309,7 @@ class Router:
 
     def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                uneven: frozenset[int]) -> Route | None:
-        """What changes in time, then one microbatch's route over the ranks; the bytes are those of all of them."""
+        """The change in time, then one microbatch's route over the ranks; the bytes are those of all of them."""
         assert self.time is not None
         axis = self.time[0]
         moves: along_time.Moves = ()

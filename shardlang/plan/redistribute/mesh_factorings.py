@@ -68,7 +68,7 @@ class Grouping:
 def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]]) -> Grouping:
     """As few meshes as will do; the first refines the named axes (or, without any, the first matrix).
 
-    All products must be equal. Of the named axes, one that is not split keeps its name, `dp` split is `dp0`, `dp1`;
+    All products must be equal. A named axis that is not split keeps its name, `dp` split is `dp0`, `dp1`;
     an axis that no named one covers is `a`, `b`, `c`, ..., each once over all meshes. `axes_of` ends with the
     named axes' own entry where there are named axes (so `axes_of[-1]` maps each to its parts).
     """

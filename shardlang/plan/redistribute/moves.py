@@ -41,7 +41,8 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What decides the legal moves: the sizes of the axes, and per dim what the product of its axes must divide.
+    """The facts that decide the legal moves: the sizes of the axes, and per dim what the product of
+    its axes must divide.
 
     uneven: dims cut in blocks that differ. Such a dim is cut, gathered and exchanged at once and in whole, since blocks
     of blocks are not the blocks of a finer cut; and no permutation moves its blocks.
@@ -138,7 +139,9 @@ def _cut_steps(state: Point, space: Space, local: int, identical: tuple[int, ...
 
 
 def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
-    """What further axes of a dim must divide; 1 where nothing fits (also where it is cut unlawfully as it stands)."""
+    """The size that further axes of a dim must divide; 1 where nothing fits (also where it is cut
+    unlawfully as it stands).
+    """
     if present and dim in space.uneven:
         return 1
     limit, used = space.limits[dim], space.degree(present)

@@ -54,7 +54,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What routes ask about a value, besides its layouts."""
+    """The facts that routes need about a value, besides its layouts."""
 
     router: Router
     shape: tuple[int, ...]

@@ -1,8 +1,9 @@
 """`microbatches M` -> what each operator does along the axis of time, or what needs the whole batch at once.
 
-The batch is cut over that axis first (most major), so one microbatch is laid out over the ranks as any batch. What
-follows is forced, operator by operator: the batch factor is split, a sum over the batch is pending until the step's
-end, everything else is repeated (R: its gradients add up). Layouts over ranks are chosen later, by propagate.py.
+The batch is cut over that axis first (most major), so one microbatch is laid out over the ranks as
+any batch. The rest is forced, operator by operator: the batch factor is split, a sum over the batch
+is pending until the step's end, everything else is repeated (R: its gradients add up). Layouts over
+ranks are chosen later, by propagate.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shardlang.types.mesh import Mesh
 
 
 def times(graph: Graph, axis: str, count: int, span: Span, sink: Sink) -> Times:
-    """What every operator does in time; reports SH410 for each value that needs all microbatches at once."""
+    """The behaviour of every operator in time; reports SH410 for each value that needs all microbatches at once."""
     walk = _Walk(graph, axis, span, sink)
     return Times(axis, count, tuple([walk.visit(op) for op in graph.ops]), walk.states)
 

@@ -1,9 +1,10 @@
 """Which steps of a plan with microbatches run when: before the first microbatch, with each, after the last.
 
-A sum over all microbatches is known once they are through. What is made of such sums, and is the same in every
-microbatch (it is whole in time), is computed once: from sums of data alone already before the first microbatch, where
-the forward reads it; for a metric after the last. Each of the four functions is then what its results need, back to
-what it is given: totals, and what another stage sends. What is the same in every microbatch, two may compute.
+A sum over all microbatches is known once they are through. A value that is made of such sums, and
+is the same in every microbatch (it is whole in time), is computed once: from sums of data alone
+already before the first microbatch, where the forward reads it; for a metric after the last. Each
+of the four functions is then what its results need, back to what it is given: totals, and what
+another stage sends. Two functions may compute a value that is the same in every microbatch.
 """
 
 from __future__ import annotations
@@ -115,5 +116,5 @@ def _places(plan: Plan) -> Mapping[Step, int]:
 
 
 def _parts(plan: Plan, sums: Iterable[int]) -> list[Form]:
-    """What of one microbatch is a part of each of these sums."""
+    """One microbatch's part of each of these sums."""
     return [(plan.conversions[at].value, plan.conversions[at].parent) for at in sums]

@@ -81,7 +81,7 @@ class _Hosting:
         self.made.keep(op, tuple([self.value(v, place) for v in op.operands]))
 
     def value(self, value: int, place: str) -> int:
-        """What stands for a value in a place."""
+        """The copy of a value in a memory."""
         it = self.graph.values[value]
         if it.kind is Kind.CONSTANT or self.of[value] == place:
             return value

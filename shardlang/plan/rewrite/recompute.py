@@ -1,6 +1,6 @@
 """`recompute` rules -> groups of operators whose results are computed again in backward, one for each call of a layer.
 
-Only what a group's results are made of is kept. What that saves is counted in memory.py.
+Only what a group's results are made of is kept. memory.py counts what that saves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def recomputed(
 ) -> tuple[tuple[int, ...], ...]:
     """The groups, each ascending, in the order of their first operators. A call is cut where its stage ends.
 
-    Where selectors cover each other (`encoder`, `encoder.blocks[*]`), the finest counts. What computes without
-    gradient, the loss and metrics stay as they are.
+    Where selectors cover each other (`encoder`, `encoder.blocks[*]`), the finest counts. Operators
+    without gradient, the loss and metrics stay as they are.
     """
     matchers = [matcher(s) for s in selectors]
     for selector, match in zip(selectors, matchers, strict=True):

@@ -1,7 +1,7 @@
 """Which parameters are tables whose gradient is kept as rows: those that are only looked up, and whose optimizer
 touches only the rows of the batch.
 
-What such an optimizer does to a table must not follow from the strategy. So ZeRO leaves out the tables whose other rows
+The strategy must not decide what such an optimizer does to a table. So ZeRO leaves out the tables whose other rows
 would change under a dense gradient, and a plan that brings such a table whole to its lookup is refused.
 """
 

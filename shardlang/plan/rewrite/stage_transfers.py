@@ -65,7 +65,7 @@ class _Transferring:
         self.of_new.append(stage)
 
     def value(self, value: int, stage: int) -> int:
-        """What stands for a value in a stage."""
+        """The copy of a value in a stage."""
         producer = self.graph.producers.get(value)
         if producer is None or (value, stage) in self.there:
             return self.there.get((value, stage), value)

@@ -1,1 +1,1 @@
-"""What the rules of a strategy say, with names looked up and conflicts settled."""
+"""The rules of a strategy, with names looked up and conflicts settled."""

@@ -85,7 +85,9 @@ class Axes:
         return text + self._left(last, fits)
 
     def _left(self, last: str, fits: list[int]) -> str:
-        """What the rank count leaves of these: axes that are neither `auto` nor this one stay, or have to change."""
+        """The sizes among these that the rank count allows: axes that are neither `auto` nor this
+        one stay, or have to change.
+        """
         assert self.ranks is not None
         others = [a for a in self.declared.values() if a.name != last]
         fixed = [a for a in others if not a.auto and (a.size or 1) > 1]

@@ -123,7 +123,7 @@ def fit(axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink) -> list[Sized
 
 
 def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | None) -> str:
-    """What to type: another size of one axis, or another rank count."""
+    """Text to type: another size of one axis, or another rank count."""
     found = []
     for axis in (a for a in axes if a.size is not None):
         rest = fixed // (axis.size or 1)

@@ -36,7 +36,7 @@ class Pins:
     sink: Sink
 
     def demand(self, value: Value, pin: ast.Pin) -> Demand | None:
-        """What a pin demands of the operator that computes `value`; None after reporting."""
+        """The demand of a pin on the operator that computes `value`; None after reporting."""
         op = self.graph.ops[self.graph.producers[value.id]]
         at = op.results.index(value.id)
         dims = self._dims(value, pin)

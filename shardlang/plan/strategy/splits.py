@@ -71,7 +71,7 @@ class SplitRules:
         self._scoped = frozenset(v for r in self.splits if r.scope is not None for v in r.scope.values)
 
     def demand(self, op: Op) -> tuple[Demand | None, Span | None]:
-        """What `split` rules demand of an operator, and the rule to show for it."""
+        """The demand of `split` rules on an operator, and the rule to show for it."""
         values = self.graph.values
         types = tuple([values[v].type for v in (*op.operands, *op.results)])
         seen = [self._as_seen(t) for t in types]
@@ -311,7 +311,7 @@ def _exchanged(rule: FactorRule, splits: list[FactorSplit]) -> bool:
 
 
 def _major_first(major: str, size: int) -> str:
-    """What to type in place of a split of a minor factor."""
+    """Help for a split of a minor factor."""
     fits = [d for d in divisors(size) if d > 1]
     over = f" over {either(fits)} ranks" if fits else ""
     return f"split `{major}`{over} instead, or over exactly {size} ranks first: then what is left may be cut"

@@ -1,9 +1,10 @@
 """One differentiable function per row of the conversion table: it moves a tensor between layouts, its backward runs
 the exact dual.
 
-Each takes the local tensor of this rank and the group it talks to; a group of size 1 (or None) makes it the identity.
-Without a gradient (`torch.no_grad`, whole numbers) only the forward half runs. What runs in which order is the
-emitted program's business. `sizes` are the lengths of a dim's shards by group index, where they are not all alike.
+Each takes the local tensor of this rank and the group it talks to; a group of size 1 (or None)
+makes it the identity. Without a gradient (`torch.no_grad`, whole numbers) only the forward half
+runs. The emitted program decides what runs in which order. `sizes` are the lengths of a dim's
+shards by group index, where they are not all alike.
 """
 
 from __future__ import annotations

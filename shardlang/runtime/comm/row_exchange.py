@@ -1,8 +1,8 @@
 """Lookups in a table whose rows are split over the ranks that the ids are split over: ids go to the ranks that have
 their rows, rows come back, and gradients of rows go where the rows came from.
 
-Each is an all-to-all of as many as there are, and no id is asked for twice by one rank. What the table does with the
-gradients of its rows (kept as rows, or dense) is its own lookup's.
+Each is an all-to-all of as many as there are, and no id is asked for twice by one rank. The lookup
+decides what becomes of the gradients of rows (kept as rows, or dense).
 """
 
 from __future__ import annotations

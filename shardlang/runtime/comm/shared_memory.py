@@ -42,7 +42,7 @@ class SharedSum(primitives.Ready):
         self.work = self._all_here()
 
     def _all_here(self) -> Any:
-        """To be waited for: that every member has come to the same place."""
+        """The result must be waited for: that every member has come to the same place."""
         sent = torch.zeros(self.memory.group.size, dtype=torch.uint8)
         return self.memory.group.handle.alltoall_base(torch.empty_like(sent), sent, [], [])
 

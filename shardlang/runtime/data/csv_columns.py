@@ -35,7 +35,9 @@ class _Text:
         return RunError("SH502", what, file=self.path, line=line, help=help)
 
     def records(self) -> Iterator[tuple[int, int, list[str]]]:
-        """Of every record after the header: its line, the lines up to its end, its cells. Blank lines are none."""
+        """The cells of every record after the header: its line, the lines up to its end, its cells.
+        Blank lines are none.
+        """
         texts = (f"{line}\n" for line in self.lines[self.start :])
         space = self.delimiter != " "
         reader, at = csv.reader(texts, delimiter=self.delimiter, skipinitialspace=space, strict=True), self.start + 1

@@ -1,6 +1,6 @@
 """The bytes, text and lines of data files, or why they cannot be had, in words: a `RunError` with what to type.
 
-What is packed with gzip is told by its content, whatever the file's name. What lines mean is left to each source.
+A file packed with gzip is known by its content, whatever its name. Each source interprets the lines.
 """
 
 from __future__ import annotations

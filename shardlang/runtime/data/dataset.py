@@ -1,4 +1,4 @@
-"""What a data source is read into: examples by number."""
+"""The form into which a data source is read: examples by number."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np
 
 
 def _contents(array: np.ndarray) -> str:
-    """What an array that holds no numbers holds."""
+    """The contents of an array without numbers."""
     kinds = {"U": "text", "S": "bytes", "O": "Python objects", "c": "complex numbers", "V": "records or raw bytes"}
     return f"{kinds.get(array.dtype.kind, 'dates or times')} ({array.dtype})"
 

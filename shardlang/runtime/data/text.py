@@ -149,7 +149,7 @@ class Pairs:
         ]
 
     def _side_notes(self, name: str, side: int, width: int) -> list[str]:
-        """What of a side is not in the examples as it stands in the file."""
+        """The words of a side that are cut or unknown."""
         rows, words = self.sides[side], len(self.vocabularies[side].numbers) - len(SPECIAL)
         unknown = int((rows.flat == UNKNOWN).sum())
         long = int((rows.lengths + 1 > width).sum())

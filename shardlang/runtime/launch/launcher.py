@@ -1,9 +1,9 @@
 """Starts the ranks of an emitted program on this machine and watches over them: `launch(main_file, ranks) -> exit
 code`.
 
-Torch is imported and the data read once, here; then the ranks are forked, which is most of what makes a small run
-fast. A rank that dies ends the run: the others are killed, and what is printed names rank, place and log. What a rank
-does is in rank.py.
+Torch is imported and the data read once, here; then the ranks are forked, which is most of what
+makes a small run fast. A rank that dies ends the run: the others are killed, and what is printed
+names rank, place and log. rank.py has the work of a rank.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The program is not changed: a trace of Python's calls tells when one of its functions returns, and its local variables
 are then what its lines have computed; hooks take their gradients during backward. `trial` is a run of some steps that
-is written down, a file for each step and rank. What should be there is not known here.
+is written down, a file for each step and rank. It does not know the expected values.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Call:
 
 @dataclass
 class Record:
-    """What one rank computed in one step.
+    """The values of one rank in one step.
 
     gradients: of parameters, local, by microbatch. reduced: of what the rank stores of each parameter, as the
     optimizer is given it, before clipping. parameters, states: as stored, after the step (step 0: as they begin).

@@ -50,7 +50,7 @@ class Report:
 
 @dataclass
 class Task:
-    """What all ranks of a run share. work: what each does once it is connected."""
+    """The state that all ranks of a run share. work: what each does once it is connected."""
 
     program: Program
     main_file: Path
@@ -81,7 +81,7 @@ def place(error: BaseException, main_file: Path) -> tuple[str, str]:
 
 
 def report_of(error: BaseException, main_file: Path) -> Report:
-    """What is told about an exception."""
+    """The message about an exception."""
     if isinstance(error, RunError):
         return Report("error", str(error))
     cited, line = place(error, main_file)

@@ -1,1 +1,1 @@
-"""What a run keeps from step to step: parameters, optimizers, checkpoints."""
+"""The state that a run keeps from step to step: parameters, optimizers, checkpoints."""

@@ -1,7 +1,7 @@
 """The folders of checkpoints: which are there, which are shardlang's own, and how one takes another's place.
 
 A folder is shardlang's own where its index says so and nothing is in it but what the index names (of a draft, the files
-of ranks). No other is ever replaced or removed. What blocks hold is read and written in checkpoints.py.
+of ranks). No other is ever replaced or removed. checkpoints.py reads and writes the contents of blocks.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ _LEFT = re.compile(r"\.(step-\d+)\.(part|old)")
 
 
 def steps(folder: Path) -> dict[int, Path]:
-    """By its step, what is called step-N."""
+    """The folders called step-N, by step."""
     found = ((_STEP.fullmatch(path.name), path) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]): path for match, path in found if match}
 
 
 def foreign(folder: Path) -> Path | None:
-    """What of a folder shardlang did not write: the folder itself, or something in it; None where all is its own."""
+    """Something in a folder that shardlang did not write: the folder itself, or something in it;
+    None where all is its own.
+    """
     if folder.is_symlink() or not folder.is_dir() or folder.is_mount():
         return folder
     there = {path.name: path for path in folder.iterdir()}
@@ -65,7 +67,7 @@ def _step(folder: Path) -> str:
 
 
 def _mark(step: str) -> str:
-    """What the index of a draft holds."""
+    """The contents of the index of a draft."""
     return f'{{"format": {FORMAT}, "step": {step}, "draft": true, "blocks": []}}'
 
 
@@ -124,7 +126,9 @@ def write_index(folder: Path, index: str) -> None:
 
 
 def put(draft: Path, whole: Path) -> None:
-    """Gives a finished draft its name. What had that name, if it is ours, goes once the new one is there."""
+    """Gives a finished draft its name. An older one of that name, if it is ours, is removed once
+    the new one is there.
+    """
     old = whole.with_name(_OLD.format(whole.name))
     require_own(whole)
     require_own(old)

@@ -61,7 +61,7 @@ class Checkpoints:
             folders.require_way(self.folder, lambda step: self.due(step, total))
 
     def broken(self, newest: Path, why: Damaged) -> RunError:
-        """What to tell, and to do, where the newest checkpoint cannot be gone on from: there may be one before it."""
+        """The message and help if the run cannot go on from the newest checkpoint: there may be one before it."""
         found = self._all()
         earlier = (found[step] for step in sorted(found, reverse=True) if found[step] != newest)
         whole = next((path for path in earlier if SavedRun.is_whole(path)), None)
@@ -140,7 +140,7 @@ def _write_files(folder: Path, name: str, pieces: Iterable[Piece]) -> list[dict[
 
 
 def _by_file(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """What is to be written, cut so that a file has at most _FILE_BYTES (or one row): no name is twice in one."""
+    """The blocks to write, cut so that a file has at most _FILE_BYTES (or one row): no name is twice in one."""
     some: list[Piece] = []
     size = 0
     due = (piece for piece in pieces if piece.writes and piece.local.numel())
@@ -216,7 +216,7 @@ class SavedRun:
         return True
 
     def require(self, facts: Mapping[str, Any]) -> None:
-        """What must be as it was for the run to go on as it would have: RunError where it is not."""
+        """The facts that must be unchanged for the run to go on: RunError where it is not."""
         for name, value in facts.items():
             if self.index.get(name) != value:
                 raise RunError(

@@ -33,7 +33,7 @@ def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Slots:
-    """What an optimizer remembers of each of `tensors`, in the sizes that its kernel is given: `flat`."""
+    """The state of an optimizer for each of `tensors`, in the sizes that its kernel is given: `flat`."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
@@ -90,7 +90,7 @@ class Sgd:
         return rest
 
     def kept(self) -> dict[str, list[Tensor]]:
-        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        """The state that the next step depends on, by name, a tensor for each of `tensors`."""
         return {"momentum": self.momenta.views()} if self.momenta.flat else {}
 
     def resumed(self, step: int) -> None:
@@ -129,7 +129,7 @@ class Adam:
         _put_back(self.tensors, updated)
 
     def kept(self) -> dict[str, list[Tensor]]:
-        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        """The state that the next step depends on, by name, a tensor for each of `tensors`."""
         return {"mean": self.means.views(), "square": self.squares.views()}
 
     def resumed(self, step: int) -> None:

@@ -16,7 +16,7 @@ from shardlang.runtime.state import mapped
 
 
 class RowOptimizer(ABC):
-    """What the three share: slots beside each parameter, and the step over rows or over all."""
+    """The base of the three: slots beside each parameter, and the step over rows or over all."""
 
     slots: tuple[str, ...]
 
@@ -44,7 +44,7 @@ class RowOptimizer(ABC):
                 whole.index_copy_(0, rows, part)
 
     def kept(self) -> dict[str, list[Tensor]]:
-        """What the next step depends on, by name, a tensor for each of `tensors`."""
+        """The state that the next step depends on, by name, a tensor for each of `tensors`."""
         return {name: [slots[at] for slots in self.values] for at, name in enumerate(self.slots)}
 
     def resumed(self, step: int) -> None:

@@ -169,7 +169,7 @@ class Weights:
 
 
 def _opened(path: Path) -> dict[str, Any]:
-    """By name of a tensor the file that holds it."""
+    """The file of each tensor, by name."""
     from safetensors import SafetensorError, safe_open
 
     paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]

@@ -1,8 +1,9 @@
 """ZeRO 3: parameters of which this rank stores its rows alone, whole only while they are used.
 
-What a pass (the forward, the backward of a stage) uses, and in which order, is learned from its first time. From then
-on parameters come several at a time, in one collective, and the next ones travel while these are computed with. What
-autograd saves of them for backward is dropped, and brought again there.
+The first run of a pass (the forward, the backward of a stage) shows what it uses, and in which
+order. From then on parameters come several at a time, in one collective, and the next ones travel
+while these are computed with. Autograd's copies of them are dropped, and gathered again in
+backward.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class Together:
 
 @dataclass(frozen=True)
 class Order:
-    """What a pass uses, in order; where: the number of the collective it comes in; last: its last use of that."""
+    """The parameters that a pass uses, in order; where: the number of the collective it comes in;
+    last: its last use of that.
+    """
 
     uses: list[Stored]
     where: list[int]

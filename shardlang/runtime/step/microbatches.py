@@ -60,7 +60,7 @@ def given_ahead(
     prepared: Callable[..., Mapping[str, Tensor]] | None,
     batch: Batch,
 ) -> Mapping[str, Tensor]:
-    """What must be known of the whole batch before the first forward: made from sums over its microbatches."""
+    """The totals of the whole batch that the first forward needs: made from sums over its microbatches."""
     if prepare is None:
         return {}
     totals = Parts.all_summed()

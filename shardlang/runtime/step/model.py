@@ -68,7 +68,7 @@ class Model:
         return pipeline is None or self.program.keeper(tensor) == self.program.mesh[pipeline.axis].index
 
     def leaves_of(self, stage: int) -> list[Tensor]:
-        """What a stage trains."""
+        """The parameters that a stage trains."""
         mine = [t.path for t in self.parameters if stage in self.program.stages_of(t.path) and not t.frozen]
         return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
 
@@ -154,7 +154,7 @@ class Model:
         self.bucket_stages.append(() if waits else how.stages)
 
     def _reduction(self, tensor: Parameter) -> Reduction:
-        """What is to be done with a gradient."""
+        """The work to do with a gradient."""
         shard, stages = self.zero_axes(tensor), self.program.stages_of(tensor.path)
         pipeline, here = self.program.pipeline, self.program.stages_here
         return Reduction(
@@ -175,7 +175,7 @@ class Model:
         return {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
 
     def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
-        """What `forward` finds under each path: a tensor, or what is called at each use."""
+        """The tensors that `forward` finds under each path: a tensor, or what is called at each use."""
         found: dict[str, Tensor | Callable[[], Tensor]] = {**self.leaves, **self.stored}
         paths = {id(leaf): path for path, leaf in self.leaves.items()}
         for bucket in self.sharded:
@@ -221,7 +221,7 @@ class Model:
             leaf.grad = None
 
     def _hosted(self, at: int, kind: str) -> str:
-        """What an optimizer is called in the log, if that is to have its time: one of parameters on the host."""
+        """The name of an optimizer in the log, if the log has its time: one of parameters on the host."""
         by = self.program.trained_by
         mine = [t.path for t in self.parameters if by.get(t.path) == at and t.place == "host"]
         return f"{kind} of {', '.join(mine)}" if mine and self.program.log else ""

@@ -36,7 +36,7 @@ class Found:
 
 
 def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, epoch: int, loss: float) -> RunError:
-    """What is told of the loss of a step. saved: the checkpoint that the run goes on from."""
+    """The message about the loss of a step. saved: the checkpoint that the run goes on from."""
     fact = f"the loss is {loss} at step {step} (epoch {epoch})"
     found = _in_batches(loader, step) or (_in_weights(program) if saved is None else _in_checkpoint(saved))
     if found is not None:
@@ -61,7 +61,7 @@ def _in_batches(loader: Loader, step: int) -> Found | None:
 
 
 def notes(loader: Loader) -> list[str]:
-    """What is told of an evaluation whose figures are not finite: the first number of its data that is none."""
+    """The message about an evaluation whose figures are not finite: the first number of its data that is none."""
     found = _in_examples(loader, np.arange(loader.dataset.length))
     if found is None:
         return []

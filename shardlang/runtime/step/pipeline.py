@@ -1,6 +1,6 @@
 """A step's and an evaluation's way through pipeline stages: the actions of the schedule, one after the other.
 
-What a stage computes is in the emitted files, how messages travel in messages.py. Gradients accumulate locally; a
+The emitted files have the work of a stage; messages.py sends the messages. Gradients accumulate locally; a
 bucket's reduction starts in the last backward that gives to it.
 """
 
@@ -30,7 +30,8 @@ AHEAD = 2
 
 @dataclass
 class Kept:
-    """What backward needs of a forward: the received leaves, what was sent, the loss; between I and W, what W needs.
+    """The values of a forward that backward needs: the received leaves, what was sent, the loss;
+    between I and W, what W needs.
 
     again: something of it is computed again in backward. That is done once, in I, which then does what W would.
     """
@@ -143,7 +144,7 @@ class Pipeline:
         return exchange.take(Message(action.stage, True, action.microbatch))
 
     def _parted(self, routes: Routes, action: Action, result: Any) -> tuple[list[Tensor], list[Any]]:
-        """What a stage returned: the values that it sends, and what follows them."""
+        """The result of a stage: the values that it sends, and what follows them."""
         listed = list(result) if isinstance(result, tuple) else [result]
         after = action.stage + 1
         count = len(routes.stages[after].receives) if after < len(routes.stages) else 0
@@ -174,7 +175,9 @@ class Pipeline:
             kept.halves.weights(weights)
 
     def _ends(self, exchange: Exchange, kept: Kept, action: Action) -> list[tuple[Tensor, Tensor]]:
-        """What backward begins with: the values sent, with the gradients that came for them, and the loss, with 1."""
+        """The gradients that backward begins with: the values sent, with the gradients that came
+        for them, and the loss, with 1.
+        """
         message = Message(action.stage, False, action.microbatch)
         gradients = exchange.take(message) if kept.outputs else []
         ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]

@@ -1,4 +1,4 @@
-"""What is not kept for backward but computed again there: `rt.recompute(function, *inputs)`.
+"""Recomputation: values that backward computes again instead of keeping them: `rt.recompute(function, *inputs)`.
 
 Random numbers are counter-based, so nothing of a generator is kept; collectives inside run again, on all ranks alike.
 """
@@ -47,7 +47,7 @@ def _contexts() -> tuple[Any, Any]:
 
 
 def recompute(function: Callable[..., Any], *inputs: Tensor) -> Any:
-    """function(*inputs). Of what it computes only the inputs are kept; backward calls it again."""
+    """function(*inputs). Only its inputs are kept; backward calls it again."""
     if not torch.is_grad_enabled():
         return function(*inputs)
     Recomputing.note()

@@ -1,4 +1,4 @@
-"""What of a model goes into a checkpoint, and a run taken up again from one.
+"""The part of a model in a checkpoint, and a run that goes on from one.
 
 Turns a model's parameters, states and optimizer state into pieces; their files are in checkpoints.py.
 """
@@ -55,7 +55,7 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
 
 
 def facts(program: Program) -> dict[str, Any]:
-    """What decides which examples are still to come."""
+    """The settings that decide the remaining examples."""
     return {"batch": program.data.batch, "seed": program.seed}
 
 
@@ -66,7 +66,7 @@ def save(model: Model, to: Checkpoints, step: int) -> None:
 
 
 def _optimizers(program: Program) -> dict[str, str]:
-    """By the path of a parameter the optimizer that trains it."""
+    """The optimizer of each parameter, by path."""
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 

@@ -1,8 +1,8 @@
 """Backward in two parts, for schedules that fill idle time with the second: gradients of inputs, then of parameters.
 
-The cut is that of torch.distributed.pipelining (Qi and others, "Zero Bubble Pipeline Parallelism", 2023), which keeps
-the gradients of the operators where a parameter meets the way from the inputs. What depends on no input it would leave
-out; that is done here, in the second part.
+The cut is that of torch.distributed.pipelining (Qi and others, "Zero Bubble Pipeline Parallelism",
+2023), which keeps the gradients of the operators where a parameter meets the way from the inputs.
+It would leave out what depends on no input; that is done here, in the second part.
 """
 
 from __future__ import annotations
