@@ -146,9 +146,9 @@ def order(
     rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink,
     share: int = 0, make: bool = True,
 ) -> Order | None:  # fmt: skip
-    """The actions of every coordinate; None after reporting. The number of stages is known. share:
-    examples of a batch on one rank, which microbatches must divide; 0 where they are not known.
-    make: else it is only looked at for mistakes.
+    """The actions of every coordinate; None after reporting, or without `make`.
+
+    share: examples of a batch on one rank, which microbatches must divide; 0 if unknown.
     """
     count, size = rule.count or 1, rule.coordinates or 1
     name = schedule.name.value if schedule is not None else _default(rule, microbatches)
