@@ -146,10 +146,9 @@ def order(
     rule: StageRule, schedule: ast.Schedule | None, microbatches: int, files: Mapping[str, Source], sink: Sink,
     share: int = 0, make: bool = True,
 ) -> Order | None:  # fmt: skip
-    """The actions of every coordinate; None after reporting, or without `make`.
+    """The actions of every coordinate, unless `make` is False; None after a report.
 
-    share: examples of a batch on one rank, which microbatches must divide; 0 if unknown.
-    """
+    share: examples of a batch on one rank, which microbatches must divide; 0 if unknown."""
     count, size = rule.count or 1, rule.coordinates or 1
     name = schedule.name.value if schedule is not None else _default(rule, microbatches)
     if schedule is not None and is_file(name):
