@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import warm
+
 SHARDC = (sys.executable, "-c", "from shardlang.cli.main import main; main()")
 NET = """\
 dim batch = 8, d = 4
@@ -38,4 +40,4 @@ train {
 
 def shardc(*words: str, folder: Path | None = None, input: str | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a folder, by default in this one."""
-    return subprocess.run([*SHARDC, *words], cwd=folder, input=input, capture_output=True, text=True, timeout=240)
+    return warm.run([*SHARDC, *words], cwd=folder, input=input)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.process import NET, SHARDC
 from tests.runtime.test_launch import left
+from tests.warm import Warm
 
 pytestmark = pytest.mark.slow
 PROGRESS = ("planning", "dp: training on 2 real ranks")
@@ -22,7 +23,7 @@ SWEEP = "from shardlang.scratch import scratch\nwith scratch('verify'): pass"
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     (folder / "temporary").mkdir(exist_ok=True)
     (folder / "net.shard").write_text(NET.replace("epochs = 2", "epochs = 100000"))
-    return subprocess.Popen(
+    return Warm(
         [*SHARDC, *words], cwd=folder, env={**os.environ, "TMPDIR": str(folder / "temporary")}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+from tests import warm
 from tests.documents.bless import SPECS
 from tests.mdtest import fences
 
@@ -23,5 +23,5 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
          "trained.safetensors"],
         [sys.executable, "beside.py"],
     ):  # fmt: skip
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        done = warm.run(command, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

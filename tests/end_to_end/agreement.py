@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
+from tests import warm
 from tests.cli.process import SHARDC
 from tests.end_to_end.curves import ROOT
 
@@ -91,7 +91,7 @@ def verified(folder: Path, line: Line, real: bool, steps: int) -> dict[str, Any]
     options = ["--ranks", str(line.ranks), "--strategy", line.strategy, "--steps", str(steps), "--json", *sets]
     options.append("--real" if real else "--simulated-only")
     command = [*SHARDC, "verify", str(folder / f"{line.program}.shard"), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = warm.run(command, cwd=ROOT, timeout=None)
     if not done.stdout:
         return {"ok": False, "error": done.stderr or f"the process ended with {done.returncode}"}
     checks = json.loads(done.stdout)["checks"]

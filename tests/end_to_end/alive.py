@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
 
@@ -28,10 +28,8 @@ def alive(text: str, ranks: int, folder: Path, strategy: str | None = None) -> l
     folder.mkdir(parents=True)
     for name, content in emitted_files(text, ranks, strategy).items():
         (folder / name).write_text(content)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.alive", str(folder / "main.py"), str(ranks)], cwd=ROOT,
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "tests.end_to_end.alive", str(folder / "main.py"), str(ranks)]
+    done = warm.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads((folder / f"alive-{rank}.json").read_text()) for rank in range(ranks)]
     return [[(name, size) for name, size in rank] for rank in found]

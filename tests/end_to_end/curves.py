@@ -7,13 +7,14 @@ A process of its own, since ranks are forked: a fork of a process that has compu
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,9 +49,7 @@ def figures(text: str, runs: Sequence[RunOf], folder: Path, base: Path | None = 
     with tempfile.NamedTemporaryFile("w", suffix=".json", dir=folder) as file:
         json.dump(job, file)
         file.flush()
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.end_to_end.curves", file.name], cwd=ROOT, capture_output=True, text=True
-        )
+        done = warm.run([sys.executable, "-m", "tests.end_to_end.curves", file.name], cwd=ROOT, timeout=None)
     assert done.returncode == 0, done.stdout + done.stderr
     return {run: _read(folder / run.name) for run in runs}
 

@@ -7,7 +7,6 @@ runtime. Run as `python -m tests.end_to_end.faulty NAME`; tests call `verdict`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.end_to_end.curves import ROOT
 
 
@@ -120,7 +120,7 @@ FAULTS = {
 def verdict(name: str) -> dict[str, Any]:
     """What `main` prints."""
     command = [sys.executable, "-m", "tests.end_to_end.faulty", name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = warm.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.emit.sources import main_file
 from tests.end_to_end.curves import ROOT
 from tests.end_to_end.test_hosted import QUICK, TEXT, clicks
@@ -60,7 +60,7 @@ def test_every_rank_ends_with_the_error(tmp_path: Path, strategy: str) -> None:
     prepare(tmp_path, strategy)
     command = [sys.executable, "-c", SCRIPT, *KINDS]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = warm.run(command, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     for name, (code, said, seconds) in json.loads((tmp_path / "found.json").read_text()).items():
         assert code == 3, (name, said)
@@ -79,7 +79,7 @@ def test_under_torchrun_one_rank_speaks_for_all(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     command = [*launcher, "main.py", "--device", "cpu", "--base", "label"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = warm.run(command, cwd=tmp_path, env=environment)
     assert done.returncode != 0
     assert done.stderr.count("error[SH") == done.stderr.count(KINDS["label"][1]) == 1, done.stderr
     assert WHERE in done.stderr, done.stderr

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from shardlang.cli.main import run
+from tests import warm
 from tests.cli.process import NET, SHARDC, shardc
+from tests.warm import Warm
 
 PLAIN = NET.replace("x * w", "dropout(x * w, p = 0.5)").replace("epochs = 2", "steps = 4")
 PROGRAM = PLAIN.replace("steps = 4", 'steps = 4\n  checkpoint = every(2, keep = 1, to = ".")')
@@ -225,7 +227,7 @@ def test_eight_runs_at_once_are_the_runs_that_they_are_alone(tmp_path: Path) -> 
         folder.mkdir()
         (folder / "plain.shard").write_text(PLAIN)
     started = [
-        subprocess.Popen(
+        Warm(
             [*SHARDC, *RUN, "--set", f"train.seed={seed}", "--metrics", f"{seed}.jsonl"],
             cwd=both[0], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
@@ -234,9 +236,7 @@ def test_eight_runs_at_once_are_the_runs_that_they_are_alone(tmp_path: Path) -> 
     for process in started:
         told, _ = process.communicate(timeout=240)
         assert process.returncode == 0, told
-    alone = subprocess.run(
-        [sys.executable, "-c", ALONE, *seeds], cwd=both[1], capture_output=True, text=True, timeout=240
-    )
+    alone = warm.run([sys.executable, "-c", ALONE, *seeds], cwd=both[1])
     assert alone.returncode == 0, alone.stdout + alone.stderr
     at_once = [figures(both[0] / f"{seed}.jsonl") for seed in seeds]
     assert at_once == [figures(both[1] / f"{seed}.jsonl") for seed in seeds]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT, RunOf, figures
 from tests.end_to_end.test_accumulation import same
@@ -53,9 +53,9 @@ def test_compiled_files_under_torchrun(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"main.py", "stage0.py", "stage1.py"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
-    done = subprocess.run(
+    done = warm.run(
         [*torchrun, str(tmp_path / "main.py"), "--device", "cpu", "--metrics", str(tmp_path / "m.jsonl")],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
@@ -68,10 +68,9 @@ def test_a_stage_that_fails_ends_the_run_and_is_named(tmp_path: Path) -> None:
     stage = tmp_path / "stage1.py"
     text = stage.read_text()
     stage.write_text(text.replace("    y = torch.relu(y_1)", "    y = torch.relu(y_1) / {}", 1))
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, str(tmp_path / "main.py"), "--device", "cpu", "--log-dir", str(tmp_path / "logs")],
-        cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 3
     assert "rank 1 failed" in done.stderr and "y = last(m) + h |> relu" in done.stderr

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.end_to_end.curves import ROOT
 from tests.end_to_end.faulty import FAULTS, verdict
 
@@ -70,7 +71,7 @@ def test_every_fault_is_expected_here() -> None:
 def shardc(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """`shardc` in a process of its own; `before` is run there first."""
     script = f"{before}\nfrom shardlang.cli.main import main\nmain({list(arguments)!r})"
-    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    return warm.run([sys.executable, "-c", script], cwd=ROOT)
 
 
 def checks(*arguments: str, code: int = 0) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ As a script: `wired.py MAIN_FILE RANKS`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
 
@@ -25,10 +25,8 @@ def wired(text: str, ranks: int, folder: Path, strategy: str | None = None) -> l
     folder.mkdir(parents=True)
     for name, content in emitted_files(text, ranks, strategy).items():
         (folder / name).write_text(content)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.wired", str(folder / "main.py"), str(ranks)], cwd=ROOT,
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "tests.end_to_end.wired", str(folder / "main.py"), str(ranks)]
+    done = warm.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"sent-{rank}.json").read_text()) for rank in range(ranks)]
 

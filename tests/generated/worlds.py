@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.warm import Warm
+
 if TYPE_CHECKING:
     from shardlang.runtime.launch.observe import Trial
 
@@ -32,7 +34,7 @@ class World:
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Warm | None = None
 
     def run(self, main_file: Path, watched: int = 0, moved: int = 0) -> str:
         """Runs an emitted program; its figures and weights are beside it afterwards. What went wrong, or "".
@@ -42,7 +44,7 @@ class World:
         drawn from it.
         """
         if self.process is None or self.process.poll() is not None:
-            self.process = subprocess.Popen(
+            self.process = Warm(
                 [sys.executable, "-m", "tests.generated.worlds", str(self.ranks)], cwd=ROOT, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks.limits import needed
 from shardlang.source import Source
+from tests import warm
 from tests.end_to_end.curves import ROOT
 
 EXAMPLE = ROOT / "examples" / "digits.shard"
@@ -31,7 +31,7 @@ def test_what_is_said_is_taken(strategy: str) -> None:
     """
     sets = [word for path, value in SIZES.items() for word in ("--set", f"{path}={value}")]
     command = ["verify", str(EXAMPLE), "--ranks", str(RANKS), "--strategy", strategy, "--simulated-only", *sets]
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *command], cwd=ROOT, capture_output=True, text=True)
+    done = warm.run([sys.executable, "-c", SCRIPT, *command], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     peak = int(done.stdout.rpartition("peak ")[2])
     source = Source(str(EXAMPLE), EXAMPLE.read_text())

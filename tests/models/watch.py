@@ -7,7 +7,6 @@ to put the blocks of the ranks together.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from shardlang.interpret.ranks.coordinates import coordinates_of
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.observe import Record, Trial
 from shardlang.types.layout import Layout
+from tests import warm
 from tests.end_to_end.curves import ROOT, RunOf
 
 
@@ -28,7 +28,7 @@ def watched(text: str, runs: Sequence[RunOf], steps: int, folder: Path) -> dict[
     file = folder / "job.json"
     file.write_text(json.dumps(job))
     command = [sys.executable, "-m", "tests.models.watch", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = warm.run(command, cwd=ROOT, timeout=None)
     assert done.returncode == 0, done.stdout + done.stderr
     return {run: [_records(folder / run.name, step, run.ranks) for step in range(steps + 1)] for run in runs}
 

@@ -10,18 +10,19 @@ import ctypes
 import importlib.util
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import torch
 import torch.distributed as dist
 
 from shardlang.runtime.comm import mesh
+from tests import warm
 
 
 def on_ranks(module: str, function: str, ranks: int, imports: Sequence[str] = ()) -> None:
@@ -30,19 +31,23 @@ def on_ranks(module: str, function: str, ranks: int, imports: Sequence[str] = ()
     imports: what takes long to import, for once and all before the fork.
     """
     command = [sys.executable, __file__, module, function, str(ranks), *imports]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = warm.run(command)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _rank(module: str, function: str, rank: int, ranks: int, store: str) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives a test that is given up
-    torch.set_num_threads(1)
-    mesh.connect(rank, ranks, torch.device("cpu"), dist.FileStore(store, ranks))
+def _read(module: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("on_ranks", module)
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
-    getattr(loaded, function)()
+    return loaded
+
+
+def _rank(function: Callable[[], None], rank: int, ranks: int, store: str) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no rank outlives a test that is given up
+    torch.set_num_threads(1)
+    mesh.connect(rank, ranks, torch.device("cpu"), dist.FileStore(store, ranks))
+    function()
     dist.barrier()
     mesh.disconnect()
 
@@ -52,6 +57,7 @@ def main() -> int:
     sys.path.insert(0, str(Path(module).parent))
     for name in sys.argv[4:]:
         importlib.import_module(name)
+    called = getattr(_read(module), function)
     folder = tempfile.mkdtemp()
     pids = []
     for rank in range(ranks):
@@ -59,7 +65,7 @@ def main() -> int:
         if pid == 0:
             code = 1
             try:
-                _rank(module, function, rank, ranks, f"{folder}/store")
+                _rank(called, rank, ranks, f"{folder}/store")
                 code = 0
             except BaseException:
                 traceback.print_exc()

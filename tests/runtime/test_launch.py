@@ -11,8 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.warm import Warm
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
@@ -69,16 +72,14 @@ def start(
     command = [*(launcher or (sys.executable,)), str(path), "--device", "cpu", *arguments]
     if not launcher:
         command += ["--log-dir", str(path.parent / "logs")]
-    return subprocess.Popen(
-        command,
-        cwd=path.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(_temporary(path.parent))},
-        preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignoring] and None,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    how: dict[str, Any] = dict(
+        cwd=path.parent, env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(_temporary(path.parent))}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    if not ignoring:
+        return Warm(command, **how)
+    ignore = lambda: [signal.signal(number, signal.SIG_IGN) for number in ignoring] and None  # noqa: E731
+    return subprocess.Popen(command, preexec_fn=ignore, **how)
 
 
 def _temporary(folder: Path) -> Path:

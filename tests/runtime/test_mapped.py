@@ -13,6 +13,7 @@ import torch
 from shardlang.runtime.program import Block
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.optimizers import Slots
+from tests import warm
 from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT
 
@@ -106,7 +107,7 @@ def test_the_numbers_are_the_same(tmp_path: Path, optimizer: str) -> None:
 
 def test_a_table_takes_no_memory_of_its_own(tmp_path: Path) -> None:
     growth = {
-        where: int(subprocess.run([sys.executable, "-c", GROWTH, where], capture_output=True, check=True).stdout)
+        where: int(warm.run([sys.executable, "-c", GROWTH, where]).stdout)
         for where in ("", str(tmp_path))
     }
     assert growth[""] > 3 * 2**26

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.state.optimizers import clip, optimizer
 from shardlang.runtime.state.sparse import RowBucket, sparse_embedding
+from tests import warm
 from tests.end_to_end.curves import ROOT
 from tests.runtime.forked import on_ranks
 
@@ -211,5 +211,5 @@ torch.sparse_coo_tensor(size=(5, 2))
 
 def test_torch_does_not_warn_of_tables() -> None:
     """In a process of its own: torch warns once."""
-    done = subprocess.run([sys.executable, "-c", SILENT], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = warm.run([sys.executable, "-c", SILENT], cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")

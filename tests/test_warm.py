@@ -1,0 +1,85 @@
+"""Processes that are forked with torch imported are to a test what started ones are, and fail it as those do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+from tests.runtime.test_launch import left
+
+pytestmark = pytest.mark.slow
+TOLD = """
+import atexit, os, sys
+atexit.register(print, "at the end")
+sys.stderr.write("aside")
+print(sys.argv[1:], os.getcwd(), os.environ["OF_A_TEST"], __name__, sys.stdin.read(), "torch" in sys.modules)
+"""
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> warm.Server:
+    """A server that a test may break."""
+    own = warm.Server()
+    monkeypatch.setattr(warm, "_servers", [own])
+    return own
+
+
+def test_a_command_has_its_words_folder_environment_and_streams(tmp_path: Path) -> None:
+    environment = {**os.environ, "OF_A_TEST": "set"}
+    (tmp_path / "told.py").write_text(TOLD)
+    for command in (["-c", TOLD], ["told.py"], ["-m", "told"]):
+        words = [sys.executable, *command, "a", "-b"]
+        done = warm.run(words, cwd=tmp_path, env=environment, input="given")
+        assert done.stdout == f"['a', '-b'] {tmp_path} set __main__ given True\nat the end\n", done.stderr
+        assert (done.returncode, done.stderr) == (0, "aside")
+        cold = subprocess.run(words, cwd=tmp_path, env=environment, input="given", capture_output=True, text=True)
+        assert cold.stdout == done.stdout.replace("True", "False")
+    assert "OF_A_TEST" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "text", ["1 / 0", "import sys; sys.exit(7)", "raise SystemExit('no')", "import os; os.kill(os.getpid(), 15)",
+             "import signal; signal.raise_signal(2)"]
+)  # fmt: skip
+def test_a_command_ends_as_python_does(text: str) -> None:
+    done, cold = warm.run(command := [sys.executable, "-c", text]), subprocess.run(command, capture_output=True)
+    assert done.returncode == cold.returncode != 0
+    assert done.stderr.splitlines()[-1:] == cold.stderr.decode().splitlines()[-1:]
+
+
+def test_what_python_reads_as_it_starts_is_refused() -> None:
+    with pytest.raises(AssertionError, match="PYTHONHASHSEED"):
+        warm.run([sys.executable, "-c", "pass"], env={**os.environ, "PYTHONHASHSEED": "5"})
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_ranks(tmp_path: Path) -> None:
+    text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm.run([sys.executable, "-c", text], cwd=tmp_path, timeout=2)
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+
+def test_where_the_server_has_ended_the_command_fails_with_what_it_said(apart: warm.Server) -> None:
+    os.kill(apart.process.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"the Python that is forked ended \(-9\)"):
+        warm.run([sys.executable, "-c", "pass"])
+
+
+def test_nothing_outlives_the_server(apart: warm.Server) -> None:
+    """Which ends with those that it works for. A command that is then under way fails."""
+    process = warm.Warm([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert process.pid in left(apart.process.pid)
+    apart.close()
+    deadline = time.monotonic() + 30
+    while left(apart.process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    with pytest.raises(RuntimeError, match="ended"):
+        process.wait()
