@@ -6,8 +6,8 @@ So one process imports it (`python -m tests.warm`, started at the first command)
 each command. What a command can see of that is only which modules are imported already: it has its own process, folder,
 environment and streams, and its pid, exit code and signals are those of a process that was started.
 
-What is about the start of Python itself stays with `subprocess`: which modules a command imports, what the allocator has
-seen before, and environments that Python reads as it starts.
+What is about the start of Python itself stays with `subprocess`: which modules a command imports, what the allocator
+has seen before, and environments that Python reads as it starts.
 """
 
 from __future__ import annotations
