@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.fault import Fault
 
 NORMS = "runtime/functions/normalisations.py"
+SPLIT = "interpret/ranks/split_operators.py"
+PARTS = ("interpret/test_parts.py",)
 
 FAULTS = (
     Fault("autograd counts the move of running statistics", "two calls of batch_norm that share a state", NORMS,
@@ -27,12 +29,17 @@ FAULTS = (
           '"f32": torch.float32', '"f32": torch.float64', ("interpret/test_promotion.py",)),
     Fault("silu is a quotient", "the gradient of silu far below 0", "interpret/meaning/operators.py",
           "lambda a: a * torch.sigmoid(a)", "lambda a: a / (1.0 + torch.exp(-a))", ("interpret/test_saturated.py",)),
-    Fault("a score of -inf counts 0 times", "scores that are masked out, over split classes",
-          "interpret/ranks/split_operators.py",
+    Fault("a score of -inf counts 0 times", "scores that are masked out", "interpret/meaning/statistics.py",
           "    if smoothing:", "    if True:", ("interpret/test_saturated.py",)),
-    Fault("an infinite extreme is a difference", "amax of what is infinite, over a split dim",
-          "interpret/ranks/split_operators.py",
-          "_Valued.apply(m, b.squeeze(dims))", "b.squeeze(dims) + (m - m.detach())", ("interpret/test_saturated.py",)),
+    Fault("every copy of a result has the gradient", "a maximum over a split dim, on simulated ranks", SPLIT,
+          "result.detach().clone().requires_grad_(result.requires_grad)", "result.clone()", PARTS),
+    Fault("every rank adds the bias", "conv2d over split channels, on simulated ranks", SPLIT,
+          "axes = split.once(at)", "axes = ()", PARTS),
+    Fault("each rank counts its own labels", "a masked loss of a split batch, on simulated ranks", SPLIT,
+          "[exchanges.exchange(counts, split.coordinates.groups(axes), exchanges.total, exchanges.total)]",
+          "[counts]", PARTS),
+    Fault("ranks reduce what they have alone", "softmax over a split dim, on simulated ranks", SPLIT,
+          "if factor.split is Mark.INSIDE for", "if factor.split is Mark.WHOLE for", PARTS),
     Fault("a logit is counted from its label", "the loss of logits far out", "interpret/meaning/statistics.py",
           "-target * functional.logsigmoid(x) - (1.0 - target) * functional.logsigmoid(-x)",
           "torch.logaddexp(x, torch.zeros((), dtype=x.dtype)) - x * target", ("interpret/test_saturated.py",)),

@@ -16,8 +16,7 @@ from torch.nn import functional
 from shardlang.interpret.meaning.attention import ATTENTION
 from shardlang.interpret.meaning.call import Call
 from shardlang.interpret.meaning.lookups import LOOKUPS
-from shardlang.interpret.meaning.statistics import STATISTICS
-from shardlang.ops.rule import DimFactors
+from shardlang.interpret.meaning.statistics import STATISTICS, moved_statistics
 
 Function = Callable[..., Tensor]
 
@@ -182,6 +181,5 @@ OPERATORS: dict[str, Function] = {
 }  # fmt: skip
 
 
-def factors_of(dims: tuple[DimFactors, ...]) -> tuple[int, ...]:
-    """All factors of some tensor dims, each once, in order."""
-    return tuple(dict.fromkeys(f for factors in dims for f in factors))
+# What the states become that an operator writes, in the order of its `updates`.
+MOVED = {"batch_norm": moved_statistics}

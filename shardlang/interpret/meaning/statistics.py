@@ -1,10 +1,12 @@
 """The meaning of operators with sums or maxima inside on whole tensors: reductions, softmax, normalisations, losses.
 
-Each from its formula, differentiated by torch. split_operators.py has their work on a part of a dim.
+Each from its formula, differentiated by torch. Means are sums over the count of the whole, so that the sum over all
+parts is the mean.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from shardlang.interpret.meaning.call import Call
+from shardlang.interpret.meaning.lookups import place
+from shardlang.ops.rule import DimFactors
 
 Function = Callable[..., Tensor]
 
@@ -19,8 +23,9 @@ Function = Callable[..., Tensor]
 # --- reductions ---
 
 
-def _floating(call: Call, x: Tensor) -> Tensor:
-    return x if x.is_floating_point() else x.to(call.dtypes[0])
+def _count(call: Call, dims: Sequence[DimFactors]) -> int:
+    """How many elements some tensor dims have in the whole."""
+    return math.prod(call.whole(tuple(dims)))
 
 
 def _sum(call: Call, x: Tensor) -> Tensor:
@@ -29,8 +34,8 @@ def _sum(call: Call, x: Tensor) -> Tensor:
 
 
 def _mean(call: Call, x: Tensor) -> Tensor:
-    dims, x = call.attrs["dims"], _floating(call, x)
-    return x.mean(dims) if dims else x * 1
+    dims, x = call.attrs["dims"], x.to(call.dtypes[0])
+    return x.sum(dims) / _count(call, [call.rule.operands[0][d] for d in dims]) if dims else x * 1
 
 
 def _extreme(function: Callable[..., Tensor]) -> Function:
@@ -52,7 +57,7 @@ def _softmax(call: Call, x: Tensor) -> Tensor:
     return shares / shares.sum(dim, keepdim=True)
 
 
-def affine(x: Tensor, dims: Sequence[int], has: Sequence[str], given: Sequence[Tensor]) -> Tensor:
+def _affine(x: Tensor, dims: Sequence[int], has: Sequence[str], given: Sequence[Tensor]) -> Tensor:
     """x * weight + bias for those that `has` names; their dims are x's `dims`."""
     shape = [size if d in dims else 1 for d, size in enumerate(x.shape)]
     for name, tensor in zip(has, given, strict=True):
@@ -64,16 +69,16 @@ def _layer_norm(call: Call, x: Tensor, *given: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     centred = x - x.mean(dims, keepdim=True)
     variance = centred.square().mean(dims, keepdim=True)
-    return affine(centred / torch.sqrt(variance + call.attrs["eps"]), dims, call.attrs["has"], given)
+    return _affine(centred / torch.sqrt(variance + call.attrs["eps"]), dims, call.attrs["has"], given)
 
 
 def _rms_norm(call: Call, x: Tensor, *given: Tensor) -> Tensor:
     dims = call.attrs["dims"]
     square = x.square().mean(dims, keepdim=True)
-    return affine(x / torch.sqrt(square + call.attrs["eps"]), dims, call.attrs["has"], given)
+    return _affine(x / torch.sqrt(square + call.attrs["eps"]), dims, call.attrs["has"], given)
 
 
-def others(call: Call, x: Tensor) -> tuple[int, ...]:
+def _others(call: Call, x: Tensor) -> tuple[int, ...]:
     """The dims that batch_norm reduces: all but the channels."""
     return tuple(d for d in range(x.dim()) if d != call.attrs["dim"])
 
@@ -82,16 +87,18 @@ def _batch_norm(call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: T
     channel = [size if d == call.attrs["dim"] else 1 for d, size in enumerate(x.shape)]
     mean, variance = mean.reshape(channel), variance.reshape(channel)
     if call.run.training:
-        mean = x.mean(others(call, x), keepdim=True)
-        variance = (x - mean).square().mean(others(call, x), keepdim=True)
+        mean = x.mean(_others(call, x), keepdim=True)
+        variance = (x - mean).square().mean(_others(call, x), keepdim=True)
     normal = (x - mean) / torch.sqrt(variance + call.attrs["eps"])
-    return affine(normal, (call.attrs["dim"],), call.attrs["has"], given)
+    return _affine(normal, (call.attrs["dim"],), call.attrs["has"], given)
 
 
-def moved_statistics(call: Call, x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def moved_statistics(
+    call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: Tensor
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The running statistics after a batch: `momentum` of the way to the batch's, the variance unbiased."""
-    dims, momentum = others(call, x), call.attrs["momentum"]
-    x = x.detach()
+    dims, momentum = _others(call, x), call.attrs["momentum"]
+    x, mean, variance = x.detach(), mean.detach(), variance.detach()
     count = x.numel() // max(1, mean.numel())
     unbiased = (x - x.mean(dims, keepdim=True)).square().sum(dims) / max(count - 1, 1)
     return (1 - momentum) * mean + momentum * x.mean(dims), (1 - momentum) * variance + momentum * unbiased
@@ -100,7 +107,7 @@ def moved_statistics(call: Call, x: Tensor, mean: Tensor, variance: Tensor) -> t
 # --- losses ---
 
 
-def kept_labels(call: Call, label: Tensor) -> tuple[Tensor, Tensor]:
+def _kept_labels(call: Call, label: Tensor) -> tuple[Tensor, Tensor]:
     """The labels with 0 for those to ignore, and which are kept."""
     ignore = call.attrs["ignore_index"]
     kept = torch.ones_like(label, dtype=torch.bool) if ignore is None else label != ignore
@@ -108,34 +115,48 @@ def kept_labels(call: Call, label: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _kept_count(call: Call, label: Tensor) -> Tensor:
-    return kept_labels(call, label)[1].sum()
+    return _kept_labels(call, label)[1].sum()
+
+
+def _picked(call: Call, scores: Tensor, label: Tensor) -> Tensor:
+    """The score of each label; 0 where its class is elsewhere."""
+    dim = call.attrs["dim"]
+    local, here = place(label.unsqueeze(dim), call.start(call.rule.operands[0][dim]), scores.shape[dim])
+    if not scores.shape[dim]:
+        return scores.sum() * scores.new_zeros(label.shape)
+    return torch.where(here, scores.gather(dim, local), 0.0).squeeze(dim)
+
+
+def _averaged(call: Call, items: Tensor, kept: Tensor, count: Tensor | None) -> Tensor:
+    """The sum of the items that are kept over the count of the whole: given, where it depends on other parts."""
+    whole = kept.sum() if call.attrs["ignore_index"] is not None else _count(call, call.rule.operands[1])
+    return torch.where(kept, items, 0.0).sum() / (whole if count is None else count)
 
 
 def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     dim, smoothing = call.attrs["dim"], call.attrs["label_smoothing"]
-    label, kept = kept_labels(call, label)
+    label, kept = _kept_labels(call, label)
     logs = torch.log_softmax(scores, dim)
-    picked = logs.gather(dim, label.unsqueeze(dim)).squeeze(dim)
-    items = -(1.0 - smoothing) * picked
+    items = -(1.0 - smoothing) * _picked(call, logs, label)
     if smoothing:  # 0 times a score that is -inf would be NaN
         items = items - smoothing * logs.mean(dim)
-    return torch.where(kept, items, 0.0).sum() / (kept.sum() if count is None else count)
+    return _averaged(call, items, kept, count)
 
 
 def _nll_loss(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
-    dim = call.attrs["dim"]
-    label, kept = kept_labels(call, label)
-    picked = scores.gather(dim, label.unsqueeze(dim)).squeeze(dim)
-    return torch.where(kept, -picked, 0.0).sum() / (kept.sum() if count is None else count)
+    label, kept = _kept_labels(call, label)
+    return _averaged(call, -_picked(call, scores, label), kept, count)
 
 
-def squared_errors(x: Tensor, target: Tensor) -> Tensor:
-    return (x - target.to(x.dtype)).square()
+def _mean_of(items: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    def mean(call: Call, x: Tensor, target: Tensor) -> Tensor:
+        return items(x, target.to(x.dtype)).sum() / _count(call, call.rule.operands[0])
+
+    return mean
 
 
-def logit_entropies(x: Tensor, target: Tensor) -> Tensor:
+def _logit_entropies(x: Tensor, target: Tensor) -> Tensor:
     """-log of the probability that a logit gives its label: of sigmoid(x) by `target`, of sigmoid(-x) by the rest."""
-    target = target.to(x.dtype)
     return -target * functional.logsigmoid(x) - (1.0 - target) * functional.logsigmoid(-x)
 
 
@@ -154,6 +175,6 @@ STATISTICS: dict[str, Function] = {
     "kept_count": _kept_count,
     "cross_entropy": _cross_entropy,
     "nll_loss": _nll_loss,
-    "mse_loss": lambda call, x, target: squared_errors(x, target).mean(),
-    "bce_with_logits": lambda call, x, target: logit_entropies(x, target).mean(),
+    "mse_loss": _mean_of(lambda x, target: (x - target).square()),
+    "bce_with_logits": _mean_of(_logit_entropies),
 }

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.interpret.meaning.call import ELEMENTS, Call, PassSettings, call_of, computed
-from shardlang.interpret.meaning.operators import OPERATORS
-from shardlang.interpret.meaning.statistics import moved_statistics
+from shardlang.interpret.meaning.call import ELEMENTS, PassSettings, call_of, computed
+from shardlang.interpret.meaning.operators import MOVED, OPERATORS
+from shardlang.ops.declaration import REGISTRY
 
 # How often a step is computed again, moved.
 DRAWS = 3
@@ -58,8 +58,9 @@ class _Pass:
         call = call_of(self.graph, op, self.run)
         with torch.set_grad_enabled(op.section == "loss"):
             self.values[op.results[0]] = computed(OPERATORS, call, operands)
-        if op.operator == "batch_norm" and self.run.training:
-            self._update(op, call, operands)
+        written = REGISTRY[op.operator].updates if self.run.training else ()
+        moved = MOVED[op.operator](call, *operands) if written else ()
+        self.states.update(zip((op.operands[at] for at in written), moved, strict=True))
 
     def _operand(self, op: Op, at: int) -> Tensor:
         value = op.operands[at]
@@ -68,11 +69,6 @@ class _Pass:
             return x.detach()
         self.uses[op.id, at] = x.view_as(x)
         return self.uses[op.id, at]
-
-    def _update(self, op: Op, call: Call, operands: tuple[Tensor, ...]) -> None:
-        with torch.no_grad():
-            mean, variance = moved_statistics(call, *operands[:3])
-        self.states[op.operands[1]], self.states[op.operands[2]] = mean, variance
 
 
 def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *,

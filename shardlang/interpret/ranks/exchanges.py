@@ -159,31 +159,3 @@ def _part(layout: Layout, rank: int, coordinates: Coordinates) -> tuple[int, ...
     named = (*layout.split_axes(), *layout.pending, *layout.replicated)
     every = (*layout.dims, layout.pending, layout.replicated, coordinates.rest(named))
     return tuple(coordinates.index(rank, axes) for axes in every)
-
-
-def sum_identical(xs: Sequence[Tensor], axes: Sequence[str], coordinates: Coordinates) -> Tensors:
-    """P -> I within an operator: for work that is not split over `axes`."""
-    return exchange(xs, coordinates.groups(axes), total, nothing)
-
-
-def sum_replicated(xs: Sequence[Tensor], axes: Sequence[str], coordinates: Coordinates) -> Tensors:
-    """P -> R within an operator: for work that is split over `axes`."""
-    return exchange(xs, coordinates.groups(axes), total, total)
-
-
-def gathered_for_split(
-    xs: Sequence[Tensor], dim: int, axes: Sequence[str], coordinates: Coordinates, given: Sizes = None
-) -> Tensors:
-    """S -> R within an operator: what is split over `axes` along `dim`, whole, for work that is split over them."""
-    return exchange(xs, coordinates.groups(axes), partial(gathered, dim), partial(scattered, dim, given=given))
-
-
-def extreme(xs: Sequence[Tensor], axes: Sequence[str], coordinates: Coordinates, low: bool = False) -> Tensors:
-    """The greatest (least) over `axes`, without gradient."""
-
-    def most(parts: Tensors) -> Tensors:
-        stack = torch.stack(parts)
-        found = stack.amin(0) if low else stack.amax(0)
-        return [found.clone() for _ in parts]
-
-    return exchange([x.detach() for x in xs], coordinates.groups(axes), most, nothing)

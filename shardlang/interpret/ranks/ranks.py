@@ -20,6 +20,7 @@ from shardlang.interpret.ranks import split_operators
 from shardlang.interpret.ranks.coordinates import Coordinates, coordinates_of, cut_out, sizes_of_dims
 from shardlang.interpret.ranks.exchanges import converted
 from shardlang.interpret.ranks.stored import storage
+from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.plan import Conversion, Plan, PlannedOp
 from shardlang.types.layout import Layout
@@ -135,16 +136,13 @@ class _Pass:
         split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, given)
         with torch.set_grad_enabled(op.section == "loss"):
             result = split_operators.on_ranks(split, operands)
-        if op.operator == "batch_norm" and self.run.training:
-            self._update(split, used, operands)
+        written = REGISTRY[op.operator].updates if self.run.training else ()
+        for at, form in enumerate(used):
+            # In the form that the operator reads: a copy moves nothing that is stored.
+            operands[at] = self.states.get(form, operands[at]) if at in written else operands[at]
+        moved = split_operators.moved_states(split, operands) if written else ()
+        self.states.update(zip((used[at] for at in written), moved, strict=True))
         return result
-
-    def _update(self, split: split_operators.Split, used: list[Form], operands: list[Locals]) -> None:
-        """Moves the running statistics, in the form that the operator reads: a copy moves nothing that is stored."""
-        mean, variance = (self.states.get(form, xs) for form, xs in zip(used[1:3], operands[1:3], strict=True))
-        with torch.no_grad():
-            moved = split_operators.moved_statistics(split, operands[0], mean, variance)
-        self.states[used[1]], self.states[used[2]] = moved
 
     def convert(self, conversion: Conversion) -> Locals:
         source: Form = (conversion.value, conversion.parent)
