@@ -83,7 +83,7 @@ def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
     many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}"
     sink.report(
         "SH325", f"strategy `{name}` has {many}, which `{wanted}` does not depend on", None,
-        help="`shardc check` without `--strategy` tells them", severity=Severity.WARNING,
+        help="`shardc check` without `--strategy` lists them", severity=Severity.WARNING,
     )  # fmt: skip
 
 

@@ -20,10 +20,10 @@ from shardlang.display import one_line
 
 COMMANDS = {
     "check": "Report every mistake in programs, without running them.",
-    "plan": "Show layouts, collectives, bytes and memory, per operator.",
+    "plan": "Show memory and bytes, and the layout of each statement.",
     "compile": "Write the torch program that each rank runs.",
     "run": "Train on this machine.",
-    "verify": "Prove that a strategy changes no result.",
+    "verify": "Check that a strategy changes no result.",
     "fmt": "Write programs in their one form.",
     "tokens": "Write text as a file of token numbers, for the data source `tokens`.",
     "explain": "Print what a diagnostic's code, an operator, an optimizer or a data source means.",

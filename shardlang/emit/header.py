@@ -39,13 +39,13 @@ def docstring(plan: Plan) -> str:
     parts = ", a microbatch at a time" if plan.microbatches > 1 else ""
     if plan.pipeline is not None:
         said = (
-            "Written by shardc from the program and its strategy. What each pipeline stage computes is in its own",
-            "file; here is where parameters are, what data there is, and in what order the stages work. Run it with",
+            "Written by shardc from the program and its strategy. Each pipeline stage has its own file;",
+            "this one has the parameters, the data and the order in which the stages work. Run it with",
         )
     else:
         said = (
             f"Written by shardc from the program and its strategy. Each rank runs this file on its own shards{parts};",
-            "a comment gives a value's local type and how the whole of it lies on the mesh. Run it with",
+            "a comment gives a value's local type and its layout on the mesh. Run it with",
         )
     return python_text.docstring(
         f"{place_text(plan)}.", *said, "", f"    torchrun --nproc-per-node {plan.ranks} main.py"

@@ -37,7 +37,7 @@ def stage_docstring(plan: Plan, stages: Sequence[int]) -> str:
         f"Stage{'s' if len(stages) > 1 else ''} {_numbers(stages)} (of {count}) of {place_text(plan)}.",
         f"Written by shardc from the program and its strategy. The ranks with {ranks} run this file on",
         "their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local",
-        "type and how the whole of it lies on the mesh.",
+        "type and its layout on the mesh.",
     )
 
 
@@ -46,7 +46,7 @@ def layers_docstring(plan: Plan) -> str:
     return docstring(
         f"The layers that several stages have in common, of {place_text(plan)}.",
         "Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a",
-        "value's local type and how the whole of it lies on the mesh.",
+        "value's local type and its layout on the mesh.",
     )
 
 

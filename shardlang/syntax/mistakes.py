@@ -85,7 +85,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("SH101", "`{before}` is a rule of the whole strategy, and this is inside of `at`",
             "write it on a line of its own, outside of the `at`", _strategy("at h: microbatches 4"),
             before="mesh|stages|microbatches|schedule|bucket|strict", expects="LSQB", unless="ASSIGN", at_before=True),
-    Mistake("SH101", "an `at` cannot stand in another", "write both selectors in one: `at blocks[*].h: ..`",
+    Mistake("SH101", "an `at` is not allowed in another", "write both selectors in one: `at blocks[*].h: ..`",
             _strategy("at h: at y: recompute"), before="at", expects="LSQB", unless="ASSIGN", at_before=True),
     Mistake("SH101", "`{before}` declares a member of a model, and this is no place for members",
             "write it in the model, ahead of `forward`", _forward("param w: [n] = ones()"), found=r"\w+",
@@ -114,6 +114,6 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("SH116", "a closing brace without an opening one", "remove it", "dim n = 4\n}\n", found=r"\}"),
     Mistake("SH109", "the line ends where {expected} should follow `{before}`", "finish the line", _forward("y = x +"),
             found=LINE_END),
-    Mistake("SH101", "`{found}` cannot stand here; {expected} may",
+    Mistake("SH101", "`{found}` is not allowed here; expected {expected}",
             "remove `{found}`, or write {expected} in its place", _forward("y = * x")),
 )  # fmt: skip

@@ -40,7 +40,7 @@ def check_order(args: Sequence[ast.Expr | ast.Keyword | ast.Field], sink: Sink) 
             named = named or arg
         elif named is not None:
             sink.report(
-                "SH113", "an argument without a name stands after one with a name", arg.span,
+                "SH113", "an argument without a name follows one with a name", arg.span,
                 labels=[(named.span, f"`{named.name.text}` has a name")],
                 help=f"put it before `{named.name.text}`, or write `name = {arg.span.text}`",
             )  # fmt: skip

@@ -69,7 +69,7 @@ model Block(n: dim) {
 def test_an_import_cycle_names_its_chain() -> None:
     files = {"a.shard": 'use "./b.shard": B\n', "b.shard": 'use "./a.shard": A\n'}
     found = checked('use "./a.shard": A\n', files=files).messages
-    assert found[0] == "SH204: imports go round: `a.shard` -> `b.shard` -> `a.shard`"
+    assert found[0] == "SH204: imports form a circle: `a.shard` -> `b.shard` -> `a.shard`"
 
 
 def test_what_is_not_there_yet_is_named() -> None:
@@ -123,7 +123,7 @@ def nested(depth: int, body: str) -> str:
 @pytest.mark.parametrize(
     ("settings", "messages"),
     [
-        ("at w = sgd(lr = 1)\n  optimizer at w = sgd(lr = 2)", ["SH238: two optimizers are given for `w`"]),
+        ("at w = sgd(lr = 1)\n  optimizer at w = sgd(lr = 2)", ["SH238: two optimizers train `w`"]),
         ("at w = sgd(lr = 1)\n  optimizer at w = sgd(lr = 1)", []),
         ("at * = sgd(lr = 1)\n  optimizer at * = sgd(lr = 2)\n  optimizer at w = sgd(lr = 3)", []),
         ("at ww = sgd(lr = 1)", ["SH308: `ww` matches nothing of the model"]),

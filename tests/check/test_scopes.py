@@ -16,7 +16,7 @@ from tests.check.checked import checked, net
 def test_a_file_that_imports_its_own_model_is_one_mistake() -> None:
     text = 'use "./program.shard": Net\n' + net("return x * w")
     (found,) = checked(text).found
-    assert (found.code, found.message) == ("SH204", "imports go round: `program.shard` -> `program.shard`")
+    assert (found.code, found.message) == ("SH204", "imports form a circle: `program.shard` -> `program.shard`")
     assert found.help == ("leave the line out: a file's own names need no import",)
 
 

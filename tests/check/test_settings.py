@@ -108,7 +108,7 @@ def test_a_line_too_many_or_wrong(line: str, message: str) -> None:
         ("epochs = 1", "epochs = 1.5", "SH210: `epochs` must be a whole number"),
         ("adamw(lr = 0.1)", "adamw(lr = quick)", "SH200: "),
         ("optimizer = adamw(lr = 0.1)", "optimizer at **.weight = adamw(lr = 0.1)",
-         "SH238: no optimizer is given for `fc.bias`"),
+         "SH238: no optimizer trains `fc.bias`"),
         ("Net()", "Net(width = 3)", "SH220: `Net` has no argument `width`"),
         ("Net()", "Net(1.0, true, 3)", "SH218: "),
         ("Net()", "Net(1.0, gain = 2.0)", "SH219: `Net` gets `gain` twice"),

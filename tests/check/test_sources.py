@@ -166,6 +166,15 @@ def test_no_index_points_past_the_end(use: str) -> None:
     assert message == f"`label` goes up to 19, and `{use.removeprefix('mean(').partition('(')[0]}` has 3 `classes`"
 
 
+def test_a_dim_without_a_name_is_called_by_its_size_once() -> None:
+    use = "mean(embedding(label, model.table))"
+    text = LABELS.replace("LABEL", "i64[batch] < 20").replace("LOSS", f"mean(scores) + {use}")
+    found = checked(text.replace("  param w:", "  param table: [3, 5] = ones()\n  param w:"))
+    (message,) = [d for d in found.found if d.code == "SH289"]
+    assert message.message == "`label` goes up to 19, and `embedding` has only 3"
+    assert message.help[0].startswith("make that at least 20, ")
+
+
 def test_a_bound_that_counts_the_ignored_label_is_told_how() -> None:
     found = checked(LABELS.replace("LABEL", "i64[batch] < 256").replace("LOSS", ENTROPY.replace("-100", "255")))
     (message,) = [d for d in found.found if d.code == "SH289"]

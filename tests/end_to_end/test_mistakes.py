@@ -190,7 +190,7 @@ def test_an_import_cycle(tmp_path: Path) -> None:
     (tmp_path / "b.shard").write_text('use "./a.shard": A\n' + layer.format("B"))
     text = 'use "./a.shard": A\n' + program(DATA)
     found = mistakes(text, name=str(tmp_path / "net.shard"))
-    expect(found, "SH204", '"./a.shard"', "imports go round", "third file")
+    expect(found, "SH204", '"./a.shard"', "imports form a circle", "third file")
 
 
 def test_each_line_is_a_mistake_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

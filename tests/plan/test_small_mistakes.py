@@ -81,7 +81,7 @@ def test_rules_of_the_whole_strategy_are_none_of_a_selector(rule: str, form: str
 
 def test_an_at_in_another() -> None:
     (found,) = planned("at z: at w: split batch over dp", None, {})[1]
-    assert found.message == "an `at` cannot stand in another"
+    assert found.message == "an `at` is not allowed in another"
 
 
 def test_an_at_without_rules() -> None:

@@ -127,4 +127,4 @@ def test_a_mistake_after_a_block_leaves_the_block_closed(block: str) -> None:
 
 def test_a_string_that_is_closed_is_never_called_open() -> None:
     _, sink = read('strategy s {\n  split batch over "dp"\n}\n')
-    assert [(d.code, d.message) for d in sink.found] == [("SH101", '`"dp"` cannot stand here; a name may')]
+    assert [(d.code, d.message) for d in sink.found] == [("SH101", '`"dp"` is not allowed here; expected a name')]

@@ -85,7 +85,7 @@ class Library:
             names = [*self.chain[self.chain.index(source.name) :], source.name]
             help = "leave the line out: a file's own names need no import"
             help = "move what both need into a third file" if len(names) > 2 else help
-            fact = f"imports go round: {' -> '.join(f'`{n}`' for n in names)}"
+            fact = f"imports form a circle: {' -> '.join(f'`{n}`' for n in names)}"
             sink.report("SH204", fact, use.path_span, "closes the circle", help=help)
             return None
         known = self.scopes.get(source.name)

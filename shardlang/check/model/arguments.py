@@ -147,7 +147,7 @@ def line_up(callee: str, names: Sequence[str], call: ast.Call, frame: Frame) -> 
 
 def missing_argument(callee: str, name: str, span: Span, frame: Frame) -> None:
     frame.context.sink.report(
-        "SH221", f"`{callee}` needs `{name}`", span, f"`{name}` is not given", help=f"add `{name} = ...`"
+        "SH221", f"`{callee}` needs `{name}`", span, f"`{name}` is missing", help=f"add `{name} = ...`"
     )
 
 

@@ -103,7 +103,7 @@ def _each(
 ) -> Any:
     if not values:
         fact = f"`{array.path}` needs a value to pass through its layers"
-        return frame.wrong("SH221", fact, span, "none is given")
+        return frame.wrong("SH221", fact, span, "none here")
     build = frame.context.build
     before, first, copies = len(build.ops), None, frame.context.copies.get(array, ())
     for at, layer in enumerate(array.items):

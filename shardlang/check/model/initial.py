@@ -38,7 +38,7 @@ KINDS: Mapping[str, Declared] = {
 
 def initial(node: ast.Expr, frame: Frame) -> Init | None:
     """The start that `node` names; None after a report or where a number is unknown."""
-    sink, starts = frame.context.sink, f"the starts are {', '.join(KINDS)}"
+    sink, starts = frame.context.sink, f"the initial values are {', '.join(KINDS)}"
     if not isinstance(node, ast.Call) or not isinstance(node.callee, ast.Name):
         help = f"{starts}: `zeros()`, `normal(0.02)`"
         sink.report("SH222", "a parameter starts from a named distribution", node.span, "none of them", help=help)
@@ -47,7 +47,7 @@ def initial(node: ast.Expr, frame: Frame) -> Init | None:
     if name in KINDS:
         return _numbers(name, node, frame)
     help = offer(name, KINDS, starts)
-    sink.report("SH222", f"there is no start `{name}`", node.callee.span, "unknown", help=help)
+    sink.report("SH222", f"there is no initial value `{name}`", node.callee.span, "unknown", help=help)
     return None
 
 
@@ -60,7 +60,7 @@ def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
     for part, default in defaults.items():
         if part not in given and default is ...:
             help = f"write `{name}({part})` with its number"
-            sink.report("SH221", f"`{name}` needs `{part}`", node.span, f"`{part}` is not given", help=help)
+            sink.report("SH221", f"`{name}` needs `{part}`", node.span, f"`{part}` is missing", help=help)
             return None
         value, span = (given[part].evaluate(frame), given[part].span) if part in given else (default, node.span)
         found.append(number(value, span, frame, f"`{part}`", True))

@@ -52,7 +52,7 @@ def check_plain(written: ast.TensorType, frame: Frame) -> None:
     if axes:
         help = "take it out here, and pin it in a strategy: `at NAME: [batch@dp, d]`"
         label = f"axis `{axes[0].text}`"
-        frame.wrong("SH254", "a layout stands in a type of a model", axes[0].span, label, help=help)
+        frame.wrong("SH254", "a type of a model has a layout", axes[0].span, label, help=help)
 
 
 def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
@@ -67,7 +67,7 @@ def twice(written: ast.TensorType, terms: Terms, frame: Frame) -> bool:
                     f"declare `dim other = {dim.name}` and give one of them that name; "
                     "`relabel(x -> [..., other])` renames a dim of a tensor without moving data"
                 )
-                frame.context.sink.again("SH253", f"dim `{dim.name}` stands twice in one type", node, seen[dim], help)
+                frame.context.sink.again("SH253", f"dim `{dim.name}` occurs twice in one type", node, seen[dim], help)
                 return True
             seen[dim] = node
     return False
@@ -87,7 +87,7 @@ def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Ter
         if node.ellipsis:
             if frame.ellipsis is None:
                 help = "write `...` in a type of the arguments first: `forward(x: [..., d])`"
-                frame.wrong("SH255", "`...` stands for nothing here", node.span, "not bound", help=help)
+                frame.wrong("SH255", "nothing binds `...` here", node.span, "not bound", help=help)
                 sound = False
             found.extend(frame.ellipsis or ())
             continue

@@ -24,19 +24,20 @@ def check_indices(graph: Graph, sink: Sink) -> None:
 def _check(op: Op, numbers: int, into: int, dim: int, graph: Graph, sink: Sink) -> None:
     index, table = graph.values[numbers], graph.values[into]
     size, name = table.type.shape[dim], term_text(table.type.dims[dim])
+    has, it = (f"{size} `{name}`", f"`{name}`") if name != str(size) else (f"only {size}", "that")
     places = _counted(index, graph)
     if index.bound is not None and index.bound > size:
         ignored = op.attrs.get("ignore_index")
         beside = "" if ignored is None else f"; {ignored}, which is ignored, may be in the data all the same"
         sink.report(
-            "SH289", f"`{index.name}` goes up to {index.bound - 1}, and `{op.operator}` has {size} `{name}`", op.span,
+            "SH289", f"`{index.name}` goes up to {index.bound - 1}, and `{op.operator}` has {has}", op.span,
             "an index past the end", labels=[(index.span, f"below {index.bound}")],
-            help=f"make `{name}` at least {index.bound}, or the bound at most {size}{beside}",
+            help=f"make {it} at least {index.bound}, or the bound at most {size}{beside}",
         )  # fmt: skip
     elif places is not None and places.type.shape[0] > size:
-        counted, many = term_text(places.type.dims[0]), places.type.shape[0]
-        fact = f"there are {many} `{counted}`, and `{table.path}` has {size} `{name}`"
-        sink.report("SH289", fact, op.span, "an index past the end", help=f"make `{name}` at least {many}")
+        many = places.type.shape[0]
+        fact = f"there are {many} `{term_text(places.type.dims[0])}`, and `{table.path}` has {has}"
+        sink.report("SH289", fact, op.span, "an index past the end", help=f"make {it} at least {many}")
 
 
 def _counted(index: Value, graph: Graph) -> Value | None:

@@ -40,9 +40,9 @@ def _moves(graph: Graph) -> Iterator[tuple[Op, int]]:
 
 def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
     value, param = graph.values[op.operands[at]], REGISTRY[op.operator].params[at].name
-    what = _NOUNS.get(value.kind, "given twice")
+    what = _NOUNS.get(value.kind, "passed twice")
     sink.report(
-        "SH296", f"`{op.operator}` moves its `{param}` with each step, and `{shown(graph, value.id)}` is {what}",
+        "SH296", f"`{op.operator}` updates its `{param}` in each step, and `{shown(graph, value.id)}` is {what}",
         op.span, "moved here", labels=[(value.span, "this is what would move")],
         help=f"declare a state for it alone: `state {param}: {value.type} = {'ones' if at > 1 else 'zeros'}()`",
     )  # fmt: skip
@@ -51,7 +51,7 @@ def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
 def _report_reader(graph: Graph, op: Op, value: int, mover: Op, sink: Sink) -> None:
     name = shown(graph, value)
     sink.report(
-        "SH296", f"`{mover.operator}` moves state `{name}` with each step, and `{written(op.operator)}` reads it",
+        "SH296", f"`{mover.operator}` updates state `{name}` in each step, and `{written(op.operator)}` reads it",
         op.span, "read here", labels=[(mover.span, "moved here"), (graph.values[value].span, "declared here")],
-        help=f"compute what you need from what `{mover.operator}` is given, or use a state that nothing moves",
+        help=f"compute what you need from the operands of `{mover.operator}`, or use a state that nothing updates",
     )  # fmt: skip

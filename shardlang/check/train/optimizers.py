@@ -139,7 +139,7 @@ def _complete(
     found = {**KINDS[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
     if found["lr"] is ...:
         help = f"write `{kind}(lr = 0.1)`, say"
-        frame.wrong("SH221", f"`{kind}` needs `lr`", setting.value.span, "`lr` is not given", help=help)
+        frame.wrong("SH221", f"`{kind}` needs `lr`", setting.value.span, "`lr` is missing", help=help)
         return None
     if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
         fact = "`nesterov` needs a momentum and no dampening"
@@ -189,7 +189,7 @@ def _report_rivals(
             continue
         seen.add((first, second))
         frame.context.sink.report(
-            "SH238", f"two optimizers are given for `{graph.values[value].path}`", settings[second][0].span, "this one",
+            "SH238", f"two optimizers train `{graph.values[value].path}`", settings[second][0].span, "this one",
             labels=[(settings[first][0].span, "and this one are equally specific")], help="narrow one of the selectors",
         )  # fmt: skip
 
@@ -223,6 +223,6 @@ def _report_without(
     if left and settings:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         frame.wrong(
-            "SH238", f"no optimizer is given for `{left[0].path}`{more}", settings[0][0].span,
+            "SH238", f"no optimizer trains `{left[0].path}`{more}", settings[0][0].span,
             labels=[(left[0].span, "declared here")], help="add one for all: `optimizer = adamw(lr = 3e-4)`",
         )  # fmt: skip

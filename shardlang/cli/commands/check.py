@@ -33,7 +33,7 @@ def command(
 ) -> None:  # fmt: skip
     """Report every mistake in programs, without running them.
 
-    With --ranks, the strategy is also held against that number of ranks. `-` reads the standard input.
+    With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard input.
     """
     sources = [options.source(file) for file in files]
     sink = Sink()
@@ -58,7 +58,7 @@ def _check(source: Source, ranks: int | None, strategy: str | None, overrides: M
         return ""
     operators = f"{len(program.graph.ops)} operators"
     if ranks is None:
-        return f"{source.name}: fine ({operators}); arithmetic of ranks was not checked, for want of --ranks"
+        return f"{source.name}: fine ({operators}); add --ranks N to check arithmetic of ranks"
     chosen = strategy or (program.strategies[0].name.text if program.strategies and ranks > 1 else "")
     return f"{source.name}: fine ({operators}, {ranks} ranks{f', strategy {chosen}' if chosen else ''})"
 

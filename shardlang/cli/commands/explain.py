@@ -19,7 +19,7 @@ from shardlang.diagnostics.nearest import nearest
 def command(word: str | None) -> None:
     """Print the page of a diagnostic's code: what it means, and an example.
 
-    Or what an operator, an optimizer, a schedule of the learning rate, a data source or a start of parameters is: its
+    Or what an operator, an optimizer, a schedule of the learning rate, a data source or an initial value is: its
     arguments with their defaults, its meaning, and which dims may be split.
 
     Without a word, list all.

@@ -37,7 +37,7 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @options.strategy_option
 @options.set_option
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA where there is a GPU per rank, else the CPU."
+    "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank, else the CPU."
 )
 @click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
 @click.option(
@@ -45,7 +45,7 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 )
 @click.option(
     "--host-storage", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    help="Keep what is placed on the host in files there, mapped into memory: it may then be larger than memory.",
+    help="Keep parameters on the host in mapped files there; they may be larger than the memory.",
 )  # fmt: skip
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @options.file_argument
 @options.ranks_option(required=True)
 @options.strategy_option
-@click.option("--all-strategies", is_flag=True, help="All strategies of the file that fit the number of ranks.")
+@click.option("--all-strategies", is_flag=True, help="Verify all strategies that fit the number of ranks.")
 @options.set_option
 @click.option("--steps", type=click.IntRange(1, 10000), default=3, show_default=True, help="Training steps to compare.")
 @click.option(
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     "--real/--simulated-only", "real", default=None,
     help=f"Run the emitted program on real ranks too, or not; by default up to {REAL_RANKS} ranks.",
 )  # fmt: skip
-@click.option("--random-data", is_flag=True, help="Random batches in place of the program's data.")
-@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON.")
+@click.option("--random-data", is_flag=True, help="Use random batches instead of the program's data.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, all_strategies: bool,
     overrides: Mapping[str, str], steps: int, dtype: str, real: bool | None, random_data: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Prove that a strategy changes no result.
+    """Check that a strategy changes no result.
 
     Trains some steps three times: the emitted program on real ranks, its plan on ranks simulated in this process, and
     the model on one device. Every value, gradient and parameter must agree; the first that does not is named.

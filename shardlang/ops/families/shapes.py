@@ -158,7 +158,7 @@ def _infer_relabel(site: CallSite) -> Inference | None:
     twice = next((d for i, d in enumerate(names) if d in names[:i]), None)
     if twice is not None:
         site.sink.report(
-            "SH253", f"dim `{twice.name}` stands twice in one type", site.span, labels=[(site.spans[0], str(type))],
+            "SH253", f"dim `{twice.name}` occurs twice in one type", site.span, labels=[(site.spans[0], str(type))],
             help=f"declare `dim other = {twice.name}` and give one of them that name",
         )  # fmt: skip
         return None

@@ -60,7 +60,7 @@ class Staging:
         if len(meshes) > 1 and next(a.name for a in sized if a.size != 1) != self.rule.axis:
             sink.report(
                 "SH427",
-                f"rules of several factorings stand beside stages, and `{self.rule.axis}` is not the first axis",
+                f"the rules need several factorings beside stages, and `{self.rule.axis}` is not the first axis",
                 self.rule.span, "", help=f"write `mesh {self.rule.axis} = {self.rule.coordinates}, ...`",
             )  # fmt: skip
             return None

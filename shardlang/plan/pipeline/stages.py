@@ -163,7 +163,7 @@ def _moved_once(graph: Graph, stages: Sequence[int], sink: Sink) -> None:
             one, two = stages[other.id], stages[op.id]
             if one != two:
                 sink.report(
-                    "SH428", f"state `{graph.values[state].path}` is moved in stage {one} and in stage {two}",
+                    "SH428", f"state `{graph.values[state].path}` is updated in stage {one} and in stage {two}",
                     op.span, f"in stage {two}, for `{shown(graph, op.results[0])}`",
                     labels=[(other.span, f"in stage {one}, for `{shown(graph, other.results[0])}`")],
                     help="give each a state of its own, or put both into one stage",

@@ -124,6 +124,6 @@ def check_products(
             if demand.factors[f]:
                 name = op.rule.factors[f].name
                 sink.report(
-                    "SH324", f"`{name}` has sizes given by hand, and here it is part of a product", rule_spans[number],
+                    "SH324", f"`{name}` has listed sizes, and here it is part of a product", rule_spans[number],
                     f"`{op.operator}` takes it with other dims as one", help=f"leave `{name}` whole here",
                 )  # fmt: skip

@@ -117,7 +117,7 @@ class PositionalRules:
         else:
             what, offer = (
                 f"`{value.path}` is not computed by an operator",
-                f"pin how it lies: `at {value.path}: [dim@axis, ...]`",
+                f"pin its layout: `at {value.path}: [dim@axis, ...]`",
             )
         self.sink.report(
             "SH312",

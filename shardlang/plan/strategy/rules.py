@@ -127,7 +127,7 @@ class Rules:
                 self._memory(rule, scope)
             case ast.Mesh() | ast.At():
                 self.sink.report(
-                    "SH321", "a mesh and further selectors cannot stand inside of `at`", rule.span,
+                    "SH321", "a mesh and further selectors are not allowed inside of `at`", rule.span,
                     help="write it as a line of the strategy itself",
                 )  # fmt: skip
 
@@ -180,7 +180,7 @@ class Rules:
             return
         if scope is None:
             self.sink.report(
-                "SH321", "`place` needs to be told of what", rule.span,
+                "SH321", "`place` needs a selector", rule.span,
                 help=f"name parameters and values: `at table: {rule.span.text}`",
             )  # fmt: skip
             return
@@ -200,7 +200,7 @@ class Rules:
         """Whether an axis is declared; reports it where not."""
         if name.text == self.stage_axis and name.text in self.axes:
             self.sink.report(
-                "SH426", f"axis `{name.text}` is that of the stages, and divides nothing else", name.span,
+                "SH426", f"axis `{name.text}` belongs to the stages, and cannot divide anything else", name.span,
                 labels=[(self.axes[name.text], "its ranks run different stages")],
                 help="take it out here, or declare another axis in `mesh`",
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """clicks.shard, strategy `exchanged`, on 4 ranks of the mesh dp = 4.
 
 Written by shardc from the program and its strategy. Each rank runs this file on its own shards;
-a comment gives a value's local type and how the whole of it lies on the mesh. Run it with
+a comment gives a value's local type and its layout on the mesh. Run it with
 
     torchrun --nproc-per-node 4 main.py
 """

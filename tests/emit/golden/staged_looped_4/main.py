@@ -1,7 +1,7 @@
 """staged.shard, strategy `looped`, on 4 ranks of the mesh dp = 2, pp = 2, in 4 microbatches.
 
-Written by shardc from the program and its strategy. What each pipeline stage computes is in its own
-file; here is where parameters are, what data there is, and in what order the stages work. Run it with
+Written by shardc from the program and its strategy. Each pipeline stage has its own file;
+this one has the parameters, the data and the order in which the stages work. Run it with
 
     torchrun --nproc-per-node 4 main.py
 """

@@ -2,7 +2,7 @@
 
 Written by shardc from the program and its strategy. The ranks with pp = 0 run this file on
 their own shards, a microbatch at a time, in the order that main.py says; a comment gives a value's local
-type and how the whole of it lies on the mesh.
+type and its layout on the mesh.
 """
 
 import torch

@@ -2,7 +2,7 @@
 2, dp = 2, mp = 2, in 2 microbatches.
 
 Written by shardc from the program and its strategy. `p` is the layer with its parameters; a comment gives a
-value's local type and how the whole of it lies on the mesh.
+value's local type and its layout on the mesh.
 """
 
 import torch.nn.functional as F
