@@ -102,5 +102,5 @@ class Buffers:
             labels.insert(0, (one, "cut one way by this rule"))
         self.sink.report(
             "SH323", f"state `{value.path}` would be stored one way and written another", two, "cut another way here",
-            labels=labels, help="its writer decides the layout of a state: leave out the state's own, or write the same",
+            labels=labels, help="what writes a state decides its layout: leave out the state's own, or write the same",
         )  # fmt: skip
