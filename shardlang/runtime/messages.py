@@ -37,6 +37,14 @@ class Routes:
         self.arriving = arrivals(table, stages, self.coordinates, self.here)
         self.forms = [[_form(program, value) for value in stage.receives] for stage in stages]
 
+    @property
+    def channels(self) -> set[tuple[int, int]]:
+        """(source, target) of all messages from or to this rank."""
+        ours = [(self.source(m), self.here) for messages in self.arriving.values() for m in messages]
+        sends = [sent(action, self.stages) for action in self.mine]
+        ours += [(self.here, self.coordinates[message.stage]) for message in sends if message is not None]
+        return {(self.peers[source], self.peers[target]) for source, target in ours if source != target}
+
     def values(self, message: Message) -> list[tuple[tuple[int, ...], torch.dtype]]:
         """Shape and dtype of each tensor of a message."""
         if message.forward:

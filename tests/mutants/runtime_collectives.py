@@ -64,7 +64,7 @@ FAULTS = (
     Fault("a reduction writes into its operand", "values that are read again after an all-reduce", BLOCKS,
           "x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", TABLE),
     Fault("a large sum's chunk by index", "sums of many bytes over groups that are not in rank order", WIRE,
-          "mine = self.sizes[group.handle.rank()]", "mine = self.sizes[group.index]", TABLE),
+          "mine = self.sizes[group.slot]", "mine = self.sizes[group.index]", TABLE),
     Fault("minimum for maximum", "maxima over ranks", WIRE,
           'return parts.amax(0) if how == "max" else parts.amin(0)',
           'return parts.amin(0) if how == "max" else parts.amax(0)', TABLE),

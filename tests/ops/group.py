@@ -47,9 +47,6 @@ class Handle:
         tensor.copy_(result)
         return Done()
 
-    def rank(self) -> int:
-        return self.index
-
     def alltoall_base(self, result: torch.Tensor, sent: torch.Tensor, taken: list[int], given: list[int]) -> Done:
         """Part i of what a member sends goes to member i; `given` and `taken`: the parts' lengths, else all alike."""
         self.meeting.places[self.index] = sent.clone()
@@ -66,8 +63,11 @@ class Handle:
 
 class Group:
     def __init__(self, size: int, index: int, meeting: Meeting) -> None:
-        self.size, self.index = size, index
-        self.handle = Handle(meeting, index)
+        self.size, self.index, self.slot = size, index, index
+        self._handle = Handle(meeting, index)
+
+    def handle(self, _: torch.Tensor) -> Handle:
+        return self._handle
 
 
 class Ranks:

@@ -249,6 +249,16 @@ def test_the_same_file_runs_under_torchrun(tmp_path: Path) -> None:
     assert losses[0] == losses[1] and len(losses[0]) == 6
 
 
+def test_a_failed_rank_does_not_wait_for_its_groups_to_end(tmp_path: Path) -> None:
+    """To give up a group may wait for collectives of others, which wait for this rank: NCCL's does."""
+    blocks = "torch.distributed.destroy_process_group = lambda *_: time.sleep(600)"
+    path = write(tmp_path, ranks=2, line=f"{blocks}; (mesh.dp.index and 1 / 0)")
+    begun = time.monotonic()
+    code, _, err = finish(start(path, launcher=(*TORCHRUN, "2")))
+    assert code != 0 and time.monotonic() - begun < 60
+    assert err.count("error[SH501]: rank 1 failed: ZeroDivisionError") == 1
+
+
 def test_the_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:
     code, _, err = finish(start(write(tmp_path, ranks=3), launcher=(*TORCHRUN, "2")))
     assert code != 0

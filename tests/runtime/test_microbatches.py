@@ -170,7 +170,7 @@ def test_an_axis_in_time_counts_in_indexes_and_in_no_group_of_ranks() -> None:
     assert found == [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 0, 1), (4, 1, 1), (5, 2, 1)]
     assert (mesh["dp", "microbatch"].size, mesh.dp.size, list(mesh)) == (6, 2, ["dp"])
     with pytest.raises(ValueError, match="nothing is sent"):
-        _ = mesh["dp", "microbatch"].handle
+        mesh["dp", "microbatch"].handle(torch.zeros(1))
 
 
 def test_a_mesh_of_the_ranks_of_a_stage() -> None:

@@ -114,12 +114,11 @@ def test_an_unknown_optimizer_is_named() -> None:
 
 
 def test_clip_scales_by_the_norm_of_all() -> None:
-    alone = rt.Mesh()[()]
     parts = [torch.zeros(3), torch.zeros(2), torch.zeros(1)]
     parts[0].grad, parts[1].grad = torch.tensor([3.0, 0.0, 0.0]), torch.tensor([0.0, 4.0])
-    assert clip([(part, alone) for part in parts], 1.0).item() == pytest.approx(5.0)
+    assert clip(parts, 1.0, parts).item() == pytest.approx(5.0)
     assert parts[0].grad[0].item() == pytest.approx(0.6, rel=1e-5)
-    assert clip([(part, alone) for part in parts], 10.0).item() == pytest.approx(1.0, rel=1e-5)
+    assert clip(parts, 10.0, parts).item() == pytest.approx(1.0, rel=1e-5)
     assert parts[1].grad[1].item() == pytest.approx(0.8, rel=1e-5)
 
 
@@ -134,9 +133,8 @@ def test_clip_is_torchs(norm: float) -> None:
         for leaf, gradient in zip(kept, gradients, strict=True):
             leaf.grad = gradient * (norm / whole)
     limit = min(1.0, norm)
-    alone = rt.Mesh(dp=1)["dp"]
     torch.testing.assert_close(
-        clip([(leaf, alone) for leaf in mine], limit), torch.nn.utils.clip_grad_norm_(theirs, limit),
+        clip(mine, limit, mine), torch.nn.utils.clip_grad_norm_(theirs, limit),
         rtol=1e-12, atol=0.0,
     )  # fmt: skip
     for a, b in zip(mine, theirs, strict=True):
@@ -187,4 +185,4 @@ def test_no_schedule_is_constant() -> None:
 
 def test_a_rank_without_parameters_clips_nothing() -> None:
     """A pipeline stage may have none; its part of the norm is 0."""
-    assert clip([], 0.5).item() == 0.0
+    assert clip([], 0.5, []).item() == 0.0

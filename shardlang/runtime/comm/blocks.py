@@ -117,7 +117,7 @@ def exchange(
     shapes = [[*mine[:gather_dim], size, *mine[gather_dim + 1 :]] for size in gather_sizes]
     counts = [_count(shape) for shape in shapes]
     arrived = source.new_empty(sum(counts))
-    group.handle.alltoall_base(
+    group.handle(source).alltoall_base(
         arrived, source, [counts[i] for i in _order(group)], [blocks[i].numel() for i in _order(group)]
     ).wait()
     pieces = arrived.split([counts[i] for i in _order(group)])
@@ -138,5 +138,5 @@ def permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
     send[slots[sources.index(group.index)]] = count
     receive[slots[sources[group.index]]] = count
     result = x.new_empty(x.shape)
-    group.handle.alltoall_base(result.view(-1), x.contiguous().view(-1), receive, send).wait()
+    group.handle(result).alltoall_base(result.view(-1), x.contiguous().view(-1), receive, send).wait()
     return result

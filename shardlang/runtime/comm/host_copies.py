@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.comm.mesh import world
-
-HOST = torch.device("cpu")
-_streams: dict[torch.device, Any] = {}
+from shardlang.runtime.device import HOST, kind_of
 
 
 def device_of(place: str) -> torch.device:
@@ -37,21 +35,8 @@ class _Copy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, target: torch.device) -> Tensor:
         ctx.source = x.device
-        return _copied(x, target)
+        return kind_of(target).copied(x, target)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _copied(gradient, ctx.source), None
-
-
-def _copied(x: Tensor, target: torch.device) -> Tensor:
-    if target.type != "cuda":
-        return x.to(target)
-    current = torch.cuda.current_stream(target)
-    if target not in _streams:
-        _streams[target] = torch.cuda.Stream(target)
-    with torch.cuda.stream(_streams[target]):
-        there = x.contiguous().pin_memory().to(target, non_blocking=True)
-    current.wait_stream(_streams[target])
-    there.record_stream(current)
-    return there
+        return kind_of(ctx.source).copied(gradient, ctx.source), None

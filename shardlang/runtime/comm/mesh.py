@@ -8,19 +8,17 @@ time: it counts in indexes and sizes, and nothing is ever sent over it.
 
 from __future__ import annotations
 
-import datetime
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from shardlang.runtime.comm.allocator import keep_freed_memory
-
-# A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the launcher, not by this.
-TIMEOUT = datetime.timedelta(minutes=30)
+from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, kind_of
 
 
 class World:
@@ -32,48 +30,57 @@ class World:
         self.rank = 0
         self.size = 1
         self.microbatch = 0
-        self.device = torch.device("cpu")
+        self.device = HOST
         self.store: dist.Store | None = None
-        self.handles: dict[str, Any] = {}
-        self._by_ranks: dict[tuple[int, ...], Any] = {}
+        self.handles: dict[str, tuple[Cpu, Any]] = {}
+        self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
 
-    def handle(self, ranks: tuple[int, ...]) -> Any:
-        """The process group of `ranks`, made at first use by its members alone; torch orders its members by rank."""
-        if ranks not in self._by_ranks:
+    def handle(self, ranks: tuple[int, ...], device: str) -> Any:
+        """The process group of `ranks` for tensors on a kind of device, made at first use by its members alone; torch
+        orders its members by rank.
+        """
+        if (ranks, device) not in self._by_ranks:
             members = sorted(ranks)
-            everyone = len(members) == self.size
-            self._by_ranks[ranks] = dist.group.WORLD if everyone else self._made(members, "-".join(map(str, members)))
-        return self._by_ranks[ranks]
+            if len(members) == self.size and device == self.device.type:
+                self._by_ranks[ranks, device] = KINDS[device].everyone()
+            else:
+                self._by_ranks[ranks, device] = self._made(members, "-".join(map(str, members)), device)
+        return self._by_ranks[ranks, device]
 
     def channel(self, source: int, target: int) -> tuple[Any, int]:
         """The process group for messages from one rank to another, one of them this, and the other's number in it."""
         other = target if source == self.rank else source
-        if self.device.type == "cpu":
+        if kind_of(self.device).tags:
             return dist.group.WORLD, other
-        return self._made(sorted((source, target)), f"{source}>{target}"), int(other > self.rank)
+        return self._made(sorted((source, target)), f"{source}>{target}", self.device.type), int(other > self.rank)
 
-    def _made(self, members: list[int], name: str) -> Any:
+    def open(self, groups: Iterable[Group], channels: Iterable[tuple[int, int]] = (), host: bool = False) -> None:
+        """Makes what this rank will use, before it does: in the middle of a step a rank that makes a group could wait
+        for one that waits for its message. All ranks go in one order. host: groups are for the host's tensors too.
+        """
+        kinds = dict.fromkeys([self.device.type, *(["cpu"] if host else [])])
+        for ranks in sorted({group.ranks for group in groups if group.size > 1}, key=sorted):
+            for kind in kinds:
+                self.handle(ranks, kind)
+        for source, target in sorted(channels):
+            self.channel(source, target)
+
+    def _made(self, members: list[int], name: str, device: str) -> Any:
         """A process group under a name of its own.
 
         torch.distributed.new_group would name it by how many groups this process has, and members that are in
         different numbers of groups, as those of pipeline stages are, would wait for each other for ever.
         """
-        if name in self.handles:
-            return self.handles[name]
-        store, at = dist.PrefixStore(f"group {name}/", self.store), members.index(self.rank)
-        if self.device.type == "cpu":
-            self.handles[name] = dist.ProcessGroupGloo(store, at, len(members), TIMEOUT)
-        else:
-            options = dist.ProcessGroupNCCL.Options()
-            options._timeout = TIMEOUT
-            self.handles[name] = dist.ProcessGroupNCCL(store, at, len(members), options)
-            self.handles[name]._set_sequence_number_for_group()
-        return self.handles[name]
+        name = f"{name} {device}"
+        if name not in self.handles:
+            kind, store = KINDS[device], dist.PrefixStore(f"group {name}/", self.store)
+            self.handles[name] = kind, kind.group(store, members, members.index(self.rank), name)
+        return self.handles[name][1]
 
     def leave(self) -> None:
         """Gives up all groups."""
-        for handle in self.handles.values() if self.device.type == "cuda" else ():
-            handle.shutdown()
+        for kind, handle in self.handles.values():
+            kind.leave(handle)
         self.handles.clear()
         self._by_ranks.clear()
 
@@ -82,22 +89,27 @@ world = World()
 
 
 def connect(rank: int, size: int, device: torch.device, store: dist.Store | None = None) -> None:
-    """Joins `size` ranks as `rank`: gloo on the CPU, NCCL on CUDA; without a store by torchrun's environment variables.
+    """Joins `size` ranks as `rank`, each with a device of one kind; without a store by torchrun's variables.
 
     One rank alone joins nothing: all its groups are of size 1.
     """
     world.rank, world.size, world.device = rank, size, device
     keep_freed_memory()
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    # Backward has a thread for each device, and which of them comes first differs from rank to rank; collectives have
+    # one order on all. So all of it runs in this thread.
+    torch.autograd.set_multithreading_enabled(False)
+    kind = kind_of(device)
+    bound = kind.take(device)
     if size == 1:
         return
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    bound = {"device_id": device} if device.type == "cuda" else {}
-    if store is None:
-        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
-    world.store = store
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+    world.store = rendezvous() if store is None else store
+    dist.init_process_group(kind.backend, store=world.store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+
+
+def rendezvous() -> dist.Store:
+    """What all ranks of the run write to and read from, by torchrun's environment variables."""
+    world.store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    return world.store
 
 
 def microbatches(count: int) -> Iterator[int]:
@@ -108,6 +120,11 @@ def microbatches(count: int) -> Iterator[int]:
             yield number
     finally:
         world.microbatch = 0
+
+
+def everyone() -> Group:
+    """All ranks of the run, in order."""
+    return Mesh(rank=world.size)["rank"]
 
 
 def disconnect() -> None:
@@ -200,12 +217,17 @@ class Group:
         self._bind()
         return self._order
 
-    @property
-    def handle(self) -> Any:
+    def handle(self, x: Tensor) -> Any:
+        """torch's process group for tensors on the device of `x`."""
         self._bind()
         if self._per_part:
             raise ValueError(f"{self!r} is over microbatches, between which nothing is sent")
-        return world.handle(self._ranks)
+        return world.handle(self._ranks, x.device.type)
+
+    @property
+    def slot(self) -> int:
+        """This rank's number in the handle."""
+        return self.index if self.slots is None else self.slots[self.index]
 
 
 class TiedGroup(Group):

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.mesh import Group, everyone, world
 
 # A sum goes in one round, where every member sends all of it to all and adds up for itself, as long as that is at most
 # so many bytes; in two rounds it sends at most twice its own.
@@ -82,16 +82,16 @@ class TwoRounds(Ready):
     def __init__(self, x: Tensor, group: Group) -> None:
         self.shape, self.group = x.shape, group
         self.sizes = [len(chunk) for chunk in x.view(-1).tensor_split(group.size)]
-        mine = self.sizes[group.handle.rank()]
+        mine = self.sizes[group.slot]
         self.parts = x.new_empty((group.size, mine))
-        self.work = group.handle.alltoall_base(self.parts.view(-1), x.view(-1), [mine] * group.size, self.sizes)
+        self.work = group.handle(x).alltoall_base(self.parts.view(-1), x.view(-1), [mine] * group.size, self.sizes)
         self.result: Tensor | None = None  # type: ignore[assignment]
 
     def advance(self) -> None:
         self.work.wait()
         mine = _total(self.parts, "sum")
         self.result = mine.new_empty(sum(self.sizes))
-        self.work = self.group.handle.alltoall_base(
+        self.work = self.group.handle(mine).alltoall_base(
             self.result, _copies(mine, self.group.size), self.sizes, [len(mine)] * self.group.size
         )
 
@@ -124,17 +124,17 @@ def begin_reduce(x: Tensor, group: Group, how: str = "sum", own: bool = False) -
     if x.numel() == 0:
         return Ready(x)
     if in_place(x, how):
-        return Awaited(x, group.handle.allreduce([x], _OPTIONS[how]))
+        return Awaited(x, group.handle(x).allreduce([x], _OPTIONS[how]))
     size = x.numel() * x.element_size()
     # Narrower elements would be rounded at each member.
     if how == "sum" and size >= _RING * group.size and x.element_size() >= 4:
         total = x if own else x.clone()
-        return Awaited(total, group.handle.allreduce([total], _OPTIONS[how]))
+        return Awaited(total, group.handle(x).allreduce([total], _OPTIONS[how]))
     if how == "sum" and size * (group.size - 1) > _ONE_ROUND:
         return TwoRounds(x, group)
     sent = _copies(x, group.size)
     parts = torch.empty_like(sent)
-    return OneRound(parts.view(group.size, *x.shape), group.handle.alltoall_base(parts, sent, [], []), how)
+    return OneRound(parts.view(group.size, *x.shape), group.handle(x).alltoall_base(parts, sent, [], []), how)
 
 
 def begin_reduce_scatter(x: Tensor, group: Group) -> Ready:
@@ -143,9 +143,9 @@ def begin_reduce_scatter(x: Tensor, group: Group) -> Ready:
         return Ready(x[0])
     if _native(x):
         result = torch.empty_like(x[0])
-        return Awaited(result, group.handle._reduce_scatter_base(result.view(-1), x.view(-1)))
+        return Awaited(result, group.handle(x)._reduce_scatter_base(result.view(-1), x.view(-1)))
     parts = torch.empty_like(x)
-    return OneRound(parts, group.handle.alltoall_base(parts.view(-1), x.view(-1), [], []), "sum")
+    return OneRound(parts, group.handle(x).alltoall_base(parts.view(-1), x.view(-1), [], []), "sum")
 
 
 def begin_all_gather(x: Tensor, group: Group) -> Ready:
@@ -154,8 +154,14 @@ def begin_all_gather(x: Tensor, group: Group) -> Ready:
     if x.numel() == 0:
         return Ready(result)
     if _native(x):
-        return Awaited(result, group.handle._allgather_base(result.view(-1), x.view(-1)))
-    return Awaited(result, group.handle.alltoall_base(result.view(-1), _copies(x, group.size), [], []))
+        return Awaited(result, group.handle(x)._allgather_base(result.view(-1), x.view(-1)))
+    return Awaited(result, group.handle(x).alltoall_base(result.view(-1), _copies(x, group.size), [], []))
+
+
+def meet() -> None:
+    """Returns once every rank of the run has come here."""
+    if world.size > 1:
+        all_gather(torch.zeros(1), everyone())
 
 
 def all_gather(x: Tensor, group: Group) -> Tensor:

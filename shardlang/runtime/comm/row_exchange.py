@@ -68,7 +68,7 @@ def _all_to_all(x: Tensor, receive: Sequence[int], send: Sequence[int], group: G
     """The next send[i] of x to member i of the handle, from each so many as `receive` says."""
     source = x.to(world.device).contiguous()
     result = source.new_empty((sum(receive), *x.shape[1:]))
-    group.handle.alltoall_base(result, source, list(receive), list(send)).wait()
+    group.handle(source).alltoall_base(result, source, list(receive), list(send)).wait()
     return result.to(x.device)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group, world
+from shardlang.runtime.comm.mesh import Group
 
 # From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or less; of 1 MB and more
 # they take two to four times the processor time.
@@ -26,7 +26,7 @@ class Memory:
 
     def __init__(self, group: Group, vectors: list[Tensor]) -> None:
         self.group, self.vectors = group, vectors
-        self.own = vectors[group.handle.rank()]
+        self.own = vectors[group.slot]
 
     def begin_sum(self) -> SharedSum:
         """Starts the sum over the group, which `own` becomes. Nobody may touch `own` before it is there."""
@@ -44,7 +44,7 @@ class SharedSum(primitives.Ready):
     def _all_here(self) -> Any:
         """The result must be waited for: that every member has come to the same place."""
         sent = torch.zeros(self.memory.group.size, dtype=torch.uint8)
-        return self.memory.group.handle.alltoall_base(torch.empty_like(sent), sent, [], [])
+        return self.memory.group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], [])
 
     def advance(self) -> None:
         if self.added:
@@ -52,7 +52,7 @@ class SharedSum(primitives.Ready):
         self.work.wait()
         group = self.memory.group
         # All chunks are added in the same order of members. No other member reads or writes this one meanwhile.
-        total, *others = (vector.tensor_split(group.size)[group.handle.rank()] for vector in self.memory.vectors)
+        total, *others = (vector.tensor_split(group.size)[group.slot] for vector in self.memory.vectors)
         for other in others:
             total.add_(other)
         for other in others:
@@ -71,7 +71,7 @@ def share(group: Group, count: int, like: Tensor) -> Memory | None:
     or it does not let them share: that costs time alone.
     """
     dtype, size = like.dtype, count * like.dtype.itemsize
-    if group.size == 1 or world.device.type != "cpu" or dtype.itemsize < 4 or size < _WORTH:
+    if group.size == 1 or not like.is_cpu or dtype.itemsize < 4 or size < _WORTH:
         return None
     # On another machine that process may have another file under that number: the name tells.
     token = int.from_bytes(os.urandom(7))

@@ -127,7 +127,7 @@ def tally(
         real = min(max(rows - start, 0), items.shape[dim])
         items = items.narrow(dim, 0, real)
         mask = None if mask is None else mask.narrow(dim, 0, real)
-    number = items.new_tensor(items.numel()) if mask is None else mask.sum().to(torch.float64)
+    number = items.new_full((), items.numel()) if mask is None else mask.sum().to(torch.float64)
     total = items.sum() if mask is None else items.where(mask, 0.0).sum()
     return torch.stack((total, number if once else torch.zeros_like(number)))
 

@@ -10,18 +10,19 @@ import argparse
 import os
 import sys
 from pathlib import Path
-
-import torch
+from typing import NoReturn
 
 from shardlang import ending
 from shardlang.ending import FAILED
 from shardlang.locks import Claims
 from shardlang.owned import WEIGHTS
-from shardlang.runtime.comm import mesh
+from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.device import KINDS
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import causes
-from shardlang.runtime.launch.launcher import launch_program, report_alone, takes_cuda
+from shardlang.runtime.launch.devices import chosen, of_rank
+from shardlang.runtime.launch.launcher import launch_program, report_alone
 from shardlang.runtime.launch.rank import report_of
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
@@ -31,7 +32,7 @@ from shardlang.runtime.step.train import datasets, require_ranks, run
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Trains on the ranks that the program was compiled for.")
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--device", choices=tuple(KINDS))
     parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
     parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
@@ -50,14 +51,14 @@ def main(program: Program) -> None:
     program.base = options.base or main_file.parent
     program.resume, program.host_storage = options.resume, options.host_storage
     if "RANK" in os.environ:
-        sys.exit(_one_rank(program, main_file, options))
+        _leave(_one_rank(program, main_file, options))
     ending.watch()
     try:
         code = launch_program(
             program,
             main_file,
             program.ranks,
-            takes_cuda(options.device, program.ranks),
+            chosen(options.device, program.ranks),
             options.log_dir,
             options.metrics,
             options.save_weights,
@@ -69,6 +70,15 @@ def main(program: Program) -> None:
         print(f"\nthe run was ended by {signal}", file=sys.stderr)
         code = FAILED
     ending.over()
+    sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends this process. After a failure at once: to give up groups in which others still talk may wait for ever."""
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -99,18 +109,18 @@ def _claimed_rank(claims: Claims, program: Program, main_file: Path, options: ar
             log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
             save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
             claim_of_program(claims, program, save_weights)
-        here = int(os.environ.get("LOCAL_RANK", rank))
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-        device = torch.device("cuda", here) if takes_cuda(options.device, local) else torch.device("cpu")
-        mesh.connect(rank, size, device)
+        store = mesh.rendezvous() if size > 1 else None
+        devices = of_rank(options.device, store, rank, size)
+        if devices.note:
+            log.note(devices.note)
+        mesh.connect(rank, size, devices.device(int(os.environ.get("LOCAL_RANK", rank))), store)
         run(program, datasets(program), log, save_weights)
-        if size > 1:
-            torch.distributed.barrier()
+        primitives.meet()
+        mesh.disconnect()
     except Exception as error:
         if _speaks(error, main_file, rank):
             print(report_alone(error, main_file, rank), file=sys.stderr, flush=True)
         return FAILED
     finally:
         log.end()
-        mesh.disconnect()
     return 0

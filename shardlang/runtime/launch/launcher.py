@@ -22,8 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from shardlang import ending
 from shardlang.display import safe
 from shardlang.ending import FAILED
@@ -32,6 +30,7 @@ from shardlang.run_files import RunFiles, claim, log_file
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import rank as forked
+from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.resume import claim_of_program
@@ -65,20 +64,6 @@ def read_program(main_file: Path) -> Program:
     return module.program
 
 
-def takes_cuda(device: str | None, ranks: int) -> bool:
-    """CUDA if asked for, or if nothing is and there is a GPU per rank. Looked up without starting CUDA, which could
-    then not be used by forked processes.
-    """
-    if device == "cpu" or torch.version.cuda is None:
-        if device == "cuda":
-            raise RunError("SH503", "this torch is built without CUDA", help="--device cpu")
-        return False
-    count = torch.cuda.device_count()
-    if device == "cuda" and count < ranks:
-        raise RunError("SH503", f"{ranks} ranks need {ranks} GPUs, and there are {count}", help="--device cpu")
-    return count >= ranks
-
-
 def launch(
     main_file: Path,
     ranks: int,
@@ -105,7 +90,7 @@ def launch(
             program,
             main_file,
             ranks,
-            takes_cuda(device, ranks),
+            chosen(device, ranks),
             log_dir if log_dir is not None else main_file.parent / "logs",
             metrics,
             save_weights,
@@ -119,7 +104,7 @@ def launch_program(
     program: Program,
     main_file: Path,
     ranks: int,
-    cuda: bool,
+    devices: Choice,
     log_dir: Path | None,
     metrics: Path | None,
     save_weights: Path | None,
@@ -135,11 +120,11 @@ def launch_program(
     with Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights)
         claim_of_program(claims, program, files.save_weights)
-        return _launch(program, main_file, ranks, cuda, files, work, data)
+        return _launch(program, main_file, ranks, devices, files, work, data)
 
 
 def _launch(
-    program: Program, main_file: Path, ranks: int, cuda: bool, files: RunFiles, work: Work,
+    program: Program, main_file: Path, ranks: int, devices: Choice, files: RunFiles, work: Work,
     data: Mapping[str, Dataset] | None,
 ) -> int:  # fmt: skip
     if program.pipeline is not None and program.pipeline.splits_backward:
@@ -149,7 +134,7 @@ def _launch(
     watch = Watch(files.log_dir)
     with scratch("run") as folder, ending.at_once(watch.kill):
         store = folder.path / "store"
-        task = Task(program, main_file, data, ranks, cuda, store, files.metrics, files.save_weights, work)
+        task = Task(program, main_file, data, ranks, devices, store, files.metrics, files.save_weights, work)
         try:
             watch.fork(task)
             return watch.wait()

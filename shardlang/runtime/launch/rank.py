@@ -24,6 +24,7 @@ from shardlang.owned import LOG_MARK
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.train import run
@@ -56,7 +57,7 @@ class Task:
     main_file: Path
     data: Mapping[str, Dataset]
     ranks: int
-    cuda: bool
+    devices: Choice
     store: Path
     metrics: Path | None
     save_weights: Path | None
@@ -134,11 +135,13 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
 def _run(task: Task, rank: int, terminal: int) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.ranks))
-    device = torch.device("cuda", rank) if task.cuda else torch.device("cpu")
+    device = task.devices.device(rank)
     store = dist.FileStore(str(task.store), task.ranks) if task.ranks > 1 else None
     mesh.connect(rank, task.ranks, device, store)
     out = os.fdopen(terminal, "w") if rank == 0 else None
     log = Log(out, task.metrics if rank == 0 else None)
+    if task.devices.note:
+        log.note(task.devices.note)
     try:
         task.work(task.program, task.data, log, task.save_weights)
     finally:

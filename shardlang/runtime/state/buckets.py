@@ -53,6 +53,10 @@ class Bucket(Protocol):
     members: Sequence[Tensor]
     each: bool
 
+    @property
+    def groups(self) -> Sequence[Group]:
+        """Those that it talks to."""
+
     def launch(self) -> None:
         """Starts the reduction of what has been accumulated."""
 
@@ -76,6 +80,10 @@ class SumBucket:
         # Stages come to their tied parameters in orders of their own, where no rank may wait for another.
         tied = isinstance(self.group, TiedGroup)
         self.memory = None if tied else share(self.group, sum(m.numel() for m in self.members), self.members[0])
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        return [self.group]
 
     def launch(self) -> None:
         for member in self.members:

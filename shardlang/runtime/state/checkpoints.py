@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import everyone, world
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.state import checkpoint_folders as folders
 from shardlang.runtime.state.checkpoint_folders import FORMAT, INDEX, RANK_FILE
@@ -53,7 +53,7 @@ class Checkpoints:
         """Before anything is read, by all ranks: removes what killed runs left."""
         if world.rank == 0:
             folders.tidy(self.folder)
-        _together()
+        primitives.meet()
 
     def require_way(self, total: int) -> None:
         """Before training. RunError where anything of the user's has the name of a checkpoint that is to be written."""
@@ -85,7 +85,7 @@ class Checkpoints:
         draft = folders.draft_of(whole)
         if world.rank == 0:
             folders.begin(draft, step)
-        _together()
+        primitives.meet()
         blocks = _write_files(draft, f"rank-{world.rank:05d}", pieces)
         listed = _collected(blocks)
         if world.rank == 0:
@@ -96,7 +96,7 @@ class Checkpoints:
                 self._drop_old(step)
             except OSError as error:
                 raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
-        _together()
+        primitives.meet()
         return whole
 
     def _drop_old(self, step: int) -> None:
@@ -106,24 +106,14 @@ class Checkpoints:
             folders.drop(found[number])
 
 
-def _together() -> None:
-    if world.size > 1:
-        dist.barrier()
-
-
 def _collected(blocks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Every rank's blocks, on rank 0: as bytes of JSON, each rank's padded to the longest."""
     if world.size == 1:
         return [blocks]
     text = json.dumps(blocks).encode()
-    sizes = [torch.zeros(1, dtype=torch.int64, device=world.device) for _ in range(world.size)]
-    dist.all_gather(sizes, torch.tensor([len(text)], device=world.device))
-    longest = max(int(size) for size in sizes)
-    mine = torch.zeros(longest, dtype=torch.uint8)
-    mine[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    parts = [torch.zeros(longest, dtype=torch.uint8, device=world.device) for _ in range(world.size)]
-    dist.all_gather(parts, mine.to(world.device))
-    return [json.loads(bytes(part[: int(size)].cpu().numpy())) for part, size in zip(parts, sizes, strict=True)]
+    sizes = primitives.all_gather(torch.tensor(len(text)), everyone()).tolist()
+    padded = torch.frombuffer(bytearray(text.ljust(max(sizes))), dtype=torch.uint8)
+    return [json.loads(bytes(part.numpy())) for part in primitives.all_gather(padded, everyone())]
 
 
 def _write_files(folder: Path, name: str, pieces: Iterable[Piece]) -> list[dict[str, Any]]:

@@ -65,12 +65,12 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         raise RunError(
             "SH509", f"{size} bytes of host storage cannot be had: {error.strerror}", file=_Storage.folder
         ) from None
-    _Storage.mapped.add(found.untyped_storage().data_ptr())
+    _Storage.mapped.add(found.untyped_storage()._cdata)
     return found
 
 
 def _is_mapped(tensor: Tensor) -> bool:
-    return tensor.untyped_storage().data_ptr() in _Storage.mapped
+    return tensor.untyped_storage()._cdata in _Storage.mapped
 
 
 def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:

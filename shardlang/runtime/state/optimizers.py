@@ -9,7 +9,7 @@ vector, differently, and so would a parameter by how it is sharded: therefore th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shardlang.runtime.comm import primitives
-from shardlang.runtime.comm.mesh import Group, world
+from shardlang.runtime.comm.mesh import everyone, world
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.settings import Linear, WarmupCosine
 from shardlang.runtime.state import mapped
@@ -70,10 +70,8 @@ class Sgd:
         if not tensors:
             return
         updated = _padded(tensors)
-        torch._fused_sgd_(
-            updated, _gradients(tensors), self.momenta.flat, **self.settings,
-            lr=lr, maximize=False, is_first_step=self.first,
-        )  # fmt: skip
+        for parts in _by_device(updated, _gradients(tensors), self.momenta.flat):
+            torch._fused_sgd_(*parts, **self.settings, lr=lr, maximize=False, is_first_step=self.first)
         _put_back(tensors, updated)
         self.first = False
 
@@ -115,17 +113,17 @@ class Adam:
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.means, self.squares = Slots(self.tensors), Slots(self.tensors)
-        self.steps = torch.zeros((), dtype=torch.float32, device=world.device)
+        self.steps = {t.device: torch.zeros((), dtype=torch.float32, device=t.device) for t in self.tensors}
 
     def step(self, lr: float) -> None:
         if not self.tensors:
             return
-        self.steps += 1
         updated = _padded(self.tensors)
-        self.kernel(
-            updated, _gradients(self.tensors), self.means.flat, self.squares.flat, [],
-            [self.steps] * len(self.tensors), **self.settings, lr=lr, amsgrad=False, maximize=False,
-        )  # fmt: skip
+        for some, *kept in _by_device(updated, _gradients(self.tensors), self.means.flat, self.squares.flat):
+            steps = self.steps[some[0].device].add_(1)
+            self.kernel(
+                some, *kept, [], [steps] * len(some), **self.settings, lr=lr, amsgrad=False, maximize=False
+            )  # fmt: skip
         _put_back(self.tensors, updated)
 
     def kept(self) -> dict[str, list[Tensor]]:
@@ -134,7 +132,8 @@ class Adam:
 
     def resumed(self, step: int) -> None:
         """Goes on after `step` steps, whose state `kept` has been given."""
-        self.steps.fill_(step)
+        for steps in self.steps.values():
+            steps.fill_(step)
 
 
 class AdamW(Adam):
@@ -166,6 +165,17 @@ def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
             tensor.view(-1).copy_(other[: tensor.numel()])
 
 
+def _by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
+    """The lists, once for each device that `tensors` are on: a kernel takes tensors of one. An empty list stays so."""
+    devices = {t.device for t in tensors}
+    if len(devices) == 1:
+        yield tensors, *others
+        return
+    for device in sorted(devices, key=str):
+        at = [i for i, t in enumerate(tensors) if t.device == device]
+        yield tuple([each[i] for i in at] if each else each for each in (tensors, *others))
+
+
 def _elements(gradient: Tensor) -> Tensor:
     """The numbers of a gradient: of rows, those that are there."""
     return gradient.values() if gradient.is_sparse else gradient
@@ -178,37 +188,23 @@ def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]
     return KINDS[kind](tensors, **arguments)
 
 
-def clip(
-    parts: Sequence[tuple[Tensor, Group]],
-    limit: float,
-    trained: Sequence[Tensor] | None = None,
-    stages: Group | None = None,
-) -> Tensor:
-    """Scales all gradients so that their norm over the whole model is at most `limit`; returns the norm before.
+def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], whole: bool = True) -> Tensor:
+    """Scales the gradients of `trained` so that the norm over the whole model is at most `limit`; returns the norm
+    before.
 
-    parts: the tensors that count here, each with the group over which it is split (and over which alone its squares are
-    summed). trained: those whose gradients are scaled, by default the same; with pipeline stages, which `stages` sums
-    over, a rank may have one that another counts. The factor is limit / (norm + 1e-6), at most 1, as in
+    counted: those of this rank that count in the norm. whole: they are the whole model; else all ranks call this, and
+    each parameter, or part of one, counts on one rank alone. The factor is limit / (norm + 1e-6), at most 1, as in
     torch.nn.utils.clip_grad_norm_.
     """
-    sums: dict[frozenset[str], tuple[Group, list[Tensor]]] = {}
-    for tensor, group in parts:
-        if tensor.grad is not None:
-            sums.setdefault(frozenset(group.axes), (group, []))[1].append(_elements(tensor.grad))
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    for group, gradients in sums.values():
-        squares = torch.stack(torch._foreach_norm(gradients)).double().square().sum()
-        if group.size > 1:
-            squares = primitives.begin_reduce(squares, group).wait()
-        total += squares
-    if stages is not None and stages.size > 1:
-        total = primitives.begin_reduce(total, stages).wait()
+    for (gradients,) in _by_device([_elements(t.grad) for t in counted if t.grad is not None]):
+        total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
+    if not whole:
+        total = primitives.begin_reduce(total, everyone()).wait()
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
-    scaled = [tensor for tensor, _ in parts] if trained is None else trained
-    own = [_elements(tensor.grad) for tensor in scaled if tensor.grad is not None]
-    if own:  # a stage may have no parameters
-        torch._foreach_mul_(own, factor)
+    for (gradients,) in _by_device([_elements(t.grad) for t in trained if t.grad is not None]):
+        torch._foreach_mul_(gradients, factor.to(gradients[0].device))
     return norm
 
 

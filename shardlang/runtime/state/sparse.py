@@ -42,6 +42,10 @@ class RowBucket:
         self.group, self.members = group, [table]
         self._parts: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def groups(self) -> Sequence[Group]:
+        return [self.group]
+
     def launch(self) -> None:
         (table,) = self.members
         nothing = torch.sparse_coo_tensor(size=table.shape, check_invariants=False)

@@ -85,6 +85,15 @@ def _begun(draft: Path) -> BinaryIO:
         raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=draft) from None
 
 
+def brought(program: Program) -> set[tuple[int, int]]:
+    """(source, target) of the messages by which this rank gives its stage's tensors to rank 0, or rank 0 takes them."""
+    if program.pipeline is None:
+        return set()
+    stride = program.mesh._stride(program.pipeline.axis)
+    sources = {program.keeper(tensor) * stride for tensor in program.tensors} - {0}
+    return {(source, 0) for source in sources if world.rank in (0, source)}
+
+
 def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor | None:
     """On rank 0 the whole of a tensor, wherever its stage is."""
     if program.pipeline is None:

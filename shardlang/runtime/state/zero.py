@@ -111,6 +111,10 @@ class ShardBucket:
         self.total: Tensor | None = None
         self.coming: primitives.Ready | None = None
 
+    @property
+    def groups(self) -> list[Group]:
+        return [group for group in (self.group, self.before, self.after) if group is not None]
+
     def _pack(self, tensors: list[Tensor | None]) -> Tensor:
         first = self.parameters[0].piece
         flat = torch.empty((self.group.size, sum(self.widths)), dtype=first.dtype, device=first.device)

@@ -198,12 +198,12 @@ class Alive:
 
     @classmethod
     def note(cls, whole: Tensor, stored: Stored) -> None:
-        cls.known[whole.untyped_storage().data_ptr()] = (weakref.ref(whole), stored)
+        cls.known[whole.untyped_storage()._cdata] = (weakref.ref(whole), stored)
 
     @classmethod
     def owner(cls, tensor: Tensor) -> Stored | None:
         """The parameter whose memory `tensor` views, if that is still alive (else the address may be another's)."""
-        found = cls.known.get(tensor.untyped_storage().data_ptr())
+        found = cls.known.get(tensor.untyped_storage()._cdata)
         return found[1] if found is not None and found[0]() is not None else None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import Group, Mesh, world
 from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, elements, listed
 from shardlang.runtime.state import mapped, optimizers, parameters
@@ -56,11 +57,9 @@ class Model:
             for at, o in enumerate(program.optimizers)
         ]
         self.hosted = [self._hosted(at, o.kind) for at, o in enumerate(program.optimizers)]
-        self.norm_parts = [
-            (self.trained[t.path], self._mesh(t)[self._cut_axes(t)])
-            for t in self.parameters
-            if self.keeps(t) and not t.frozen
-        ]
+        learning = [t for t in self.parameters if not t.frozen]
+        self.counts_all = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
+        self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
 
     def keeps(self, tensor: Declared) -> bool:
         """Whether this rank's stage is the one that counts and saves a tensor."""
@@ -110,10 +109,14 @@ class Model:
         """The axes over which a parameter's rows are spread under ZeRO."""
         return listed(tensor.zero[1]) if self.zero_group(tensor) else ()
 
-    def _cut_axes(self, tensor: Parameter) -> tuple[str, ...]:
-        """The axes over which this rank's trained tensor is a part only, in the mesh's order."""
-        axes = {*tensor.split_axes(), *self.zero_axes(tensor)}
-        return tuple(axis for axis in self._mesh(tensor) if axis in axes)
+    def _cut_axes(self, tensor: Parameter) -> set[str]:
+        """The axes over which this rank's trained tensor is a part only."""
+        return {*tensor.split_axes(), *self.zero_axes(tensor)}
+
+    def _counts(self, tensor: Parameter) -> bool:
+        """Whether this rank is the first of those that train the same part of a tensor."""
+        mesh, cut = self._mesh(tensor), self._cut_axes(tensor)
+        return self.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in cut)
 
     def _leaf(self, tensor: Parameter) -> Tensor:
         value = self._begin(tensor)
@@ -132,7 +135,7 @@ class Model:
         return Held(self.leaves[tensor.path], group)
 
     def _buckets(self) -> list[Bucket]:
-        """Reductions of gradients: one bucket per kind of reduction and dtype up to the limit, of ZeRO apart."""
+        """Reductions of gradients: a bucket per kind of reduction, dtype and device up to the limit."""
         items = []
         for tensor in (t for t in self.parameters if not t.frozen):
             how, dtype = self._reduction(tensor), dtype_of(self.program, tensor)
@@ -140,8 +143,9 @@ class Model:
                 self._add(RowBucket(how.over(how.sum), self.leaves[tensor.path]), how)
             elif how.shard or how.over(how.sum).size > 1:
                 size = elements(self.program.block(tensor).shape) * dtype.itemsize
-                items.append((self._shared(tensor) or self.leaves[tensor.path], (how, dtype), size))
-        for (how, _), members in fill(items, self.program.bucket_bytes):
+                kind = how, dtype, device_of(tensor.place)
+                items.append((self._shared(tensor) or self.leaves[tensor.path], kind, size))
+        for (how, *_), members in fill(items, self.program.bucket_bytes):
             self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
         return self.buckets
 
@@ -208,10 +212,7 @@ class Model:
     def update(self, step: int, total: int) -> None:
         """One step of all optimizers, step from 1; clears the gradients."""
         if self.program.clip is not None:
-            pipeline = self.program.pipeline
-            stages = self.program.mesh[pipeline.axis] if pipeline is not None else None
-            trained = [leaf for leaf in self.trained.values() if leaf.grad is not None]
-            optimizers.clip(self.norm_parts, self.program.clip, trained, stages)
+            optimizers.clip(self.counted, self.program.clip, list(self.trained.values()), self.counts_all)
         for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
             with timed(hosted) if hosted else contextlib.nullcontext():
                 optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
@@ -219,6 +220,11 @@ class Model:
             bucket.publish()
         for leaf in (*self.leaves.values(), *self.trained.values()):
             leaf.grad = None
+
+    def groups(self) -> list[Group]:
+        """Over which gradients are reduced and parameters gathered."""
+        reduced = [group for bucket in self.buckets for group in bucket.groups]
+        return [*reduced, *(stored.group for stored in self.stored.values())]
 
     def _hosted(self, at: int, kind: str) -> str:
         """The name of an optimizer in the log, if the log has its time: one of parameters on the host."""

@@ -67,6 +67,11 @@ class Pipeline:
         self.weights = {stage: model.leaves_of(stage) for stage in program.stages_here}
         self.due = [self._due(at) for at in range(len(self.training.mine))]
 
+    @property
+    def channels(self) -> set[tuple[int, int]]:
+        """(source, target) of the messages from and to this rank, in training and in evaluation."""
+        return self.training.channels | self.forwards.channels
+
     def _due(self, at: int) -> list[int]:
         """The buckets to be reduced in the action number `at`."""
         action = self.training.mine[at]

@@ -10,19 +10,18 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from shardlang.runtime import random
-from shardlang.runtime.comm.mesh import Mesh, world
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program, numbers_of
 from shardlang.runtime.state.checkpoints import Damaged, SavedRun
-from shardlang.runtime.state.weights import save
+from shardlang.runtime.state.weights import brought, save
 from shardlang.runtime.step import not_finite, timings
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.model import Model
@@ -56,7 +55,6 @@ class Run:
     def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
         random.start(program.seed)
         self.program, self.log = program, log
-        _connect_groups(program)
         self.model = Model(program)
         fields = _fields(program)
         self.loader = Loader(program, program.data, data["data"], fields)
@@ -67,6 +65,7 @@ class Run:
         self.evaluated = Totals(program.mesh, program.eval_pending, (2,), stages)
         passes = Accumulation if program.pipeline is None else Pipeline
         self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
+        self._connect()
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self.checkpoints = checkpoints(program)
@@ -76,6 +75,17 @@ class Run:
         self._timed: dict[int, dict[str, float]] = {}
         self._logged = 0
         self._clock = time.perf_counter()
+
+    def _connect(self) -> None:
+        """Makes the process groups of a step, and of what is saved."""
+        program, listed = self.program, [(self.program.mesh, self.program.groups), *self.program.further_meshes]
+        groups = [mesh[tuple(axes)] for mesh, own in listed for axes in own]
+        totals = [self.figures.group, *([self.evaluated.group] if self.test is not None else [])]
+        channels: set[tuple[int, int]] = set()
+        if isinstance(self.passes, Pipeline):
+            channels = {*self.passes.channels, *brought(program)}
+        host = any(parameter.place == "host" for parameter in program.parameters)
+        world.open([*groups, *totals, *self.model.groups()], channels, host)
 
     def train(self) -> None:
         """All epochs, with an evaluation after each and at the end."""
@@ -196,15 +206,6 @@ def _fields(program: Program) -> set[str] | None:
     if program.pipeline is None:
         return None
     return {name for stage in program.stages_here for name in program.stages[stage].fields}
-
-
-def _connect_groups(program: Program) -> None:
-    """Makes the process groups that the program uses, in one order on all ranks."""
-    listed: list[tuple[Mesh, Any]] = [(program.mesh, program.groups), *program.further_meshes]
-    for mesh, groups in listed:
-        for axes in groups:
-            if mesh[tuple(axes)].size > 1:
-                _ = mesh[tuple(axes)].handle
 
 
 def require_ranks(program: Program, size: int) -> None:

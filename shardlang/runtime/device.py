@@ -1,0 +1,138 @@
+"""The kinds of device that ranks compute on: how many there are here, how a rank takes one, what its process groups
+are made of, and how values are copied to it.
+
+No other module names a backend. Which kind a run takes is decided in launch/devices.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+HOST = torch.device("cpu")
+
+# A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the launcher, not by this.
+TIMEOUT = datetime.timedelta(minutes=30)
+
+
+class Cpu:
+    """The host's memory and processors: as many ranks as are wanted. Groups are gloo's."""
+
+    name, backend, noun = "cpu", "gloo", "CPU"
+    # Whether messages of one group are told apart by tags; else they run one by one.
+    tags = True
+
+    def count(self) -> int | None:
+        """Devices of this kind that this process sees, each for one rank; None: as many ranks as are wanted."""
+        return None
+
+    def device(self, number: int) -> torch.device:
+        """The device with a number among those that this process sees."""
+        return torch.device(self.name)
+
+    def model(self) -> str:
+        """What the maker calls the device."""
+        return self.noun
+
+    def identity(self, device: torch.device) -> str:
+        """A name that two ranks of one machine share only where they have taken the same device; "": never."""
+        return ""
+
+    def take(self, device: torch.device) -> dict[str, Any]:
+        """Makes it this process's own; what torch.distributed is to be told of it besides."""
+        return {}
+
+    def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
+        """A process group of `ranks`, ascending, in which this process is number `at`; all of them call it."""
+        return dist.ProcessGroupGloo(store, at, len(ranks), TIMEOUT)
+
+    def everyone(self) -> Any:
+        """The process group of all ranks, once torch.distributed has been started."""
+        return dist.group.WORLD
+
+    def leave(self, group: Any) -> None:
+        """Gives a group up."""
+
+    def copied(self, x: Tensor, device: torch.device) -> Tensor:
+        """`x`, of any device, on this one."""
+        return x.to(device)
+
+
+class Cuda(Cpu):
+    """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
+
+    name, backend, noun, tags = "cuda", "nccl", "GPU", False
+
+    def __init__(self) -> None:
+        self._streams: dict[torch.device, Any] = {}
+
+    def count(self) -> int:
+        return int(_in_child(lambda: str(torch.cuda.device_count())) or 0) if torch.backends.cuda.is_built() else 0
+
+    def device(self, number: int) -> torch.device:
+        return torch.device(self.name, number)
+
+    def model(self) -> str:
+        return _in_child(lambda: torch.cuda.get_device_name(0))
+
+    def identity(self, device: torch.device) -> str:
+        return str(torch.cuda.get_device_properties(device).uuid)
+
+    def take(self, device: torch.device) -> dict[str, Any]:
+        torch.cuda.set_device(device)
+        return {"device_id": device}
+
+    def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
+        options = dist.ProcessGroupNCCL.Options()
+        # Names and global ranks are what torch's flight recorder tells a group by.
+        options._timeout, options.group_name, options.global_ranks_in_group = TIMEOUT, name, list(ranks)
+        made = dist.ProcessGroupNCCL(store, at, len(ranks), options)
+        made._set_sequence_number_for_group()
+        # Now, not in the first collective: that may be behind a receive which waits for a rank that waits for this one.
+        made.eager_connect_single_device(torch.device(self.name, torch.cuda.current_device()))
+        return made
+
+    def leave(self, group: Any) -> None:
+        group.shutdown()
+
+    def copied(self, x: Tensor, device: torch.device) -> Tensor:
+        """From page-locked memory on a stream of its own, so that it runs beside what the device was given before."""
+        current = torch.cuda.current_stream(device)
+        stream = self._streams.setdefault(device, torch.cuda.Stream(device))
+        with torch.cuda.stream(stream):
+            there = x.contiguous().pin_memory().to(device, non_blocking=True)
+        current.wait_stream(stream)
+        there.record_stream(current)
+        return there
+
+
+KINDS: dict[str, Cpu] = {kind.name: kind for kind in (Cpu(), Cuda())}
+
+
+def kind_of(device: torch.device) -> Cpu:
+    """The kind of a device."""
+    return KINDS[device.type]
+
+
+def _in_child(asked: Callable[[], str]) -> str:
+    """What a forked process finds; "" where it fails. Asked in this one, torch may start CUDA, which ranks that are
+    forked later could then not use.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(Exception):
+            os.write(write, asked().encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        found = pipe.read()
+    os.waitpid(child, 0)
+    return found

@@ -1,0 +1,95 @@
+"""Which kind of device the ranks of a run take, decided before any of them starts; what is said of it.
+
+A device for each rank, or the CPU: fewer devices than ranks are never shared.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from shardlang.runtime.device import KINDS, Cpu
+from shardlang.runtime.errors import RunError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kind of device by its name, and a line for who started the run; "" where there is nothing to choose."""
+
+    kind: str
+    note: str = ""
+    # Each rank sees one device, its own.
+    apart: bool = False
+
+    def device(self, number: int) -> torch.device:
+        """The device of the rank with a number among those of its machine."""
+        return KINDS[self.kind].device(0 if self.apart else number)
+
+
+def chosen(asked: str | None, ranks: int) -> Choice:
+    """The kind for `ranks` ranks of this machine that are forked here: the one that is asked for, else the first of
+    which there is a device for each rank. RunError where what is asked for is not there.
+    """
+    few = ""
+    for kind, count in _there(asked):
+        if count >= ranks:
+            return Choice(kind.name, f"{_counted(ranks, 'rank')} on {ranks} x {kind.model()}")
+        if asked is not None:
+            raise _missing(ranks, count, kind)
+        if count and not few:
+            fewer = f"{_counted(count, kind.noun)} {'is' if count == 1 else 'are'} fewer than {ranks} ranks"
+            few = f"{_counted(ranks, 'rank')} on the CPU: {fewer}"
+    return Choice("cpu", few)
+
+
+def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int) -> Choice:
+    """The kind for one rank that torchrun or a scheduler has started, the same for all ranks of the run. RunError
+    where ranks see different kinds, and where some see devices that are too few: the CPU is taken only if asked for.
+    """
+    here, found = int(os.environ.get("LOCAL_WORLD_SIZE", size)), Choice("cpu")
+    for kind, count in _there(asked):
+        # A scheduler may show each process its own device alone.
+        apart = count == 1 < here and _apart(kind, store, rank, size)
+        if count < here and not apart and (count or asked is not None):
+            raise _missing(here, count, kind)
+        if count:
+            found = Choice(kind.name, f"{_counted(size, 'rank')} on {size} x {kind.model()}", apart)
+            break
+    if store is not None:
+        store.set(f"device/{rank}", found.kind)
+        if (first := store.get("device/0").decode()) != found.kind:
+            raise RunError(
+                "SH503", f"rank 0 computes on {first}, and rank {rank} on {found.kind}",
+                help="--device cpu, or ranks on machines of one kind",
+            )  # fmt: skip
+    return found
+
+
+def _there(asked: str | None) -> list[tuple[Cpu, int]]:
+    """The kinds to choose from, each with how many there are; the CPU, of which there is always enough, is not one."""
+    kinds = [kind for kind in KINDS.values() if asked in (None, kind.name)]
+    return [(kind, count) for kind in kinds if (count := kind.count()) is not None]
+
+
+def _apart(kind: Cpu, store: dist.Store | None, rank: int, size: int) -> bool:
+    """Whether the one device that each rank sees is its own alone."""
+    mine = kind.identity(kind.device(0))
+    if store is None:
+        return False
+    store.set(f"device-of/{rank}", f"{socket.gethostname()} {mine}")
+    all_of_them = [store.get(f"device-of/{other}") for other in range(size)]
+    return bool(mine) and len(set(all_of_them)) == size
+
+
+def _missing(ranks: int, count: int, kind: Cpu) -> RunError:
+    need = f"{_counted(ranks, 'rank')} need{'s' if ranks == 1 else ''} {_counted(ranks, kind.noun)}"
+    there = f"there {'is' if count < 2 else 'are'} {count or 'none'}"
+    return RunError("SH503", f"{need}, and {there}", help="--device cpu")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Runs of emitted programs on a device that is not there: see pretended.py."""

@@ -1,0 +1,88 @@
+"""Programs on the pretended device: their losses are the CPU's to the bit, and nothing of host and device is mixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.device.run import OnBoth, trained
+from tests.end_to_end.curves import ROOT, RunOf
+from tests.end_to_end.test_hosted import TEXT, clicks
+
+pytestmark = pytest.mark.slow
+
+
+def _same(found: OnBoth, name: str = "loss") -> None:
+    cpu, device = found.figures(name)
+    assert len(cpu) > 1 and cpu == device
+
+
+@pytest.mark.parametrize("optimizer", ["adam(lr = 3.5e-3)", "adamw(lr = 3.5e-3)"])
+def test_tables_on_the_host_of_ranks_on_a_device(optimizer: str, tmp_path: Path) -> None:
+    """Gradients of tables are exchanged where they are; the norm and one optimizer are of host and device."""
+    (tmp_path / "clicks.txt").write_text(clicks(64))
+    (rules, _) = TEXT.split("  optimizer at wide_table")
+    text = f"{rules.replace('EVAL', '')}  optimizer = {optimizer}\n  clip = 0.5\n  epochs = 1\n}}\n"
+    runs = [RunOf("host_device", 1), RunOf("host_device", 2), RunOf("split_tables", 2), RunOf("exchanged", 2)]
+    for found in trained(text, runs, tmp_path).values():
+        _same(found)
+
+
+def test_the_examples_that_have_their_data(tmp_path: Path) -> None:
+    text = (ROOT / "examples" / "digits.shard").read_text().replace("epochs = 10", "epochs = 1")
+    runs = [RunOf("", 1), RunOf("both", 4), RunOf("sharded", 2)]
+    for found in trained(text, runs, tmp_path, ROOT / "examples").values():
+        _same(found)
+        _same(found, "accuracy")
+
+
+STAGED = """
+dim batch = 16, d = 8
+
+model Block(h: dim = 4) {
+  param w: [d, h] = normal(0.3)
+  param v: [h, d] = normal(0.3)
+  param s: [d] = ones()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x + (relu(x @ w) @ v) * s
+  }
+}
+
+model Net {
+  layer blocks[4] = Block()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> blocks
+  }
+}
+
+strategy both {
+  mesh pp = 2, dp = 2
+  split batch over dp
+  stages over pp balanced
+  microbatches 4
+  zero 3 over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], batches = 4, seed = 1)
+  out = model(x)
+  loss = mse_loss(out, y)
+  metric size = mean(out * out)
+  optimizer = adamw(lr = 1e-2)
+  clip = 0.5
+  steps = 3
+}
+"""
+
+
+def test_no_group_is_made_after_the_start(tmp_path: Path) -> None:
+    """Also for messages of stages, for sums of figures and for the norm: all are there before the first step."""
+    run = RunOf("both", 4)
+    found = trained(STAGED, [run], tmp_path)[run]
+    _same(found)
+    assert [counts["groups"][counts["groups_before"] :] for counts in found.counts] == [[]] * 4
+    assert "0>2 pretended" in found.counts[0]["groups"]
