@@ -115,8 +115,9 @@ class Model:
 
     def _counts(self, tensor: Parameter) -> bool:
         """Whether this rank is the first of those that train the same part of a tensor."""
-        mesh, cut = self._mesh(tensor), self._cut_axes(tensor)
-        return self.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in cut)
+        mesh, pipeline = self._mesh(tensor), self.program.pipeline
+        apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}
+        return self.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)
 
     def _leaf(self, tensor: Parameter) -> Tensor:
         value = self._begin(tensor)
