@@ -13,6 +13,7 @@ SHARED = ("runtime/test_shared_memory.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
+DEVICE = ("device/test_device.py",)
 TRAIN = ("runtime/test_train.py",)
 
 FAULTS = (
@@ -65,13 +66,13 @@ FAULTS = (
           " and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)", "", TORCH),
     Fault("the norm leaves out later stages", "clip, with pipeline stages", "runtime/step/model.py",
           "apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}",
-          "apart = self._cut_axes(tensor)", "tests/runtime/test_pipeline.py"),
+          "apart = self._cut_axes(tensor)", ("runtime/test_pipeline.py",)),
     Fault("device and host in one bucket", "tables on the host beside a device", "runtime/step/model.py",
-          "kind = how, dtype, device_of(tensor.place)", "kind = how, dtype, None", "tests/device"),
+          "kind = how, dtype, device_of(tensor.place)", "kind = how, dtype, None", DEVICE),
     Fault("backward in a thread for each device", "the order of collectives beside host tables", "runtime/comm/mesh.py",
-          "torch.autograd.set_multithreading_enabled(False)", "pass", "tests/device"),
+          "torch.autograd.set_multithreading_enabled(False)", "pass", DEVICE),
     Fault("channels of stages are made when they are used", "groups before the first step", "runtime/step/train.py",
-          "channels = {*self.passes.channels, *brought(program)}", "channels = brought(program)", "tests/device"),
+          "channels = {*self.passes.channels, *brought(program)}", "channels = brought(program)", DEVICE),
     Fault("the norm is of the local shard", "clip, where parameters are cut", "runtime/state/optimizers.py",
           "total = primitives.begin_reduce(total, everyone()).wait()", "total = total.clone()", CLIP),
     Fault("clip raises small gradients", "gradients below the limit", "runtime/state/optimizers.py",
