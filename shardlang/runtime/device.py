@@ -38,7 +38,7 @@ class Cpu:
         return torch.device(self.name)
 
     def model(self) -> str:
-        """What the maker calls the device."""
+        """The maker's name of the device."""
         return self.noun
 
     def identity(self, device: torch.device) -> str:
@@ -122,7 +122,7 @@ def kind_of(device: torch.device) -> Cpu:
 
 
 def _in_child(asked: Callable[[], str]) -> str:
-    """What a forked process finds; "" where it fails. Asked in this one, torch may start CUDA, which ranks that are
+    """The answer of a forked process; "" if it fails. Asked in this one, torch may start CUDA, which ranks that are
     forked later could then not use.
     """
     read, write = os.pipe()

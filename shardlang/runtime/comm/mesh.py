@@ -107,7 +107,7 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
 
 
 def rendezvous() -> dist.Store:
-    """What all ranks of the run write to and read from, by torchrun's environment variables."""
+    """The store of all ranks of the run, found by torchrun's environment variables."""
     world.store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
     return world.store
 
