@@ -38,6 +38,12 @@ def test_prose_is_wrapped(page: Path) -> None:
     assert lines and [f"{page.name}:{number}" for number, line in lines if len(line) > COLUMNS] == []
 
 
+@pytest.mark.parametrize("program", [*ROOT.glob("examples/*.shard"), *ROOT.glob("stdlib/*.shard")], ids=lambda p: p.name)
+def test_comments_of_programs_are_wrapped(program: Path) -> None:
+    comments = [line for line in program.read_text("utf-8").splitlines() if line.lstrip().startswith("#")]
+    assert comments and [line for line in comments if len(line) > COLUMNS] == []
+
+
 @pytest.mark.parametrize("page", sorted(SPECS.glob("*.md")), ids=lambda page: page.name)
 def test_a_page_opens_with_what_it_is_for_and_an_example(page: Path) -> None:
     title, purpose, *rest = page.read_text("utf-8").partition("\n## ")[0].split("\n\n")

@@ -215,9 +215,9 @@ def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: 
     left = tuple(n // s for n, s in zip(shape, shares, strict=True))
     room = limits(left, math.prod(sizes), uneven)
     dims = _dims_in_play(layouts, room, active)
-    ragged = frozenset(i for i, d in enumerate(dims) if d in uneven)
+    uneven_dims = frozenset(i for i, d in enumerate(dims) if d in uneven)
     return SearchSpace(
-        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), ragged), runs, dims, tuple(prefixes),
+        mesh, first.mesh, Space(sizes, tuple(room[d] for d in dims), uneven_dims), runs, dims, tuple(prefixes),
         tuple(a for a in first.pending if a not in active), tuple(a for a in first.replicated if a not in active),
         like, math.prod(shape) * itemsize, math.prod(shares),
     )
