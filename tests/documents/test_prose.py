@@ -38,7 +38,7 @@ def test_prose_is_wrapped(page: Path) -> None:
     assert lines and [f"{page.name}:{number}" for number, line in lines if len(line) > COLUMNS] == []
 
 
-@pytest.mark.parametrize("program", [*ROOT.glob("examples/*.shard"), *ROOT.glob("stdlib/*.shard")], ids=lambda p: p.name)
+@pytest.mark.parametrize("program", sorted(ROOT.glob("*/*.shard")), ids=lambda program: program.name)
 def test_comments_of_programs_are_wrapped(program: Path) -> None:
     comments = [line for line in program.read_text("utf-8").splitlines() if line.lstrip().startswith("#")]
     assert comments and [line for line in comments if len(line) > COLUMNS] == []
