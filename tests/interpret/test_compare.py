@@ -93,7 +93,7 @@ def reversed_gather(xs: list[Tensor]) -> list[Tensor]:
 
 def test_a_wrong_dual_is_found_at_the_gradient_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, right = plan_of("digits"), exchanges.row
-    monkeypatch.setattr(exchanges, "row", lambda move, given=(): (right(move, given)[0], reversed_gather))
+    monkeypatch.setattr(exchanges, "row", lambda move, part_sizes=(): (right(move, part_sizes)[0], reversed_gather))
     report = verify_plan(plan)
     assert report.difference is not None
     assert (report.difference.kind, report.difference.path) == ("gradient", "down.y:1")

@@ -34,7 +34,7 @@ class Sites:
         operand_types = tuple(graph.values[use.value].type for use in uses)
         result_types = tuple(graph.values[value].type for value in op.results)
         axes, plan_params = planned.factor_axes, self.plan.params
-        given = of_factors(op, graph, self.plan.sizes)
+        part_sizes = of_factors(op, graph, self.plan.sizes)
         return OpSite(
             operands=tuple(self._operand(op, use) for use in uses),
             operand_shapes=tuple(sizes.shape(t, u.layout) for t, u in zip(operand_types, uses, strict=True)),
@@ -46,7 +46,7 @@ class Sites:
             axes=axes,
             groups=tuple(sizes.groups.text(a, planned.mesh) for a in axes),
             offsets=tuple(
-                sizes.offset(f, a, planned.mesh, given.get(i))
+                sizes.offset(f, a, planned.mesh, part_sizes.get(i))
                 for i, (f, a) in enumerate(zip(op.rule.factors, axes, strict=True))
             ),
             training=self.training,
@@ -57,7 +57,7 @@ class Sites:
             recomputed=self.training and any(op.id in group for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
             numbers=tuple(map(self._number, uses)),
-            sizes=given,
+            sizes=part_sizes,
             inside=bool(self.layer) and is_below(op.path, self.layer),
         )
 

@@ -85,17 +85,17 @@ class Sizes:
         return self._defined("local", "_".join(map(self.called, term)) or "one", uneven, axes, mesh)
 
     def offset(
-        self, factor: Factor, axes: tuple[str, ...], mesh: int, given: tuple[int, ...] | None = None
+        self, factor: Factor, axes: tuple[str, ...], mesh: int, part_sizes: tuple[int, ...] | None = None
     ) -> Offset | None:
-        """The global index of a factor's first local element; `given`: sizes of its parts where it has as many."""
+        """The global index of a factor's first local element; part_sizes: the listed ones."""
         if not axes:
             return None
         degree = self.plan.meshes[mesh].degree(axes)
         group = self.groups.text(axes, mesh)
-        by_hand = given is not None and len(given) == degree and len(set(given)) > 1
+        by_hand = part_sizes is not None and len(part_sizes) == degree and len(set(part_sizes)) > 1
         if factor.size % degree == 0 and not by_hand:
             return Offset(f"{group}.index", factor.size // degree)
-        sizes = given if given is not None and by_hand else chunk_sizes(factor.size, degree)
+        sizes = part_sizes if part_sizes is not None and by_hand else chunk_sizes(factor.size, degree)
         starts = (0, *itertools.accumulate(sizes[:-1]))
         return Offset(self._defined("start", self.called(factor), starts, axes, mesh))
 

@@ -45,18 +45,18 @@ class Coordinates:
         """The axes of the mesh that are not among `axes`."""
         return tuple(a.name for a in self.mesh.axes if a.name not in axes)
 
-    def block(self, rank: int, shape: Sequence[int], layout: Layout, given: SizesOfDims = ()) -> Block:
-        """(start, size) along each dim of what a rank holds of a value of `shape`; `given`: see `part`, per dim."""
-        given = given or (None,) * len(shape)
-        return tuple(self.part(rank, *dim) for dim in zip(shape, layout.dims, given, strict=True))
+    def block(self, rank: int, shape: Sequence[int], layout: Layout, part_sizes: SizesOfDims = ()) -> Block:
+        """(start, size) along each dim of a rank's part of a value of `shape`; part_sizes: per dim."""
+        part_sizes = part_sizes or (None,) * len(shape)
+        return tuple(self.part(rank, *dim) for dim in zip(shape, layout.dims, part_sizes, strict=True))
 
     def part(
-        self, rank: int, size: int, axes: Sequence[str], given: tuple[int, ...] | None = None
+        self, rank: int, size: int, axes: Sequence[str], part_sizes: tuple[int, ...] | None = None
     ) -> tuple[int, int]:  # fmt: skip
-        """(start, size) of a rank's part of `size` things cut over `axes`: in the sizes that are given for as many
+        """(start, size) of a rank's part of `size` things cut over `axes`: in the sizes listed for as many
         parts, else in torch.chunk's.
         """
-        return _parts(self.mesh, size, tuple(axes), given)[rank]
+        return _parts(self.mesh, size, tuple(axes), part_sizes)[rank]
 
 
 @lru_cache(maxsize=4096)
@@ -66,10 +66,10 @@ def coordinates_of(mesh: Mesh) -> Coordinates:
 
 
 @lru_cache(maxsize=4096)
-def _parts(mesh: Mesh, size: int, axes: tuple[str, ...], given: tuple[int, ...] | None) -> Block:
+def _parts(mesh: Mesh, size: int, axes: tuple[str, ...], part_sizes: tuple[int, ...] | None) -> Block:
     """The (start, size) of each rank for `size` things cut over `axes`."""
     degree = mesh.degree(axes)
-    sizes = given if given is not None and len(given) == degree else chunk_sizes(size, degree)
+    sizes = part_sizes if part_sizes is not None and len(part_sizes) == degree else chunk_sizes(size, degree)
     starts = list(itertools.accumulate(sizes, initial=0))
     coordinates = coordinates_of(mesh)
     indices = [coordinates.index(rank, axes) for rank in range(mesh.size)]
@@ -86,9 +86,9 @@ def _groups(mesh: Mesh, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(rank for _, rank in sorted(members)) for members in found.values())
 
 
-def sizes_of_dims(type: TensorType, given: PartSizes) -> tuple[tuple[int, ...] | None, ...]:
-    """Per dim of a value the sizes of its parts that are given by hand; () where there are none at all."""
-    return tuple(given.get(term[0]) if len(term) == 1 else None for term in type.dims) if given else ()
+def sizes_of_dims(type: TensorType, part_sizes: PartSizes) -> tuple[tuple[int, ...] | None, ...]:
+    """Per dim of a value its listed part sizes; () without any."""
+    return tuple(part_sizes.get(term[0]) if len(term) == 1 else None for term in type.dims) if part_sizes else ()
 
 
 def cut_out(whole: Tensor, block: Block) -> Tensor:

@@ -52,18 +52,18 @@ def gathered(dim: int, xs: Tensors) -> Tensors:
     return [result.clone() for _ in xs]
 
 
-def cut(dim: int, xs: Tensors, given: Sizes = None) -> Tensors:
-    """Every member keeps its own block of what it has, in the sizes that are given for as many, else torch.chunk's."""
-    return [x.split(_sizes(x, dim, len(xs), given), dim)[i].clone() for i, x in enumerate(xs)]
+def cut(dim: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
+    """Every member keeps its own block, in the sizes listed for as many, else torch.chunk's."""
+    return [x.split(_sizes(x, dim, len(xs), part_sizes), dim)[i].clone() for i, x in enumerate(xs)]
 
 
-def _sizes(x: Tensor, dim: int, parts: int, given: Sizes) -> tuple[int, ...]:
-    return given if given is not None and len(given) == parts else chunk_sizes(x.shape[dim], parts)
+def _sizes(x: Tensor, dim: int, parts: int, part_sizes: Sizes) -> tuple[int, ...]:
+    return part_sizes if part_sizes is not None and len(part_sizes) == parts else chunk_sizes(x.shape[dim], parts)
 
 
-def scattered(dim: int, xs: Tensors, given: Sizes = None) -> Tensors:
+def scattered(dim: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
     """Every member gets its block of the sum."""
-    return cut(dim, total(xs), given)
+    return cut(dim, total(xs), part_sizes)
 
 
 def padded(dim: int, xs: Tensors) -> Tensors:
@@ -71,17 +71,17 @@ def padded(dim: int, xs: Tensors) -> Tensors:
     return [torch.cat([x if i == j else torch.zeros_like(y) for j, y in enumerate(xs)], dim) for i, x in enumerate(xs)]
 
 
-def exchanged(gather: int, split: int, xs: Tensors, given: Sizes = None) -> Tensors:
+def exchanged(gather: int, split: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
     """Member i gets block i, along `split`, of what each member has, put together along `gather`."""
-    pieces = [x.split(_sizes(x, split, len(xs), given), split) for x in xs]
+    pieces = [x.split(_sizes(x, split, len(xs), part_sizes), split) for x in xs]
     return [torch.cat([mine[i] for mine in pieces], gather) for i in range(len(xs))]
 
 
-def row(move: Move, given: SizesOfDims = ()) -> tuple[Change, Change]:
-    """Forward and backward of a row of the table. given: per dim the sizes of its parts, where they are given."""
+def row(move: Move, part_sizes: SizesOfDims = ()) -> tuple[Change, Change]:
+    """Forward and backward of a row of the table. part_sizes: per dim, if listed."""
     dim, from_dim, kind = move.dim, move.from_dim, MoveKind
-    sizes, from_sizes = (given[d] if given and d >= 0 else None for d in (dim, from_dim))
-    cut_here, scattered_here = partial(cut, dim, given=sizes), partial(scattered, dim, given=sizes)
+    sizes, from_sizes = (part_sizes[d] if part_sizes and d >= 0 else None for d in (dim, from_dim))
+    cut_here, scattered_here = partial(cut, dim, part_sizes=sizes), partial(scattered, dim, part_sizes=sizes)
     rows: dict[MoveKind, tuple[Change, Change]] = {
         kind.I_TO_R: (nothing, total),
         kind.P_TO_I: (total, nothing),
@@ -92,7 +92,8 @@ def row(move: Move, given: SizesOfDims = ()) -> tuple[Change, Change]:
         kind.I_TO_S: (cut_here, partial(gathered, dim)),
         kind.R_TO_S: (cut_here, partial(padded, dim)),
         kind.S_TO_S: (
-            partial(exchanged, from_dim, dim, given=sizes), partial(exchanged, dim, from_dim, given=from_sizes),
+            partial(exchanged, from_dim, dim, part_sizes=sizes),
+            partial(exchanged, dim, from_dim, part_sizes=from_sizes),
         ),
         kind.I_TO_P: (kept_first, nothing),
         kind.R_TO_P: (kept_first, kept_first),
@@ -131,11 +132,11 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
 
 
 def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, coordinates: Coordinates,
-              after_coordinates: Coordinates, given: SizesOfDims = ()) -> Tensors:
-    """A value's tensors after a move of the plan; coordinates differ only by a view on another mesh. given: per dim."""
+              after_coordinates: Coordinates, part_sizes: SizesOfDims = ()) -> Tensors:
+    """A value's tensors after a move of the plan; a view renames coordinates. part_sizes: per dim."""
     if move.kind is MoveKind.PERMUTE:
         return permuted(xs, before, after, coordinates, after_coordinates)
-    forth, back = row(move, given)
+    forth, back = row(move, part_sizes)
     axes = move.axes if move.kind is not MoveKind.VIEW else ()
     return exchange(xs, coordinates.groups(axes), forth, back)
 

@@ -106,8 +106,8 @@ class _Pass:
     def _cut(self, value: int, whole: Tensor) -> Locals:
         layout = self.plan.produced[value]
         at, shape = coordinates(self.plan, layout), tuple(whole.shape)
-        given = sizes_of_dims(self.plan.graph.values[value].type, self.plan.sizes)
-        return [cut_out(whole, at.block(rank, shape, layout, given)).clone() for rank in range(at.mesh.size)]
+        part_sizes = sizes_of_dims(self.plan.graph.values[value].type, self.plan.sizes)
+        return [cut_out(whole, at.block(rank, shape, layout, part_sizes)).clone() for rank in range(at.mesh.size)]
 
     def compute(self) -> None:
         for step in self.plan.steps:
@@ -132,8 +132,8 @@ class _Pass:
         if op.section != "loss":
             operands = [[x.detach() for x in xs] for xs in operands]
         at = coordinates_of(self.plan.meshes[planned.mesh])
-        given = of_factors(op, self.plan.graph, self.plan.sizes)
-        split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, given)
+        part_sizes = of_factors(op, self.plan.graph, self.plan.sizes)
+        split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, part_sizes)
         with torch.set_grad_enabled(op.section == "loss"):
             result = split_operators.on_ranks(split, operands)
         written = REGISTRY[op.operator].updates if self.run.training else ()
@@ -150,9 +150,9 @@ class _Pass:
         xs = self.forms[source]
         if not conversion.gradient:
             xs = [x.detach() for x in xs]
-        given = sizes_of_dims(self.plan.graph.values[conversion.value].type, self.plan.sizes)
+        part_sizes = sizes_of_dims(self.plan.graph.values[conversion.value].type, self.plan.sizes)
         here, there = coordinates(self.plan, before), coordinates(self.plan, after)
-        return converted(xs, conversion.move, before, after, here, there, given)
+        return converted(xs, conversion.move, before, after, here, there, part_sizes)
 
     def backward(self, inner: bool = True) -> dict[Form, Locals]:
         """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once (of parameters alone)."""

@@ -28,13 +28,13 @@ Dims = tuple[DimFactors, ...]
 
 @dataclass(frozen=True)
 class Split:
-    """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it. given: factor -> the
-    sizes of its parts, where they are given."""
+    """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it. part_sizes: factor -> the
+    sizes of its parts, if listed."""
 
     call: Call
     axes: tuple[tuple[str, ...], ...]
     coordinates: Coordinates
-    given: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    part_sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def joined(self) -> frozenset[int]:
@@ -56,7 +56,7 @@ class Split:
 
     def _call(self, rank: int) -> Call:
         pairs = enumerate(zip(self.call.rule.factors, self.axes, strict=True))
-        parts = [self.coordinates.part(rank, f.size, axes, self.given.get(i)) for i, (f, axes) in pairs]
+        parts = [self.coordinates.part(rank, f.size, axes, self.part_sizes.get(i)) for i, (f, axes) in pairs]
         return replace(self.call, sizes=tuple(size for _, size in parts), starts=tuple(start for start, _ in parts))
 
     def together(self, rank: int) -> Call:

@@ -26,13 +26,13 @@ from shardlang.types.layout import Layout, chunk_sizes
 
 @dataclass(frozen=True)
 class Storage:
-    """Where one parameter or state lies. given: per dim the sizes of its parts, where they are given. Under ZeRO
+    """Where one parameter or state lies. part_sizes: per dim the sizes of its parts, if listed. Under ZeRO
     a rank's rows are its part of the first dim of its block."""
 
     shape: tuple[int, ...]
     plan: ParamPlan
     coordinates: Coordinates
-    given: SizesOfDims = ()
+    part_sizes: SizesOfDims = ()
 
     @property
     def ranks(self) -> range:
@@ -40,7 +40,7 @@ class Storage:
 
     def block(self, rank: int) -> Block:
         """The block of the whole that a rank stores."""
-        block = self.coordinates.block(rank, self.shape, self.plan.stored, self.given)
+        block = self.coordinates.block(rank, self.shape, self.plan.stored, self.part_sizes)
         if not self.plan.zero:
             return block
         start, size = block[0]

@@ -126,17 +126,17 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 
 
 def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
-           free: Tensor | None = None, given: SizesOfDims = ()) -> Finding:
+           free: Tensor | None = None, part_sizes: SizesOfDims = ()) -> Finding:
     """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
 
-    free: elements that may be anything. given: per dim the sizes of its parts, where they are given by hand.
+    free: elements that may be anything. part_sizes: per dim the sizes of its parts, if listed.
     """
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
     at, shape, scale = coordinates(plan, layout), tuple(expected.shape), scale_of(expected)
     worst = Finding(0.0)
     for members in at.groups(layout.pending):
-        block = at.block(members[0], shape, layout, given)
+        block = at.block(members[0], shape, layout, part_sizes)
         shapes = {tuple(local[r].shape) for r in members}
         total = torch.stack([local[r] for r in members]).sum(0) if len(shapes) == 1 else local[members[0]]
         wanted = cut_out(expected, block)
@@ -243,7 +243,7 @@ class Comparison:
             self.values += 1
             layout = layout_of(self.plan, form)
             local = [x.detach() for x in forms[form]]
-            finding = judged(local, layout, theirs.values[form[0]], self.plan, given=self._given(form))
+            finding = judged(local, layout, theirs.values[form[0]], self.plan, part_sizes=self._part_sizes(form))
             if finding.error <= self.tolerance or not self._tied(form, local, theirs):
                 yield self.differs("value", form, layout, finding, at)
 
@@ -267,7 +267,7 @@ class Comparison:
         layout = layout_of(self.plan, form)
         if free is None:
             return False
-        finding = judged(local, layout, theirs.values[form[0]], self.plan, free, self._given(form))
+        finding = judged(local, layout, theirs.values[form[0]], self.plan, free, self._part_sizes(form))
         if finding.error > self.tolerance:
             return False
         self.undecided = (*self.undecided, graph.values[form[0]].path)
@@ -284,10 +284,10 @@ class Comparison:
             layout = dual(layout_of(self.plan, form))
             local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
             whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
-            finding = judged(local, layout, whole_gradient, self.plan, given=self._given(form))
+            finding = judged(local, layout, whole_gradient, self.plan, part_sizes=self._part_sizes(form))
             yield self.differs("gradient", form, layout, finding, at)
 
-    def _given(self, form: Form) -> SizesOfDims:
+    def _part_sizes(self, form: Form) -> SizesOfDims:
         return sizes_of_dims(self.plan.graph.values[form[0]].type, self.plan.sizes)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
