@@ -16,6 +16,7 @@ from tests import warm
 from tests.emit.sources import main_file
 from tests.end_to_end.curves import ROOT
 from tests.end_to_end.test_hosted import QUICK, TEXT, clicks
+from tests.runtime.apart import apart
 
 pytestmark = pytest.mark.slow
 RANKS, BATCH, LINE = 4, 16, 30  # the 14th of the second batch: of rank 3
@@ -76,11 +77,9 @@ def test_every_rank_ends_with_the_error(tmp_path: Path, strategy: str) -> None:
 
 def test_under_torchrun_one_rank_speaks_for_all(tmp_path: Path) -> None:
     prepare(tmp_path, "exchanged")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
-    command = [*launcher, "main.py", "--device", "cpu", "--base", "label"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = warm.run(command, cwd=tmp_path, env=environment)
-    assert done.returncode != 0
-    assert done.stderr.count("error[SH") == done.stderr.count(KINDS["label"][1]) == 1, done.stderr
-    assert WHERE in done.stderr, done.stderr
-    assert "closed by peer" not in done.stderr, done.stderr
+    ended = apart(RANKS, "main.py", "--device", "cpu", "--base", "label", folder=tmp_path)
+    assert [done.returncode for done in ended] == [3] * RANKS, ended
+    told = "".join(done.stderr for done in ended)
+    assert told.count("error[SH") == told.count(KINDS["label"][1]) == 1, told
+    assert WHERE in told, told
+    assert "closed by peer" not in told, told

@@ -13,6 +13,7 @@ from tests import warm
 from tests.cli.process import shardc
 from tests.end_to_end.curves import ROOT, RunOf, figures
 from tests.end_to_end.test_accumulation import same
+from tests.runtime.apart import apart
 
 pytestmark = pytest.mark.slow
 PROGRAM = ROOT / "tests" / "emit" / "programs" / "staged.shard"
@@ -52,12 +53,8 @@ def test_compiled_files_under_torchrun(tmp_path: Path) -> None:
     done = shardc("compile", str(PROGRAM), "--ranks", "2", "--strategy", "two", "-o", str(tmp_path), folder=ROOT)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"main.py", "stage0.py", "stage1.py"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
-    done = warm.run(
-        [*torchrun, str(tmp_path / "main.py"), "--device", "cpu", "--metrics", str(tmp_path / "m.jsonl")],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    ended = apart(2, "main.py", "--device", "cpu", "--metrics", "m.jsonl", folder=tmp_path)
+    assert [done.returncode for done in ended] == [0, 0], ended
     lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
     assert len([line for line in lines if "loss" in line]) == 8
 
