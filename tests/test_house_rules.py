@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,9 @@ def _name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def _trees() -> Iterator[tuple[Path, ast.Module]]:
-    return ((path, ast.parse(path.read_text("utf-8"))) for path in MODULES)
+@cache
+def _trees() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text("utf-8"))) for path in MODULES]
 
 
 def test_modules_are_under_400_lines() -> None:

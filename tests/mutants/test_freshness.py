@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,16 @@ from tests.mutants.pairs import FOUND
 from tests.mutants.trial import NO_PROGRAM, Copy, attempt
 
 
+@cache
+def parsed(file: str) -> str:
+    return ast.dump(ast.parse((ROOT / "shardlang" / file).read_text("utf-8")))
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
 def test_the_fault_can_be_made(fault: Fault) -> None:
     fault.check(ROOT)
     assert fault.old != fault.new
-    assert ast.dump(ast.parse(fault.mutated(ROOT))) != ast.dump(
-        ast.parse((ROOT / "shardlang" / fault.file).read_text("utf-8"))
-    )
+    assert ast.dump(ast.parse(fault.mutated(ROOT))) != parsed(fault.file)
 
 
 def test_names_are_unique_and_there_are_enough() -> None:
