@@ -43,7 +43,7 @@ FAULTS = (
           "group.chunk(len(whole)))", LEVELS),
     Fault("ZeRO numbers shards in torch's order", "sharding over axes that are not in rank order",
           "runtime/state/zero.py",
-          "return group.slots or tuple(range(group.size))", "return tuple(range(group.size))", AXES),
+          "return flat if group.order is None else flat[list(group.order)]", "return flat", AXES),
     Fault("ZeRO forgets axes it does not shard over", "sums over axes beside the sharding ones",
           "runtime/state/zero.py",
           "after = tuple(axis for axis in reduce if axis not in shared) if not before else ()", "after = ()", AXES),

@@ -8,6 +8,7 @@ axes, the plan has decided.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -32,11 +33,7 @@ def shard(tensor: Tensor, group: Group) -> Tensor:
 
 def width(shape: Sequence[int], group: Group) -> int:
     """Elements of the first member's rows, the most that one has."""
-    count = shape[0] if shape else 1
-    each = 1
-    for size in shape[1:]:
-        each *= size
-    return -(-count // group.size) * each
+    return -(-(shape[0] if shape else 1) // group.size) * math.prod(shape[1:])
 
 
 def padded(piece: Tensor, length: int) -> Tensor:
@@ -45,24 +42,20 @@ def padded(piece: Tensor, length: int) -> Tensor:
     return flat if len(flat) == length else torch.nn.functional.pad(flat, (0, length - len(flat)))
 
 
-def slots(group: Group) -> tuple[int, ...]:
-    """Member -> its row in torch's order."""
-    return group.slots or tuple(range(group.size))
-
-
 def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Iterator[Tensor]:
     """[members, sum of widths] -> each tensor whole, in memory of its own."""
-    order, column = slots(group), 0
-    ordered = flat if order == tuple(range(group.size)) else flat[list(order)]
-    for shape in shapes:
-        wide = width(shape, group)
-        # Not `reshape`: of a single column it gives a view, which is no memory of its own.
-        values = ordered[:, column : column + wide].contiguous().view(-1)
-        count = 1
-        for size in shape:
-            count *= size
-        yield values[:count].view(tuple(shape))
-        column += wide
+    ordered = flat if group.slots is None else flat[list(group.slots)]
+    # Copies, since a view would be no memory of its own.
+    pieces = torch.split_with_sizes_copy(ordered, [width(shape, group) for shape in shapes], 1)
+    for piece, shape in zip(pieces, shapes, strict=True):
+        yield piece.view(-1)[: math.prod(shape)].view(tuple(shape))
+
+
+def packed(tensors: Sequence[Tensor], group: Group) -> Tensor:
+    """[members, sum of widths] in torch's order: every tensor's rows by member, each padded to the first member's."""
+    some = [rows(tensor) for tensor in tensors if tensor.numel()]
+    flat = torch._chunk_cat(some, 0, group.size) if some else tensors[0].new_zeros((group.size, 0))
+    return flat if group.order is None else flat[list(group.order)]
 
 
 class Shared(Protocol):
@@ -115,35 +108,16 @@ class ShardBucket:
     def groups(self) -> list[Group]:
         return [group for group in (self.group, self.before, self.after) if group is not None]
 
-    def _pack(self, tensors: list[Tensor | None]) -> Tensor:
-        first = self.parameters[0].piece
-        flat = torch.empty((self.group.size, sum(self.widths)), dtype=first.dtype, device=first.device)
-        column = 0
-        for tensor, wide in zip(tensors, self.widths, strict=True):
-            if tensor is not None:
-                self._place(flat, column, wide, tensor)
-            else:
-                flat[:, column : column + wide] = 0.0
-            column += wide
-        return flat
-
-    def _place(self, flat: Tensor, column: int, wide: int, tensor: Tensor) -> None:
-        """Writes a whole parameter's values into its columns of all rows."""
-        values = tensor.reshape(-1)
-        for row, at in enumerate(slots(self.group)):
-            part = values[row * wide : (row + 1) * wide]
-            flat[at, column : column + len(part)] = part
-            flat[at, column + len(part) : column + wide] = 0.0
-
     def launch(self) -> None:
         self._collect()
-        flat = self._pack([parameter.take() for parameter in self.parameters])
+        taken = [(parameter, parameter.take()) for parameter in self.parameters]
+        flat = packed([p.piece.new_zeros(p.shape) if t is None else t for p, t in taken], self.group)
         if self.before is not None and self.before.size > 1:
             flat = primitives.begin_reduce(flat, self.before, own=True).wait()
         if self.pending:
             self.sum = primitives.begin_reduce_scatter(flat, self.group)
         else:
-            self.sum = primitives.Ready(flat[slots(self.group)[self.group.index]])
+            self.sum = primitives.Ready(flat[self.group.slot])
 
     def _collect(self) -> None:
         """Adds the rows on their way to those of earlier microbatches."""
@@ -181,5 +155,5 @@ class ShardBucket:
             return
         flat, self.coming = self.coming.wait(), None
         shapes = [parameter.shape for parameter in self.parameters]
-        for parameter, whole in zip(self.parameters, wholes(flat, shapes, self.group), strict=True):
-            parameter.leaf.detach().copy_(whole)
+        leaves = [parameter.leaf.detach() for parameter in self.parameters]
+        torch._foreach_copy_(leaves, list(wholes(flat, shapes, self.group)))
