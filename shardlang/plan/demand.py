@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.graph.graph import Graph
+from shardlang.ops.rule import DimFactors
 from shardlang.plan.plan import Pipeline
 from shardlang.plan.time_axis import Times
 from shardlang.records import dataclass
@@ -20,18 +21,23 @@ from shardlang.types.mesh import Mesh
 class Demand:
     """`factors[f]`: the axes a rule gives factor f, or None where none speaks of it. `complete`: nothing else is split.
 
-    through: axes along which a sum stays pending (`+mp` on a sum of sums). replicated: axes pinned as R (`^mp`).
-    result: a layout that the first result is converted to at once (`shard .. -> ..`). chosen: "shard", "pin" or
-    "split".
+    span: the rule to show. through: axes along which a sum stays pending (`+mp` on a sum of sums). replicated: axes
+    pinned as R (`^mp`). result: a layout that the first result is converted to at once (`shard .. -> ..`). chosen:
+    "shard", "pin" or "split".
     """
 
     factors: tuple[tuple[str, ...] | None, ...]
+    span: Span = field(compare=False)
     complete: bool = False
     through: tuple[str, ...] = ()
     replicated: tuple[str, ...] = ()
     result: Layout | None = None
     mesh: int = 0
     chosen: str = "split"
+
+    def cut(self, dims: tuple[DimFactors, ...]) -> tuple[tuple[str, ...], ...]:
+        """The axes that cut each dim of a tensor, by the factors of its dims."""
+        return tuple(tuple(a for f in dim for a in self.factors[f] or ()) for dim in dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class ResolvedStrategy:
     """A strategy on a rank count: meshes and what its rules demand, all checked.
 
     `meshes`: without axes of size 1, so layouts never name one; empty where `ranks` is None. demands: op id -> demand.
-    rule_spans: op id -> the rule to show. stored: value id (param, state, data) -> layout demanded of it by a pin.
+    stored: value id (param, state, data) -> layout demanded of it by a pin.
     graph: the program's, with what microbatches and stages add; None where that is nothing.
     times: with microbatches, what each operator does in time; all else says nothing of that axis.
     zero: param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity (`id`-free: the Dim).
@@ -59,7 +65,6 @@ class ResolvedStrategy:
     ranks: int | None
     meshes: tuple[Mesh, ...]
     demands: Mapping[int, Demand]
-    rule_spans: Mapping[int, Span] = field(default_factory=dict)
     stored: Mapping[int, Layout] = field(default_factory=dict)
     zero: Mapping[int, ZeroRule] = field(default_factory=dict)
     uneven: frozenset[object] = frozenset()

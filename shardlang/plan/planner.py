@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Kind
 from shardlang.plan.bytes.fits import check_memory
 from shardlang.plan.layouts.assignment import Assignment
@@ -84,47 +84,33 @@ def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) 
     if name is None:
         if ranks == 1 or program.strategies:
             return True, None if ranks == 1 else program.strategies[0]
+        batch = program.graph.batch.name if program.graph.batch else "batch"
         sink.report(
             "SH302", f"a program without a strategy runs on 1 rank, and {ranks} are given", None,
-            help=f"add `strategy ddp {{`, `mesh dp = auto`, `split {_batch(program)} over dp` and `}}`, each on a line",
+            help=f"add `strategy ddp {{`, `mesh dp = auto`, `split {batch} over dp` and `}}`, each on a line",
         )  # fmt: skip
         return False, None
     for strategy in program.strategies:
         if strategy.name.text == name:
             return True, strategy
     names = [s.name.text for s in program.strategies]
-    near = nearest(name, names)
-    offer = f"did you mean `{near}`?" if near else f"the strategies are {', '.join(names)}" if names else ""
-    sink.report("SH301", f"{program.source.name} has no strategy `{name}`", None, help=offer or "the file has none")
+    help = offer(name, names, f"the strategies are {', '.join(names)}" if names else "the file has none")
+    sink.report("SH301", f"{program.source.name} has no strategy `{name}`", None, help=help)
     return False, None
-
-
-def _batch(program: Program) -> str:
-    return program.graph.batch.name if program.graph.batch else "batch"
 
 
 def assemble(program: Program, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:
     """Everything chosen, as one frozen plan."""
     strategy = planning.strategy
     return Plan(
-        program=program,
-        graph=planning.graph,
-        strategy=strategy.name,
-        ranks=strategy.ranks or 1,
-        meshes=planning.meshes,
-        produced=placed.produced,
-        ops=_planned_ops(planning, chosen, placed),
+        program=program, graph=planning.graph, strategy=strategy.name, ranks=strategy.ranks or 1,
+        meshes=planning.meshes, produced=placed.produced, ops=_planned_ops(planning, chosen, placed),
         conversions=tuple(placed.conversions),
         params=with_tables(program, planning.graph, _params(planning, placed.stored), placed.conversions),
-        steps=_steps(planning, placed),
-        bucket_bytes=strategy.bucket_bytes,
-        strict=strategy.strict,
-        pipeline=strategy.pipeline,
-        recompute=strategy.recompute,
-        sizes=strategy.sizes,
-        memory_of=strategy.hosted,
+        steps=_steps(planning, placed), bucket_bytes=strategy.bucket_bytes, strict=strategy.strict,
+        pipeline=strategy.pipeline, recompute=strategy.recompute, sizes=strategy.sizes, memory_of=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,
-    )
+    )  # fmt: skip
 
 
 def _planned_ops(planning: Planning, chosen: list[Assignment], placed: Conversions) -> tuple[PlannedOp, ...]:
@@ -137,17 +123,10 @@ def _planned_ops(planning: Planning, chosen: list[Assignment], placed: Conversio
         if key not in inside:
             inside[key] = tuple(inside_bytes(kind, assignment, planning.meshes[assignment.mesh]))
         demand = demands.get(op.id)
-        planned.append(
-            PlannedOp(
-                op.id,
-                assignment.factors,
-                tuple([uses[op.id, i] for i in range(len(op.operands))]),
-                tuple([produced[v] for v in op.results]),
-                inside[key],
-                demand.chosen if demand else "propagated",
-                assignment.mesh,
-            )
-        )
+        operands = tuple([uses[op.id, i] for i in range(len(op.operands))])
+        results = tuple([produced[v] for v in op.results])
+        by = demand.chosen if demand else "propagated"
+        planned.append(PlannedOp(op.id, assignment.factors, operands, results, inside[key], by, assignment.mesh))
     return tuple(planned)
 
 
@@ -181,13 +160,10 @@ def _steps(planning: Planning, placed: Conversions) -> tuple[Step, ...]:
             at = conversions[at].parent
         steps.extend(Step("conversion", i) for i in reversed(waiting))
 
-    for section in ("loss", "metric"):
-        for op in planning.graph.ops:
-            if op.section != section:
-                continue
-            for i in range(len(op.operands)):
-                convert(placed.uses[op.id, i].conversion)
-            steps.append(Step("op", op.id))
+    for op in sorted(planning.graph.ops, key=lambda op: op.section != "loss"):
+        for i in range(len(op.operands)):
+            convert(placed.uses[op.id, i].conversion)
+        steps.append(Step("op", op.id))
     for conversion in conversions:
         convert(conversion.id)
     return tuple(steps)
@@ -205,12 +181,10 @@ def report_redistributions(planning: Planning, placed: Conversions, sink: Sink) 
         sink.report(
             "SH350",
             f"`{value.name}` is redistributed ({move.kind.value} over {', '.join(move.axes)}), "
-            "and the strategy is strict",
-            graph.ops[op].span,
-            "needs it in another layout",
+            "and the strategy is strict", graph.ops[op].span, "needs it in another layout",
             labels=[(value.span, f"`{value.name}` is made here")],
             help=f"ask for it with a rule for `{graph.ops[op].path}`, or drop `strict`",
-        )
+        )  # fmt: skip
 
 
 def _inserted(planning: Planning, placed: Conversions, use: OperandUse) -> Move | None:

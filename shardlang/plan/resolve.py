@@ -7,12 +7,13 @@ fixes is propagate.py's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from typing import TypeVar
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind
+from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
 from shardlang.plan.dim_factors import uneven_dims
 from shardlang.plan.pipeline.assemble import Staging, stage
@@ -34,10 +35,10 @@ from shardlang.plan.time_axis import NAME, Times
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import Dim
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 
+R = TypeVar("R", ast.Pin, ast.Shard)
 
 def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
     """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is checked, and no mesh
@@ -45,9 +46,7 @@ def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, 
     """
     if strategy is None:
         return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
-    before = len(sink.found)
-    resolving = Resolving(program, strategy, ranks, sink)
-    found = resolving.run()
+    before, found = len(sink.found), Resolving(program, strategy, ranks, sink).run()
     return None if len(sink.found) > before and sink.failed else found
 
 
@@ -60,7 +59,6 @@ class Resolving:
     ranks: int | None
     sink: Sink
     demands: dict[int, Demand] = field(default_factory=dict)
-    rule_spans: dict[int, Span] = field(default_factory=dict)
     stored: dict[int, Layout] = field(default_factory=dict)
     hosted: dict[int, str] = field(default_factory=dict)
 
@@ -79,39 +77,33 @@ class Resolving:
         grouping = self._meshes(dividing, positional, axes.within)
         axes = replace(axes, parts=_parts(dividing, grouping))
         self._shards(positional, grouping, axes)
-        self._demand(rules, axes, _without_units(grouping))
-        times = self._times(rules, axes, grouping)
+        meshes = _without_units(grouping)
+        self._demand(rules, axes, meshes)
+        times = self._times(rules, axes, meshes)
         if not self.sink.failed and not positional:
             self._report_idle(sized, rules)
+        pipeline = staging.pipeline(graph, sized, axes.parts, meshes, self.sink) if staging else None
+        if times is not None:
+            meshes = tuple(Mesh((*m.axes, Axis(times.axis, times.count, time=True)), m.name) for m in meshes)
         return ResolvedStrategy(
-            self.strategy.name.text,
-            self.ranks,
-            _with_time(_without_units(grouping), times),
-            self.demands,
-            self.rule_spans,
-            self.stored,
+            self.strategy.name.text, self.ranks, meshes, self.demands, self.stored,
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
             frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes}),
-            rules.bucket if rules.bucket is not None else 25_000_000,
-            rules.strict,
-            times,
-            graph,
-            staging.pipeline(graph, sized, axes.parts, _without_units(grouping), self.sink) if staging else None,
-            recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink),
-            axes.part_sizes,
+            rules.bucket if rules.bucket is not None else 25_000_000, rules.strict, times, graph, pipeline,
+            recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink), axes.part_sizes,
             self.hosted,
-        )
+        )  # fmt: skip
 
     def _demand(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> None:
         """The demands of pins and splits, after positional rules; checks that all rules agree."""
         graph = self.program.graph
         self._pins(rules, axes)
         self._splits(rules, axes)
-        check_products(self.demands, self.rule_spans, graph, axes.part_sizes, self.sink)
-        check_parameters(graph, self.demands, self.rule_spans, self.sink)
-        pinned = {v: (layout, rules.placed[v].rule.span) for v, layout in self.stored.items()}
+        check_products(self.demands, graph, axes.part_sizes, self.sink)
+        check_parameters(graph, self.demands, self.sink)
+        pinned = {v: (layout, rules.placed[v][1].span) for v, layout in self.stored.items()}
         sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}
-        Buffers(graph, self.demands, self.rule_spans, self.sink, pinned, sizes).settle()
+        Buffers(graph, self.demands, self.sink, pinned, sizes).settle()
 
     @property
     def stage_axis(self) -> str:
@@ -131,35 +123,27 @@ class Resolving:
         self.program = replace(self.program, graph=graph)
         return graph, staging
 
-    def _times(self, rules: Rules, axes: Axes, grouping: Grouping | None) -> Times | None:
+    def _times(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> Times | None:
         """The operators after microbatches; None without any, or after mistakes."""
         graph, rule = self.program.graph, rules.microbatches
         if rule is None or rule.count == 1 or graph.batch is None or self.sink.failed:
             return None
         name = NAME + "_" * sum(a.startswith(NAME) for a in axes.declared)
         if graph.batch in axes.part_sizes:
-            self.sink.report(
-                "SH411", f"`{graph.batch.name}` is cut in sizes by hand, and microbatches are all alike", rule.span,
-                help="leave out the sizes, or the microbatches",
-            )  # fmt: skip
+            fact = f"`{graph.batch.name}` is cut in sizes by hand, and microbatches are all alike"
+            self.sink.report("SH411", fact, rule.span, help="leave out the sizes, or the microbatches")
             return None
         found = times(graph, name, rule.count, rule.span, self.sink)
         if not self.sink.failed:
-            check_divides(graph, found, self.demands, self.stored, _without_units(grouping), rule, self.sink)
+            check_divides(graph, found, self.demands, self.stored, meshes, rule, self.sink)
         return found
 
     def _mesh(self) -> list[SizedAxis]:
         """The declared axes, sized where the ranks allow."""
         meshes = [r for r in self.strategy.rules if isinstance(r, ast.Mesh)]
         for extra in meshes[1:]:
-            self.sink.report(
-                "SH319",
-                "a strategy has one mesh",
-                extra.span,
-                "",
-                labels=[(meshes[0].span, "the first")],
-                help="write all axes after the first `mesh`",
-            )
+            labels, help = [(meshes[0].span, "the first")], "write all axes after the first `mesh`"
+            self.sink.report("SH319", "a strategy has one mesh", extra.span, labels=labels, help=help)
         if not meshes:
             return []
         overrides = self.program.axis_overrides.get(self.strategy.name.text, {})
@@ -174,20 +158,20 @@ class Resolving:
 
     def _positional(self, rules: Rules, axes: Axes) -> list[Positional]:
         reader = PositionalRules(self.program.graph, rules, axes, self.sink)
-        found = []
-        wrong: set[Span] = set()  # a rule that covers several values is wrong once
-        for value, placed in rules.placed.items():
-            if isinstance(placed.rule, ast.Shard) and placed.rule.span not in wrong:
-                read = reader.read(self.program.graph.values[value], placed.rule)
-                if read is not None:
-                    found.append(read)
-                else:
-                    wrong.add(placed.rule.span)
-        return found
+        found = (reader.read(value, rule) for value, rule in self._placed(rules, ast.Shard))
+        return [read for read in found if read is not None]
 
-    def _meshes(
-        self, sized: list[SizedAxis], positional: list[Positional], ranks: int | None
-    ) -> Grouping | None:  # fmt: skip
+    def _placed(self, rules: Rules, kind: type[R]) -> Iterator[tuple[Value, R]]:
+        """The values with their rules of a kind; a rule that covers several values is wrong once."""
+        wrong: set[Span] = set()
+        for value, (_, rule) in rules.placed.items():
+            if isinstance(rule, kind) and rule.span not in wrong:
+                mistakes = len(self.sink.found)
+                yield self.program.graph.values[value], rule
+                if len(self.sink.found) > mistakes:
+                    wrong.add(rule.span)
+
+    def _meshes(self, sized: list[SizedAxis], positional: list[Positional], ranks: int | None) -> Grouping | None:
         """The meshes of the strategy (those of the ranks of one stage); None without ranks or after mistakes."""
         named = [(a.name, a.size) for a in sized if a.size is not None and a.size > 1]
         if ranks is None or self.sink.failed:
@@ -224,39 +208,24 @@ class Resolving:
             if rule.output is not None and grouping is not None:
                 at = len(counted) + outputs.index(rule) if rule in outputs else -1
                 result = _result(rule, grouping, at, axes)
-            self.demands[op.id] = Demand(tuple(factors), True, result=result, mesh=mesh, chosen="shard")
-            self.rule_spans[op.id] = rule.span
+            self.demands[op.id] = Demand(tuple(factors), rule.span, True, result=result, mesh=mesh, chosen="shard")
 
     def _pins(self, rules: Rules, axes: Axes) -> None:
-        graph = self.program.graph
-        pins = Pins(graph, rules, axes, self.sink)
-        wrong: set[Span] = set()
-        for value, placed in rules.placed.items():
-            if not isinstance(placed.rule, ast.Pin) or placed.rule.span in wrong:
-                continue
-            mistakes = len(self.sink.found)
-            if value in graph.producers:
-                demand = pins.demand(graph.values[value], placed.rule)
-                if demand is not None:
-                    self.demands[graph.producers[value]] = demand
-                    self.rule_spans[graph.producers[value]] = placed.rule.span
-            elif graph.values[value].kind is not Kind.CONSTANT:
-                layout = pins.stored(graph.values[value], placed.rule)
-                if layout is not None:
-                    self.stored[value] = layout
-            if len(self.sink.found) > mistakes:
-                wrong.add(placed.rule.span)
+        producers, pins = self.program.graph.producers, Pins(self.program.graph, rules, axes, self.sink)
+        for value, rule in self._placed(rules, ast.Pin):
+            if value.id in producers:
+                if (demand := pins.demand(value, rule)) is not None:
+                    self.demands[producers[value.id]] = demand
+            elif value.kind is not Kind.CONSTANT and (layout := pins.stored(value, rule)) is not None:
+                self.stored[value.id] = layout
 
     def _splits(self, rules: Rules, axes: Axes) -> None:
         if not rules.splits:
             return
         splits = SplitRules(self.program.graph, rules.splits, axes, self.sink)
         for op in self.program.graph.ops:
-            if op.id not in self.demands:
-                demand, span = splits.demand(op)
-                if demand is not None and span is not None:
-                    self.demands[op.id] = demand
-                    self.rule_spans[op.id] = span
+            if op.id not in self.demands and (demand := splits.demand(op)) is not None:
+                self.demands[op.id] = demand
         self._report_unused(rules)
 
     def _report_idle(self, sized: list[SizedAxis], rules: Rules) -> None:
@@ -272,17 +241,14 @@ class Resolving:
 
     def _report_unused(self, rules: Rules) -> None:
         """A dim that is declared and that no tensor has."""
-        there: set[Dim] = set()
-        for type in {v.type for v in self.program.graph.values}:
-            there.update(d for term in type.dims for d in term)
+        there = {d for type in {v.type for v in self.program.graph.values} for term in type.dims for d in term}
         for rule in rules.splits:
             by_span: dict[Span, bool] = {}
             for dim, span in rule.dims.items():
                 by_span[span] = by_span.get(span, False) or dim in there
             for span in (s for s, used in by_span.items() if not used):
-                self.sink.report(
-                    "SH308", f"no tensor of the model has the dim `{span.text}`", span, help="leave it out of the rule"
-                )
+                fact = f"no tensor of the model has the dim `{span.text}`"
+                self.sink.report("SH308", fact, span, help="leave it out of the rule")
 
 
 def _numbers(rule: Positional) -> bool:
@@ -302,12 +268,6 @@ def _without_units(grouping: Grouping | None) -> tuple[Mesh, ...]:
     if grouping is None:
         return ()
     return tuple(Mesh(tuple(Axis(a.name, a.size) for a in m.axes if a.size > 1), m.name) for m in grouping.meshes)
-
-
-def _with_time(meshes: tuple[Mesh, ...], times: Times | None) -> tuple[Mesh, ...]:
-    if times is None:
-        return meshes
-    return tuple(Mesh((*m.axes, Axis(times.axis, times.count, time=True)), m.name) for m in meshes)
 
 
 def _result(rule: Positional, grouping: Grouping, at: int, axes: Axes) -> Layout:

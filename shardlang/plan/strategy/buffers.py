@@ -24,12 +24,10 @@ Cut = tuple[tuple[str, ...], ...]
 
 @dataclass
 class Buffers:
-    """`demands` and `rule_spans` (why, per operator) are completed; `pinned`: state -> layout and its rule's place;
-    `sizes`: of the meshes' axes."""
+    """`demands` are completed. `pinned`: state -> layout and its rule's place; `sizes`: of the meshes' axes."""
 
     graph: Graph
     demands: dict[int, Demand]
-    rule_spans: dict[int, Span]
     sink: Sink
     pinned: Mapping[int, tuple[Layout, Span]]
     sizes: Mapping[str, int]
@@ -59,8 +57,8 @@ class Buffers:
             if own is None:
                 continue
             if wanted is not None and own != wanted:
-                return self._report(state, by, self.rule_spans[op.id])
-            wanted, by = own, by or self.rule_spans[op.id]
+                return self._report(state, by, self.demands[op.id].span)
+            wanted, by = own, by or self.demands[op.id].span
         mesh, cut = wanted or (0, ((),) * len(self.graph.values[state].type.dims))
         for op, at in writers:
             self._demand(state, op, at, mesh, cut, by)
@@ -71,14 +69,13 @@ class Buffers:
         if demand is None:
             return None
         given = [demand.factors[f] for dim in op.rule.operands[at] for f in dim]
-        if not given or any(axes is None for axes in given):
-            return None
-        dims = op.rule.operands[at]
-        return demand.mesh, tuple(tuple(a for f in dim for a in demand.factors[f] or ()) for dim in dims)
+        unspoken = not given or any(axes is None for axes in given)
+        return None if unspoken else (demand.mesh, demand.cut(op.rule.operands[at]))
 
     def _demand(self, state: int, op: Op, at: int, mesh: int, cut: Cut, by: Span | None) -> None:
         """The operator's demand with its operand cut so; reports an axis that it needs elsewhere."""
-        former = self.demands.get(op.id, Demand((None,) * len(op.rule.factors), mesh=mesh, chosen="pin"))
+        none = Demand((None,) * len(op.rule.factors), by or op.span, mesh=mesh, chosen="pin")
+        former = self.demands.get(op.id, none)
         factors = list(former.factors)
         if state in self.pinned and former.chosen == "split":  # which a pin outranks
             taken = {a for axes in cut for a in axes}
@@ -88,12 +85,11 @@ class Buffers:
                 factors[f] = mine
         used = [a for axes in factors if axes for a in axes] + [*former.through, *former.replicated]
         if former.mesh != mesh or len(used) != len(set(used)):
-            return self._report(state, by, self.rule_spans.get(op.id, op.span))
+            return self._report(state, by, op.span if former is none else former.span)
         degrees = [math.prod(self.sizes.get(a, 1) for a in axes or ()) for axes in factors]
         label = f"{op.operator} writes `{self.graph.values[state].path}`, whose layout comes first"
         if majors_used_up(op.rule, degrees, by or op.span, self.sink, label):
             self.demands[op.id] = replace(former, factors=tuple(factors))
-            self.rule_spans.setdefault(op.id, by or op.span)
 
     def _report(self, state: int, one: Span | None, two: Span) -> None:
         value = self.graph.values[state]

@@ -16,6 +16,7 @@ from shardlang.plan.dim_factors import in_products, uneven_dims
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.strategy.rules import SplitRule
+from shardlang.python_text import tuple_text
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
@@ -61,15 +62,10 @@ def _size(node: ast.Expr, statics: Mapping[str, int | float], sink: Sink) -> int
     if isinstance(value, int) and value >= 0:
         return value
     shown = "" if value is None or str(value) == node.span.text else f", which is {value},"
-    sink.report(
-        "SH324", f"`{node.span.text}`{shown} is no size of a part", node.span, "a whole number from 0 is needed",
-        help="write a number, a dim of the file, or an expression of them",
-    )  # fmt: skip
+    fact = f"`{node.span.text}`{shown} is no size of a part"
+    help = "write a number, a dim of the file, or an expression of them"
+    sink.report("SH324", fact, node.span, "a whole number from 0 is needed", help=help)
     return None
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return f"({', '.join(map(str, sizes))}{',' * (len(sizes) == 1)})"
 
 
 def _report_count(rule: SplitRule, sizes: tuple[int, ...], degree: int, axes: Axes, sink: Sink) -> None:
@@ -84,9 +80,9 @@ def _report_count(rule: SplitRule, sizes: tuple[int, ...], degree: int, axes: Ax
 def _report_sum(rule: SplitRule, dim: Dim, span: Span, sizes: tuple[int, ...], sink: Sink) -> None:
     size = dim.size or 0
     last = size - sum(sizes[:-1])
-    fit = f"`sizes {_listed((*sizes[:-1], last))}` would fit" if last >= 0 else f"they must sum to {size}"
+    fit = f"`sizes {tuple_text((*sizes[:-1], last))}` would fit" if last >= 0 else f"they must sum to {size}"
     sink.report(
-        "SH324", f"the sizes {_listed(sizes)} sum to {sum(sizes)}, and `{dim.name}` is {size}", _place(rule),
+        "SH324", f"the sizes {tuple_text(sizes)} sum to {sum(sizes)}, and `{dim.name}` is {size}", _place(rule),
         f"{' + '.join(map(str, sizes))} = {sum(sizes)}", labels=[(span, f"`{dim.name}` is {size}")], help=fit,
     )  # fmt: skip
 
@@ -114,16 +110,13 @@ def _check_others(
                 break
 
 
-def check_products(
-    demands: Mapping[int, Demand], rule_spans: Mapping[int, Span], graph: Graph, by_hand: PartSizes, sink: Sink
-) -> None:
+def check_products(demands: Mapping[int, Demand], graph: Graph, by_hand: PartSizes, sink: Sink) -> None:
     """A pin or a positional rule that cuts such a product all the same is reported (`split` leaves it whole)."""
     for number, demand in demands.items() if by_hand else ():
         op = graph.ops[number]
         for f in in_products(op, graph, by_hand):
             if demand.factors[f]:
                 name = op.rule.factors[f].name
-                sink.report(
-                    "SH324", f"`{name}` has listed sizes, and here it is part of a product", rule_spans[number],
-                    f"`{op.operator}` takes it with other dims as one", help=f"leave `{name}` whole here",
-                )  # fmt: skip
+                fact = f"`{name}` has listed sizes, and here it is part of a product"
+                label = f"`{op.operator}` takes it with other dims as one"
+                sink.report("SH324", fact, demand.span, label, help=f"leave `{name}` whole here")

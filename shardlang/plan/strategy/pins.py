@@ -4,6 +4,8 @@ a leaf lies.
 
 from __future__ import annotations
 
+import math
+
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Op, Value
 from shardlang.ops.rule import FactorRule, Split
@@ -53,7 +55,7 @@ class Pins:
         if through is None or not majors_used_up(op.rule, degrees, pin.span, self.sink, label):
             return None
         refined = tuple(self.axes.refined(a) for a in factors)
-        return Demand(refined, True, self.axes.refined(through), self.axes.refined(marks[1]), chosen="pin")
+        return Demand(refined, pin.span, True, self.axes.refined(through), self.axes.refined(marks[1]), chosen="pin")
 
     def stored(self, value: Value, pin: ast.Pin) -> Layout | None:
         """How a pinned parameter, state or field lies; None after reporting."""
@@ -61,47 +63,34 @@ class Pins:
         if dims is None or marks is None or not self._once(value, pin, dims, marks):
             return None
         if marks[0] or marks[1]:
-            self.sink.report(
-                "SH317", f"`{value.path}` is stored, so it cannot be pending or replicated", pin.span,
-                help="write only the axes that cut its dims",
-            )  # fmt: skip
+            fact = f"`{value.path}` is stored, so it cannot be pending or replicated"
+            self.sink.report("SH317", fact, pin.span, help="write only the axes that cut its dims")
             return None
         return Layout(tuple(self.axes.refined(d.axes) for d in dims))
 
     def _dims(self, value: Value, pin: ast.Pin) -> list[PinnedDim] | None:
         if pin.type.dtype is not None and pin.type.dtype.text != value.type.dtype:
-            self.sink.report(
-                "SH317", f"`{value.path}` is {value.type.dtype}, and the rule is for {pin.type.dtype.text}",
-                pin.type.dtype.span, help=f"leave it out, or write `{value.type.dtype}`: a layout changes no value",
-            )  # fmt: skip
+            fact = f"`{value.path}` is {value.type.dtype}, and the rule is for {pin.type.dtype.text}"
+            help = f"leave it out, or write `{value.type.dtype}`: a layout changes no value"
+            self.sink.report("SH317", fact, pin.type.dtype.span, help=help)
             return None
-        terms, wrong = list(pin.type.dims), None
-        types = value.type.dims
+        terms, types = pin.type.dims, value.type.dims
         rest = [t for t in terms if not t.ellipsis]
-        if len(rest) != len(terms):
-            skipped = len(types) - len(rest)
-            wrong = skipped < 0 or not terms[0].ellipsis
-            dims = types[max(0, skipped) :]
-        else:
-            wrong, dims = len(terms) != len(types), types
-        wrong = wrong or not all(_same(n, t) for n, t in zip(rest, dims, strict=True))
-        if wrong:
+        lead = len(types) - len(rest)
+        fits = lead >= 0 and terms[0].ellipsis if len(rest) != len(terms) else lead == 0
+        if not fits or not all(_same(n, t) for n, t in zip(rest, types[lead:], strict=True)):
             shown = f"[{', '.join(term_text(t) for t in types)}]"
             self.sink.report(
                 "SH317", f"`{value.path}` is {shown}, and the rule is for {_bare(pin.type)}", pin.type.span, "",
                 labels=[(value.span, "made here")], help=f"name its dims in order: `at {value.path}: {shown}`",
             )  # fmt: skip
             return None
-        found = [PinnedDim(self._axes_of(n), t, n) for n, t in zip(rest, dims, strict=True)]
-        if any(not self.rules.axis(a) for n in rest for f in n.factors for a in f.axes):
+        named = [[a for f in node.factors for a in f.axes] for node in rest]
+        dims = zip(named, types[lead:], rest, strict=True)
+        found = [PinnedDim(tuple(a.text for a in axes), term, node) for axes, term, node in dims]
+        if any(not self.rules.axis(a) for axes in named for a in axes) or not all([self._fits(d) for d in found]):
             return None
-        if not all([self._fits(d) for d in found]):
-            return None
-        lead = len(types) - len(found)
-        return [*(PinnedDim((), types[i], terms[0]) for i in range(lead)), *found]
-
-    def _axes_of(self, node: ast.DimTerm) -> tuple[str, ...]:
-        return tuple(a.text for f in node.factors for a in f.axes)
+        return [*(PinnedDim((), term, terms[0]) for term in types[:lead]), *found]
 
     def _fits(self, dim: PinnedDim) -> bool:
         """Each factor divides, and a minor one is cut only where those before it are used up."""
@@ -117,11 +106,9 @@ class Pins:
                 self.axes.report(name, size, axes, node.span, self.sink)
                 return False
             if degree > 1 and not used_up:
-                self.sink.report(
-                    "SH305", f"`{name}` is a minor factor of `{term_text(dim.term)}` and cannot be cut "
-                    "alone", node.span,
-                    help="cut the factors before it, to their whole sizes, first",
-                )  # fmt: skip
+                fact = f"`{name}` is a minor factor of `{term_text(dim.term)}` and cannot be cut alone"
+                help = "cut the factors before it, to their whole sizes, first"
+                self.sink.report("SH305", fact, node.span, help=help)
                 return False
             used_up = used_up and degree == size
         return True
@@ -136,10 +123,8 @@ class Pins:
         given = [a for d in dims for a in d.axes] + [a for m in marks for a in m]
         twice = next((a for a in given if given.count(a) > 1), None)
         if twice is not None:
-            self.sink.report(
-                "SH310", f"axis `{twice}` is used twice on `{value.path}`", pin.span,
-                help="along one axis a value is cut, pending or whole: keep one use",
-            )  # fmt: skip
+            help = "along one axis a value is cut, pending or whole: keep one use"
+            self.sink.report("SH310", f"axis `{twice}` is used twice on `{value.path}`", pin.span, help=help)
         return twice is None
 
     def _spread(self, rule: FactorRule, dim: PinnedDim, numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
@@ -148,23 +133,16 @@ class Pins:
         pieces = list(runs(rule, dim.term, numbers))
         for piece in pieces:
             mine: list[str] = []
-            room = 1
-            for d in piece.dims:
-                room *= d.size or 1
+            room = math.prod(d.size or 1 for d in piece.dims)
             while axes and (piece is pieces[-1] or (room % (self.axes.sizes.get(axes[0]) or 1) == 0 and room > 1)):
                 room //= self.axes.sizes.get(axes[0]) or 1
                 mine.append(axes.pop(0))
             found.update(spread(rule, piece.factors, tuple(mine), self.axes.sizes))
-        self._check_whole(rule, found, dim)
-        return found
-
-    def _check_whole(self, rule: FactorRule, found: dict[int, tuple[str, ...]], dim: PinnedDim) -> None:
         if any(axes and rule.factors[f].split is Split.WHOLE for f, axes in found.items()):
-            self.sink.report(
-                "SH320", f"this operator needs `{term_text(dim.term)}` whole, so its result cannot be made "
-                "split along it",
-                dim.node.span, help="leave the axis out; what reads the value may still be split",
-            )  # fmt: skip
+            fact = f"this operator needs `{term_text(dim.term)}` whole, so its result cannot be made split along it"
+            help = "leave the axis out; what reads the value may still be split"
+            self.sink.report("SH320", fact, dim.node.span, help=help)
+        return found
 
     def _sum(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> tuple[str, ...] | None:
         """`+axis`: splits the contraction where there is one, else passes pending operands through. None after
@@ -185,12 +163,11 @@ class Pins:
             return ()
         if not summed and op.rule.through:
             return pending
-        several = ", ".join(f"`{op.rule.factors[f].name}`" for f in summed)
-        self.sink.report(
-            "SH317", f"`+{pending[0]}` names no contraction: "
-            f"{f'there are {several}' if summed else 'the operator sums nothing'}",
-            pin.span, help="use `shard` to say which dim is cut" if summed else f"leave `+{pending[0]}` out",
-        )  # fmt: skip
+        why, help = "the operator sums nothing", f"leave `+{pending[0]}` out"
+        if summed:
+            why = f"there are {', '.join(f'`{op.rule.factors[f].name}`' for f in summed)}"
+            help = "use `shard` to say which dim is cut"
+        self.sink.report("SH317", f"`+{pending[0]}` names no contraction: {why}", pin.span, help=help)
         return None
 
 

@@ -1,8 +1,7 @@
 """`at h: shard ((2, 4), (4, 1))` -> the device matrix and the demand on the operator that computes the value.
 
-The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is left over
-repeats the
-computation, on the fastest-varying axis. Matrices become meshes in mesh_factorings.py.
+The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is left over repeats
+the computation, on the fastest-varying axis. Matrices become meshes in mesh_factorings.py.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.plan.strategy.axes import Axes, majors_used_up
 from shardlang.plan.strategy.axis_sizes import divisors, either
 from shardlang.plan.strategy.rules import Rules
+from shardlang.python_text import tuple_text
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.types.dim import TensorType, term_text
+from shardlang.types.dim import term_text
 
 
 @dataclass(frozen=True, slots=True)
 class Positional:
-    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts and what is left
-    over.
+    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts and what is left.
 
     named: factor -> axes, where the rule names axes. output: the dims' cuts of `-> (..)`, or axis names, or None.
     """
@@ -39,8 +38,7 @@ class Positional:
     output: tuple[int | tuple[str, ...], ...] | None
 
     def matrix(self, ranks: int) -> tuple[int, ...]:
-        used = math.prod(self.cuts.values())
-        return (*self.cuts.values(), ranks // used)
+        return (*self.cuts.values(), ranks // math.prod(self.cuts.values()))
 
     def output_matrix(self, ranks: int) -> tuple[int, ...]:
         cuts = [c if isinstance(c, int) else 1 for c in self.output or ()]
@@ -83,16 +81,11 @@ class PositionalRules:
             self._wrong_count(op, inputs, shard)
             return None
         reading = _Reading(op.rule)
-        good = True
-        for i, entries, offer in zip(inputs, shard.inputs, _offers(op, inputs, shard), strict=True):
-            good = self._input(op, i, entries, offer, reading) and good
+        each = zip(inputs, shard.inputs, _offers(op, inputs, shard), strict=True)
+        good = all([self._input(op, i, entries, offer, reading) for i, entries, offer in each])
         if good and reading.named and any(c > 1 for c in reading.cuts.values()):
-            self.sink.report(
-                "SH316",
-                "a rule has numbers of cuts or names of axes, not both",
-                shard.span,
-                help="write axis names, and `_` for dims that stay whole",
-            )
+            help = "write axis names, and `_` for dims that stay whole"
+            self.sink.report("SH316", "a rule has numbers of cuts or names of axes, not both", shard.span, help=help)
             good = False
         good = good and self._fits(reading, shard)
         output = self._output(value, shard) if good and shard.outputs is not None else None
@@ -109,24 +102,13 @@ class PositionalRules:
     # --- shape of the rule ---
 
     def _not_one_operator(self, value: Value, shard: ast.Shard) -> None:
+        what = f"`{value.path}` is not computed by an operator"
+        help = f"pin its layout: `at {value.path}: [dim@axis, ...]`"
         if value.id in self.graph.producers:
-            what, offer = (
-                f"the statement of `{value.path}` has {value.statement} operators",
-                "give each operator a name of its own",
-            )
-        else:
-            what, offer = (
-                f"`{value.path}` is not computed by an operator",
-                f"pin its layout: `at {value.path}: [dim@axis, ...]`",
-            )
-        self.sink.report(
-            "SH312",
-            f"`shard` is for a statement of one operator, and {what}",
-            shard.span,
-            "",
-            labels=[(value.span, "here")],
-            help=offer,
-        )
+            what = f"the statement of `{value.path}` has {value.statement} operators"
+            help = "give each operator a name of its own"
+        fact = f"`shard` is for a statement of one operator, and {what}"
+        self.sink.report("SH312", fact, shard.span, labels=[(value.span, "here")], help=help)
 
     def _wrong_count(self, op: Op, inputs: list[int], shard: ast.Shard) -> None:
         values = [self.graph.values[op.operands[i]] for i in inputs]
@@ -140,12 +122,10 @@ class PositionalRules:
 
     def _input(self, op: Op, i: int, entries: ast.ShardTuple, offer: str, reading: _Reading) -> bool:
         value = self.graph.values[op.operands[i]]
-        if not self._entry_count(value, entries, offer):
-            return False
-        good = True
-        for d, entry in enumerate(entries.entries):
-            good = self._entry(value, d, op.rule.operands[i][d], entry, reading) and good
-        return good
+        factors = op.rule.operands[i]
+        return self._entry_count(value, entries, offer) and all(
+            [self._entry(value, d, factors[d], entry, reading) for d, entry in enumerate(entries.entries)]
+        )
 
     def _entry_count(self, value: Value, entries: ast.ShardTuple, offer: str) -> bool:
         dims = value.type.dims
@@ -164,35 +144,35 @@ class PositionalRules:
     def _entry(self, value: Value, d: int, factors: DimFactors, entry: ast.ShardEntry, reading: _Reading) -> bool:
         term = value.type.dims[d]
         name, size = term_text(term), value.type.shape[d]
-        if not all([self.rules.axis(a) for a in entry.axes]):
-            return False
-        axes = tuple(a.text for a in entry.axes)
-        degree = entry.cuts.value if entry.cuts is not None else self.axes.degree(axes)
+        axes, degree = self._cut(entry)
         if degree is None:
-            degree = 1
+            return False
         if not isinstance(degree, int) or degree < 1:
-            self.sink.report(
-                "SH316", f"`{name}` cannot be cut in {entry.span.text}", entry.span, help="1 for a whole dim"
-            )
+            fact = f"`{name}` cannot be cut in {entry.span.text}"
+            self.sink.report("SH316", fact, entry.span, help="1 for a whole dim")
             return False
         if size % degree:
             if (factors, degree) in reading.undivided:  # the same dim of another input
                 return False
             reading.undivided.add((factors, degree))
-            self.sink.report(
-                "SH304", f"dim `{name}` does not divide in {degree}", entry.span, f"`{name}` is {size}",
-                help=f"it can be cut in {either(divisors(size))}",
-            )  # fmt: skip
+            fact, help = f"dim `{name}` does not divide in {degree}", f"it can be cut in {either(divisors(size))}"
+            self.sink.report("SH304", fact, entry.span, f"`{name}` is {size}", help=help)
             return False
         return self._record(value, name, factors, entry, degree, axes, reading)
+
+    def _cut(self, entry: ast.ShardEntry) -> tuple[tuple[str, ...], int | float | None]:
+        """The axes that an entry names, and in how many parts it cuts; None after reporting an axis."""
+        axes = tuple(a.text for a in entry.axes)
+        if not all([self.rules.axis(a) for a in entry.axes]):
+            return axes, None
+        return axes, entry.cuts.value if entry.cuts is not None else self.axes.degree(axes) or 1
 
     def _record(self, value: Value, name: str, factors: DimFactors, entry: ast.ShardEntry, degree: int,
                 axes: tuple[str, ...], reading: _Reading) -> bool:  # fmt: skip
         whole = not factors or any(reading.rule.factors[f].split is Split.WHOLE for f in factors)
         if whole and degree > 1:
-            self.sink.report(
-                "SH320", f"the operator needs `{name}` of `{value.name}` whole", entry.span, help="write 1 here"
-            )
+            fact = f"the operator needs `{name}` of `{value.name}` whole"
+            self.sink.report("SH320", fact, entry.span, help="write 1 here")
             return False
         cuts = {factors[0]: degree} if axes and factors else _over_factors(reading.rule, factors, degree)
         for f, mine in cuts.items():
@@ -221,18 +201,14 @@ class PositionalRules:
         used = [a for axes in reading.named.values() for a in axes]
         twice = next((a for a in used if used.count(a) > 1), None)
         if twice is not None:
-            self.sink.report(
-                "SH310", f"axis `{twice}` cuts two dims", shard.span, help="an axis cuts one dim of an operator"
-            )
+            help = "an axis cuts one dim of an operator"
+            self.sink.report("SH310", f"axis `{twice}` cuts two dims", shard.span, help=help)
             return False
-        degrees = [self._degree(reading, f) for f in range(len(reading.rule.factors))]
+        named, cuts = reading.named, reading.cuts
+        factors = range(len(reading.rule.factors))
+        degrees = [self.axes.degree(named[f]) if f in named else cuts.get(f, 1) for f in factors]
         whole = majors_used_up(reading.rule, degrees, shard.span, self.sink)
         return whole and self._product(list(reading.cuts.values()), shard.span)
-
-    def _degree(self, reading: _Reading, f: int) -> int | None:
-        if f in reading.named:
-            return self.axes.degree(reading.named[f])
-        return reading.cuts.get(f, 1)
 
     def _product(self, cuts: list[int], span: Span) -> bool:
         ranks, total = self.axes.within, math.prod(cuts)
@@ -249,31 +225,24 @@ class PositionalRules:
 
     def _output(self, value: Value, shard: ast.Shard) -> tuple[int | tuple[str, ...], ...] | None:
         assert shard.outputs is not None
+        ones = tuple_text("1" * len(value.type.dims))
         if len(shard.outputs) != 1:
-            self.sink.report(
-                "SH313",
-                f"the operator has 1 result, and the rule has {len(shard.outputs)} tuples for it",
-                shard.outputs[1].span if shard.outputs[1:] else shard.span,
-                help=f"write one: `-> ({_ones(value.type)})`",
-            )
+            fact = f"the operator has 1 result, and the rule has {len(shard.outputs)} tuples for it"
+            span = shard.outputs[1].span if shard.outputs[1:] else shard.span
+            self.sink.report("SH313", fact, span, help=f"write one: `-> ({ones})`")
             return None
         entries = shard.outputs[0]
-        if not self._entry_count(value, entries, _ones(value.type)):
+        if not self._entry_count(value, entries, ones):
             return None
         found: list[int | tuple[str, ...]] = []
         for size, term, entry in zip(value.type.shape, value.type.dims, entries.entries, strict=True):
-            axes = tuple(a.text for a in entry.axes)
-            if not all([self.rules.axis(a) for a in entry.axes]):
+            axes, degree = self._cut(entry)
+            if degree is None:
                 return None
-            degree = entry.cuts.value if entry.cuts is not None else self.axes.degree(axes) or 1
             if not isinstance(degree, int) or degree < 1 or size % degree:
-                self.sink.report(
-                    "SH304",
-                    f"dim `{term_text(term)}` does not divide in {degree}",
-                    entry.span,
-                    f"it is {size}",
-                    help=f"it can be cut in {either(divisors(size))}",
-                )
+                fact = f"dim `{term_text(term)}` does not divide in {degree}"
+                help = f"it can be cut in {either(divisors(size))}"
+                self.sink.report("SH304", fact, entry.span, f"it is {size}", help=help)
                 return None
             found.append(axes if entry.cuts is None else degree)
         numbers = [c for c in found if isinstance(c, int)]
@@ -291,8 +260,7 @@ def _offers(op: Op, inputs: list[int], shard: ast.Shard) -> list[str]:
     found = []
     for n, row in enumerate(rows):
         kept = texts[n][: len(row)] if n < len(texts) else []
-        inner = ", ".join(kept + [seen.get(f, whole) for f in row[len(kept) :]])
-        found.append(f"({inner},)" if len(row) == 1 else f"({inner})")
+        found.append(tuple_text(kept + [seen.get(f, whole) for f in row[len(kept) :]]))
     return found
 
 
@@ -306,15 +274,10 @@ def _over_factors(rule: FactorRule, factors: DimFactors, degree: int) -> dict[in
     return found
 
 
-def _ones(type: TensorType) -> str:
-    inner = ", ".join("1" for _ in type.dims)
-    return f"({inner},)" if len(type.dims) == 1 else f"({inner})"
-
-
 def _text(entry: ast.ShardEntry) -> str:
-    return (
-        f"in {entry.span.text}" if entry.cuts is not None else f"over {entry.span.text}" if entry.axes else "not at all"
-    )
+    if entry.cuts is not None:
+        return f"in {entry.span.text}"
+    return f"over {entry.span.text}" if entry.axes else "not at all"
 
 
 def _count(n: int, noun: str) -> str:

@@ -6,13 +6,13 @@ Reports names and selectors that match nothing, and features that are not there 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TypeVar
 
 from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import nearest, offer
 from shardlang.graph.graph import Graph, Kind
 from shardlang.plan.demand import ZeroRule
 from shardlang.plan.strategy.axis_sizes import evaluate
@@ -23,7 +23,10 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 R = TypeVar("R", ast.Stages, ast.Schedule)
+W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, ZeroRule)
 _INDEX = re.compile(r"\[\d+\]")
+_NAME = re.compile(r"[^\W\d]\w*")
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SplitRule:
@@ -47,24 +50,18 @@ class SplitRule:
         return max(ranks) if ranks else None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A pin or a positional rule on one value."""
-
-    rule: ast.Pin | ast.Shard
-    rank: Specificity
-
-
 @dataclass
 class Rules:
-    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there; `used_axes`: rules' axes."""
+    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there, with how specific it is, and
+    so `zero` and `hosted`; `used_axes`: rules' axes.
+    """
 
     graph: Graph
     sink: Sink
     statics: Mapping[str, int | float]
     axes: dict[str, Span] = field(default_factory=dict)
     splits: list[SplitRule] = field(default_factory=list)
-    placed: dict[int, Placed] = field(default_factory=dict)
+    placed: dict[int, tuple[Specificity, ast.Pin | ast.Shard]] = field(default_factory=dict)
     zero: dict[int, tuple[Specificity, ZeroRule]] = field(default_factory=dict)
     bucket: int | None = None
     strict: bool = False
@@ -90,10 +87,8 @@ class Rules:
     def _at(self, at: ast.At) -> None:
         scope = select(self.graph, at.selectors, self.sink)
         if not at.rules:
-            self.sink.report(
-                "SH321", "this `at` has no rule", at.span, "nothing follows from it",
-                help="write a rule in it, such as `split batch over dp`, or leave it out",
-            )  # fmt: skip
+            help = "write a rule in it, such as `split batch over dp`, or leave it out"
+            self.sink.report("SH321", "this `at` has no rule", at.span, "nothing follows from it", help=help)
         if any(isinstance(rule, ast.Recompute) for rule in at.rules):
             self.recompute += at.selectors
         for rule in at.rules:
@@ -119,80 +114,55 @@ class Rules:
                 self.schedule = self._once_a_strategy(self.schedule, rule, "the schedule is")
             case ast.Recompute():
                 if scope is None:
-                    self.sink.report(
-                        "SH321", "`recompute` needs a place", rule.span,
-                        help="say which layers are computed again in backward: `at blocks[*]: recompute`",
-                    )  # fmt: skip
+                    help = "say which layers are computed again in backward: `at blocks[*]: recompute`"
+                    self.sink.report("SH321", "`recompute` needs a place", rule.span, help=help)
             case ast.Place():
                 self._memory(rule, scope)
             case ast.Mesh() | ast.At():
-                self.sink.report(
-                    "SH321", "a mesh and further selectors are not allowed inside of `at`", rule.span,
-                    help="write it as a line of the strategy itself",
-                )  # fmt: skip
+                fact = "a mesh and further selectors are not allowed inside of `at`"
+                self.sink.report("SH321", fact, rule.span, help="write it as a line of the strategy itself")
 
     def _bucket(self, rule: ast.Bucket) -> None:
         if self.bucket is not None:
             self.sink.report("SH321", "the size of the buckets is given twice", rule.span, help="keep one of them")
         elif rule.size.unit[-1:] != "B" or rule.size.value < 1:
-            self.sink.report(
-                "SH321", f"`{rule.size.text}` is no size of a bucket", rule.size.span, "bytes are needed",
-                help="write it with a unit: `bucket gradients 25MB`",
-            )  # fmt: skip
+            fact, help = f"`{rule.size.text}` is no size of a bucket", "write it with a unit: `bucket gradients 25MB`"
+            self.sink.report("SH321", fact, rule.size.span, "bytes are needed", help=help)
         else:
             self.bucket = int(rule.size.value)
 
     def _microbatches(self, rule: ast.Microbatches) -> None:
         if self.microbatches is not None:
-            self.sink.report(
-                "SH321", "the number of microbatches is given twice", rule.span,
-                labels=[(self.microbatches.span, "the first")], help="keep one of them",
-            )  # fmt: skip
-            return
+            return self._twice("the number of microbatches is", rule.span, self.microbatches.span)
         count = evaluate(rule.count, self.statics)
-        if count is None and any(name in self.axes for name in _names(rule.count)):
+        if count is None and not self.axes.keys().isdisjoint(_NAME.findall(rule.count.span.text)):
             return  # the size of an axis, which waits for a rank count
         if not isinstance(count, int) or count < 1:
-            shown = "no number" if count is None else str(count)
-            self.sink.report(
-                "SH411", f"the number of microbatches is {shown}", rule.count.span,
-                "a whole number from 1 is needed",
-                help="write a number, or an expression of dims and axes: `microbatches 2 * pp`",
-            )  # fmt: skip
-            return
+            fact = f"the number of microbatches is {'no number' if count is None else count}"
+            help = "write a number, or an expression of dims and axes: `microbatches 2 * pp`"
+            return self.sink.report("SH411", fact, rule.count.span, "a whole number from 1 is needed", help=help)
         self.microbatches = MicrobatchRule(count, rule.span)
 
     def _once_a_strategy(self, first: R | None, rule: R, what: str) -> R:
-        if first is None:
-            return rule
-        self.sink.report(
-            "SH321", f"{what} given twice", rule.span, labels=[(first.span, "the first")], help="keep one of them"
-        )
-        return first
+        if first is not None:
+            self._twice(what, rule.span, first.span)
+        return first or rule
+
+    def _twice(self, what: str, span: Span, first: Span) -> None:
+        labels = [(first, "the first")]
+        self.sink.report("SH321", f"{what} given twice", span, labels=labels, help="keep one of them")
 
     def _memory(self, rule: ast.Place, scope: Scope | None) -> None:
         """`place on host`: of all that is covered, for each value by the most specific rule."""
-        if rule.where.text not in ("device", "host"):
-            self.sink.report(
-                "SH321", f"there is no place `{rule.where.text}`", rule.where.span,
-                help="the places are `host` and `device`",
-            )  # fmt: skip
-            return
+        where = rule.where
+        if where.text not in ("device", "host"):
+            help = "the places are `host` and `device`"
+            return self.sink.report("SH321", f"there is no place `{where.text}`", where.span, help=help)
         if scope is None:
-            self.sink.report(
-                "SH321", "`place` needs a selector", rule.span,
-                help=f"name parameters and values: `at table: {rule.span.text}`",
-            )  # fmt: skip
-            return
-        for value, rank in scope.values.items():
-            old = self.hosted.get(value)
-            if old is None or rank > old[0]:
-                self.hosted[value] = rank, rule
-            elif rank == old[0] and old[1].where.text != rule.where.text and self._once(old[1].span, rule.span):
-                self.sink.report(
-                    "SH309", f"two rules place `{self.graph.values[value].name}` on the host and on the device",
-                    rule.span, "one rule", labels=[(old[1].span, "as specific as the other")], help="keep one of them",
-                )  # fmt: skip
+            help = f"name parameters and values: `at table: {rule.span.text}`"
+            return self.sink.report("SH321", "`place` needs a selector", rule.span, help=help)
+        conflict = "two rules place `{0.name}` on the host and on the device"
+        self._win(self.hosted, scope.values, rule, lambda rule: rule.where.text, conflict)
 
     # --- names ---
 
@@ -208,12 +178,9 @@ class Rules:
         if name.text in self.axes:
             self.used_axes.add(name.text)
             return True
-        near = nearest(name.text, self.axes)
         known = f"the axes are {', '.join(self.axes)}" if self.axes else f"declare it: `mesh {name.text} = auto`"
-        self.sink.report(
-            "SH306", f"the mesh has no axis `{name.text}`", name.span,
-            help=f"did you mean `{near}`?" if near else known,
-        )  # fmt: skip
+        help = offer(name.text, self.axes, known)
+        self.sink.report("SH306", f"the mesh has no axis `{name.text}`", name.span, help=help)
         return False
 
     def dim(self, path: ast.DimPath) -> tuple[Dim, ...]:
@@ -227,10 +194,8 @@ class Rules:
             names = [name for name, _ in plain]
             near = nearest(path.text, names) or next((n for n in names if n.endswith(f".{path.text}")), None)
             known = sorted(n for n in self.graph.dims if "." not in n)[:12]
-            self.sink.report(
-                "SH307", f"the model has no dim `{path.text}`", path.span,
-                help=f"did you mean `{near}`?" if near else f"its dims are {', '.join(known)}",
-            )  # fmt: skip
+            help = f"did you mean `{near}`?" if near else f"its dims are {', '.join(known)}"
+            self.sink.report("SH307", f"the model has no dim `{path.text}`", path.span, help=help)
         return tuple(found)
 
     def _axes(self, names: tuple[ast.Name, ...]) -> tuple[str, ...] | None:
@@ -263,10 +228,9 @@ class Rules:
         inputs = [self.graph.values[v] for op in ops for v in self.graph.ops[op].operands]
         there = {d for v in (*near, *inputs) for term in v.type.dims for d in term}
         if not there.intersection(dims):
-            self.sink.report(
-                "SH308", f"nothing that the selector covers has a dim `{path.text}`", path.span,
-                help=f"dims there: {', '.join(sorted({d.name for d in there if not d.literal})[:12])}",
-            )  # fmt: skip
+            help = f"dims there: {', '.join(sorted({d.name for d in there if not d.literal})[:12])}"
+            fact = f"nothing that the selector covers has a dim `{path.text}`"
+            self.sink.report("SH308", fact, path.span, help=help)
 
     def _place(self, rule: ast.Pin | ast.Shard, scope: Scope | None) -> None:
         what = "`shard`" if isinstance(rule, ast.Shard) else "a layout"
@@ -275,77 +239,38 @@ class Rules:
             self.sink.report("SH321", f"{what} needs a place", rule.span, help=f"say of what: `at h: {written}`")
             return
         if scope.values and not scope.named:
-            self.sink.report(
-                "SH321", f"{what} is for one value, and the selector names a layer", rule.span,
-                help="name a value of its forward: `at layer.value: ...`",
-            )  # fmt: skip
-        for value, rank in scope.named.items():
-            self._win(value, Placed(rule, rank))
+            fact = f"{what} is for one value, and the selector names a layer"
+            self.sink.report("SH321", fact, rule.span, help="name a value of its forward: `at layer.value: ...`")
+        conflict = "two rules give `{0.name}` different layouts"
+        self._win(self.placed, scope.named, rule, lambda rule: "".join(rule.span.text.split()), conflict)
 
-    def _win(self, value: int, new: Placed) -> None:
-        old = self.placed.get(value)
-        if old is None or new.rank > old.rank:
-            self.placed[value] = new
-        elif new.rank == old.rank and _differ(old.rule, new.rule) and self._once(old.rule.span, new.rule.span):
-            self.sink.report(
-                "SH309", f"two rules give `{self.graph.values[value].name}` different layouts",
-                new.rule.span, "one rule",
-                labels=[(old.rule.span, "as specific as the other")], help="keep one of them",
-            )  # fmt: skip
-
-    def _once(self, one: Span, two: Span) -> bool:
-        """Whether a conflict of these two rules has not been told yet."""
-        new = (one, two) not in self._told
-        self._told.add((one, two))
-        return new
+    def _win(self, won: dict[int, tuple[Specificity, W]], covered: Mapping[int, Specificity], rule: W,
+             meaning: Callable[[W], object], conflict: str) -> None:  # fmt: skip
+        """Gives the values that a rule covers to it where none is more specific; reports one as specific with another
+        meaning, once for each two rules.
+        """
+        for value, rank in covered.items():
+            best, old = won.get(value, (None, rule))
+            if best is None or rank > best:
+                won[value] = rank, rule
+            elif rank == best and meaning(old) != meaning(rule) and (old.span, rule.span) not in self._told:
+                self._told.add((old.span, rule.span))
+                self.sink.report(
+                    "SH309", conflict.format(self.graph.values[value]), rule.span, "one rule",
+                    labels=[(old.span, "as specific as the other")], help="keep one of them",
+                )  # fmt: skip
 
     def _zero(self, rule: ast.Zero, scope: Scope | None) -> None:
         axes = self._axes(rule.axes)
         if rule.level.value not in (1, 2, 3):
-            self.sink.report(
-                "SH321",
-                f"there is no zero {rule.level.text}",
-                rule.level.span,
-                help="1 shards optimizer state, 2 gradients too, 3 parameters too",
-            )
-            return
+            help = "1 shards optimizer state, 2 gradients too, 3 parameters too"
+            return self.sink.report("SH321", f"there is no zero {rule.level.text}", rule.level.span, help=help)
         if axes is None:
             return
         zero = ZeroRule(int(rule.level.value), axes, rule.span)
         covered = scope.values if scope is not None else dict.fromkeys(self.graph.params, EVERYWHERE)
-        params = [v for v in covered if self.graph.values[v].kind is Kind.PARAM]
+        params = {v: rank for v, rank in covered.items() if self.graph.values[v].kind is Kind.PARAM}
         if not params and covered:
             self.sink.report("SH308", "the selector covers no parameter", rule.span, help="name a layer or a parameter")
-        for value in params:
-            self._zero_wins(value, covered[value], zero)
-
-    def _zero_wins(self, value: int, rank: Specificity, zero: ZeroRule) -> None:
-        old = self.zero.get(value)
-        if old is None or rank > old[0]:
-            self.zero[value] = rank, zero
-        elif rank == old[0] and not _same_zero(old[1], zero) and self._once(old[1].span, zero.span):
-            self.sink.report(
-                "SH309", f"two rules give `{self.graph.values[value].path}` different zero levels or axes", zero.span,
-                "one rule", labels=[(old[1].span, "as specific as the other")], help="keep one of them",
-            )  # fmt: skip
-
-
-def _names(expr: ast.Expr) -> list[str]:
-    """The names in an expression of a strategy."""
-    match expr:
-        case ast.Name():
-            return [expr.text]
-        case ast.Unary():
-            return _names(expr.operand)
-        case ast.Binary():
-            return [*_names(expr.left), *_names(expr.right)]
-        case _:
-            return []
-
-
-def _same_zero(a: ZeroRule, b: ZeroRule) -> bool:
-    return (a.level, a.axes) == (b.level, b.axes)
-
-
-def _differ(a: ast.Pin | ast.Shard, b: ast.Pin | ast.Shard) -> bool:
-    return "".join(a.span.text.split()) != "".join(b.span.text.split())
+        conflict = "two rules give `{0.path}` different zero levels or axes"
+        self._win(self.zero, params, zero, lambda rule: (rule.level, rule.axes), conflict)

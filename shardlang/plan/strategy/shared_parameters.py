@@ -13,26 +13,17 @@ from shardlang.plan.demand import Demand
 from shardlang.source import Span
 
 
-def check_parameters(graph: Graph, demands: Mapping[int, Demand], rule_spans: Mapping[int, Span], sink: Sink) -> None:
+def check_parameters(graph: Graph, demands: Mapping[int, Demand], sink: Sink) -> None:
     """Reports SH318 for each parameter whose users' rules cut it differently."""
-    found: dict[int, tuple[tuple[int, tuple[tuple[str, ...], ...]], int]] = {}
-    for op_id, demand in demands.items():
-        if not demand.complete:
-            continue
-        op = graph.ops[op_id]
+    found: dict[int, tuple[int, tuple[tuple[str, ...], ...], Span]] = {}
+    for op, demand in ((graph.ops[at], demand) for at, demand in demands.items() if demand.complete):
         for value, dims in zip(op.operands, op.rule.operands, strict=True):
-            if graph.values[value].kind is not Kind.PARAM:
-                continue
-            cut = tuple(tuple(a for f in dim for a in demand.factors[f] or ()) for dim in dims)
-            first = found.setdefault(value, ((demand.mesh, cut), op_id))
-            if first[0] != (demand.mesh, cut):
-                _report(graph, value, rule_spans[first[1]], rule_spans[op_id], sink)
-
-
-def _report(graph: Graph, value: int, one: Span, two: Span, sink: Sink) -> None:
-    name = graph.values[value].path
-    sink.report(
-        "SH318", f"parameter `{name}` would have two layouts", two, "cut one way by this rule",
-        labels=[(one, "cut another way by this rule"), (graph.values[value].span, "declared here")],
-        help=f"cut `{name}` the same in both rules; a copy with its own layout is a parameter of its own",
-    )  # fmt: skip
+            cut = demand.mesh, demand.cut(dims), demand.span
+            param = graph.values[value]
+            if param.kind is Kind.PARAM and (first := found.setdefault(value, cut))[:2] != cut[:2]:
+                path, other = param.path, (first[2], "cut another way by this rule")
+                sink.report(
+                    "SH318", f"parameter `{path}` would have two layouts", demand.span, "cut one way by this rule",
+                    labels=[other, (param.span, "declared here")],
+                    help=f"cut `{path}` the same in both rules; a copy with its own layout is a parameter of its own",
+                )  # fmt: skip

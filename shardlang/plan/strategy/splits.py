@@ -59,7 +59,7 @@ class SplitRules:
     sink: Sink
     by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
     used: set[tuple[SplitRule, Dim]] = field(default_factory=set)
-    _known: dict[tuple[object, ...], tuple[Demand | None, Span | None]] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], Demand | None] = field(default_factory=dict)
     _seen: dict[TensorType, tuple[bool, int]] = field(default_factory=dict)
     _alike: dict[object, int] = field(default_factory=dict)
     _scoped: frozenset[int] = frozenset()
@@ -70,13 +70,13 @@ class SplitRules:
                 self.by_dim.setdefault(dim, []).append(rule)
         self._scoped = frozenset(v for r in self.splits if r.scope is not None for v in r.scope.values)
 
-    def demand(self, op: Op) -> tuple[Demand | None, Span | None]:
-        """The demand of `split` rules on an operator, and the rule to show for it."""
+    def demand(self, op: Op) -> Demand | None:
+        """The demand of `split` rules on an operator."""
         values = self.graph.values
         types = tuple([values[v].type for v in (*op.operands, *op.results)])
         seen = [self._as_seen(t) for t in types]
         if not any([named for named, _ in seen]):
-            return None, None
+            return None
         covered = tuple(
             v for v in (*op.results, *op.operands)
             if v in self._scoped and (v in op.results or values[v].kind in LEAF)
@@ -96,9 +96,7 @@ class SplitRules:
             found = self._seen[type] = named, self._alike.setdefault(dims, len(self._alike))
         return found
 
-    def _decide(
-        self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]
-    ) -> tuple[Demand | None, Span | None]:
+    def _decide(self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]) -> Demand | None:
         splits: dict[tuple[int, ...], FactorSplit] = {}
         for _, run in dim_runs(op.rule, types):
             if run.factors not in splits and any(d in self.by_dim for d in run.dims):
@@ -108,7 +106,7 @@ class SplitRules:
                 if any(winners) and free:
                     splits[run.factors] = FactorSplit(run, winners, [c.rule.axes if c else () for c in winners])
         if not splits:
-            return None, None
+            return None
         splits = self._joined(op, splits)
         self._settle(op, types, list(splits.values()))
         factors: list[tuple[str, ...] | None] = [None] * len(op.rule.factors)
@@ -117,9 +115,7 @@ class SplitRules:
             self._apply(op, split, factors, given)
         self._check_minor(op, list(splits.values()), given)
         span = next(c.rule.span for w in splits.values() for c in w.winners if c)
-        if all(f is None for f in factors):
-            return None, None
-        return Demand(tuple(factors)), span
+        return None if all(f is None for f in factors) else Demand(tuple(factors), span)
 
     def _winner(self, dim: Dim, covered: tuple[int, ...]) -> WinningRule | None:
         """The most specific rule on a dim; two that differ are an error."""
@@ -133,8 +129,7 @@ class SplitRules:
             elif rank == best.rank and (rule.axes, rule.yields) != (best.rule.axes, best.rule.yields):
                 self.sink.report(
                     "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "one rule",
-                    labels=[(best.span, "as specific as the other")],
-                    help="keep one of them, or narrow one with `at`",
+                    labels=[(best.span, "as specific as the other")], help="keep one of them, or narrow one with `at`",
                 )  # fmt: skip
         if best is not None:
             self.used.add((best.rule, dim))
@@ -207,9 +202,8 @@ class SplitRules:
         value, type = self.graph.values[where[0]], where[1]
         if one.dim is two.dim:
             self.sink.report(
-                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is "
-                "ambiguous", one.span, "",
-                labels=[(value.span, "here")],
+                "SH311", f"`{one.dim.name}` is twice in `{value.path}`, {type}, so splitting it is " "ambiguous",
+                one.span, "", labels=[(value.span, "here")],
                 help=f"pin the value instead: `at {value.path}: [{one.dim.name}@{axis}, {one.dim.name}]`",
             )  # fmt: skip
             return
@@ -290,8 +284,7 @@ class SplitRules:
         major, size = term_text(before), math.prod(d.size or 1 for d in before)
         self.sink.report(
             "SH305", f"`{dim.name}` is the minor factor of `{term_text(split.run.dims)}` and cannot be cut alone",
-            winner.span, f"over `{', '.join(axes)}`",
-            help=_major_first(major, size),
+            winner.span, f"over `{', '.join(axes)}`", help=_major_first(major, size),
         )  # fmt: skip
         return False
 
