@@ -7,6 +7,7 @@ Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
@@ -14,7 +15,8 @@ from enum import Enum
 from shardlang.check.program import Program
 from shardlang.graph.graph import Graph
 from shardlang.records import dataclass
-from shardlang.types.layout import Layout, PartSizes
+from shardlang.types.dim import BYTES
+from shardlang.types.layout import Layout, PartSizes, local_shape
 from shardlang.types.mesh import Mesh
 
 
@@ -181,3 +183,15 @@ class Plan:
     recompute: tuple[tuple[int, ...], ...] = ()
     sizes: PartSizes = field(default_factory=dict)
     memory_of: Mapping[int, str] = field(default_factory=dict)
+
+    def stage(self, op: int) -> int:
+        """The stage of an operator (id); 0 where there are no stages."""
+        return self.pipeline.op_stage[op] if self.pipeline is not None else 0
+
+    def local_shape(self, value: int, layout: Layout) -> tuple[int, ...]:
+        """The largest local shape over the ranks of a value that is laid out so, in one microbatch."""
+        return local_shape(self.graph.values[value].type, layout, self.meshes[layout.mesh], self.sizes)
+
+    def local_bytes(self, value: int, layout: Layout) -> int:
+        """Bytes of a value that is laid out so on one rank, in one microbatch."""
+        return math.prod(self.local_shape(value, layout)) * BYTES[self.graph.values[value].type.dtype]

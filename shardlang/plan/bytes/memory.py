@@ -16,7 +16,6 @@ from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.plan.rewrite.sparse_tables import gradient_lookups
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
-from shardlang.types.layout import local_shape
 
 # Optimizer state in copies of the parameter.
 COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
@@ -76,10 +75,9 @@ def row_bytes(plan: Plan, param: ParamPlan) -> int:
     """The most that a gradient of rows is: an id and a row for each that a rank looks up, and those that it is sent;
     no row twice.
     """
-    mesh, type = plan.meshes[param.stored.mesh], plan.graph.values[param.value].type
-    rows, *rest = local_shape(type, param.stored, mesh, plan.sizes)
-    each = math.prod(rest) * BYTES[type.dtype] + BYTES["i64"]
-    return min(rows, looked_up(plan, param) * mesh.degree(param.reduce_axes)) * each
+    rows, *rest = plan.local_shape(param.value, param.stored)
+    each = math.prod(rest) * BYTES[plan.graph.values[param.value].type.dtype] + BYTES["i64"]
+    return min(rows, looked_up(plan, param) * plan.meshes[param.stored.mesh].degree(param.reduce_axes)) * each
 
 
 def looked_up(plan: Plan, param: ParamPlan) -> int:
@@ -89,11 +87,9 @@ def looked_up(plan: Plan, param: ParamPlan) -> int:
     found, lookups = 0, gradient_lookups(plan.graph, param.value)
     for op in plan.ops:
         if op.op in lookups:
-            ids = op.operands[0]
-            type = plan.graph.values[ids.value].type
-            mesh, rule = plan.meshes[ids.layout.mesh], plan.graph.ops[op.op].rule
-            asking = mesh.degree(shared_axes(rule, op.factor_axes))
-            found += math.prod(local_shape(type, ids.layout, mesh, plan.sizes)) * asking
+            ids, shared = op.operands[0], shared_axes(plan.graph.ops[op.op].rule, op.factor_axes)
+            asking = plan.meshes[ids.layout.mesh].degree(shared)
+            found += math.prod(plan.local_shape(ids.value, ids.layout)) * asking
     return found * plan.microbatches
 
 
@@ -102,15 +98,14 @@ def hosted_activations(plan: Plan) -> int:
     if not plan.memory_of:
         return 0
     found = saved_activations(plan)
-    return found.hosted() + sum(found.data(v) for v in plan.graph.data if v in plan.memory_of and v in plan.produced)
+    return found.hosted + sum(found.data(v) for v in plan.graph.data if v in plan.memory_of and v in plan.produced)
 
 
 def stages_by_coordinate(plan: Plan) -> list[tuple[int, ...]]:
     """Per coordinate along the axis of the stages, the stages that it runs."""
-    pipeline = plan.pipeline
-    assert pipeline is not None
-    places = range(pipeline.mesh.axis_size(pipeline.axis))
-    return [tuple(s for s, c in enumerate(pipeline.coordinates) if c == place) for place in places]
+    assert plan.pipeline is not None
+    on, count = plan.pipeline.coordinates, plan.pipeline.mesh.axis_size(plan.pipeline.axis)
+    return [tuple(s for s, c in enumerate(on) if c == coordinate) for coordinate in range(count)]
 
 
 def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
@@ -122,9 +117,7 @@ def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
 
 def local_bytes(plan: Plan, param: ParamPlan) -> int:
     """Bytes of a stored parameter on one rank, before ZeRO."""
-    type = plan.graph.values[param.value].type
-    count = math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes))
-    return count * BYTES[stored_type(plan, param)]
+    return math.prod(plan.local_shape(param.value, param.stored)) * BYTES[stored_type(plan, param)]
 
 
 def stored_type(plan: Plan, param: ParamPlan) -> str:
@@ -135,12 +128,8 @@ def stored_type(plan: Plan, param: ParamPlan) -> str:
 
 def zero_degree(plan: Plan, param: ParamPlan) -> int:
     """In how many parts ZeRO cuts a parameter: no more than dim 0 has rows."""
-    type = plan.graph.values[param.value].type
-    if not param.zero or not type.shape:
-        return 1
-    mesh = plan.meshes[param.stored.mesh]
-    rows = local_shape(type, param.stored, mesh, plan.sizes)[0]
-    return min(mesh.degree(param.zero_axes), rows)
+    shape = plan.local_shape(param.value, param.stored) if param.zero else ()
+    return min(plan.meshes[param.stored.mesh].degree(param.zero_axes), shape[0]) if shape else 1
 
 
 @remembered

@@ -4,7 +4,7 @@ nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardlang.graph.graph import Kind
@@ -27,10 +27,11 @@ from shardlang.plan.bytes.traffic import (
     sends,
     sent_bytes,
 )
-from shardlang.plan.plan import Conversion, ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.needs import layout_of
+from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
-from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
+from shardlang.types.layout import Layout, layout_text, uneven_sizes
 
 # Of specs/plan.schema.json.
 VERSION = 2
@@ -125,12 +126,11 @@ def _sizes(plan: Plan, type: TensorType, layout: Layout) -> list[list[int] | Non
 
 def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
     it = plan.graph.values[value]
-    mesh = plan.meshes[layout.mesh]
     return {
         "name": it.path.removeprefix("train.") if it.kind is Kind.DATA else it.path,
-        "layout": layout_text(it.type, layout, mesh),
+        "layout": layout_text(it.type, layout, plan.meshes[layout.mesh]),
         "shape": list(it.type.shape),
-        "local_shape": list(local_shape(it.type, layout, mesh, plan.sizes)),
+        "local_shape": list(plan.local_shape(value, layout)),
         "dtype": it.type.dtype,
         "mesh": layout.mesh,
         "cut": _cut(plan, layout),
@@ -226,7 +226,7 @@ class _Operators:
             "chosen": planned.chosen,
             "layout": result["layout"],
             "mesh": planned.mesh,
-            "stage": self.plan.pipeline.op_stage[op.id] if self.plan.pipeline else None,
+            "stage": self.plan.stage(op.id) if self.plan.pipeline else None,
             "recomputed": op.id in self.again,
             "place": self.plan.memory_of.get(op.results[0], "device"),
             "copied_bytes": list(copy_bytes(self.plan, planned)) if op.operator in (TO_DEVICE, TO_HOST) else None,
@@ -241,45 +241,22 @@ class _Operators:
         """The entry of a conversion, which is collective `at` of an operator."""
         plan, conversion = self.plan, self.plan.conversions[index]
         self.lines[Step("conversion", index)] = {"operator": operator, "collective": at}
-        before = _source(plan, conversion)
-        value = plan.graph.values[conversion.value]
-        axes = plan.meshes[before.mesh].ranked(conversion.move.axes)
-        forward, backward = self.bytes[index]
-        return {
-            "phase": phase,
-            "kind": conversion.move.kind.value,
-            **_both(*COLLECTIVES.get(conversion.move.kind, ("", ""))),
-            "value": value.path,
-            "axes": list(axes),
-            "mesh": before.mesh,
-            **_groups(plan, axes, before.mesh, self.stages[index]),
-            "from": layout_text(value.type, before, plan.meshes[before.mesh]),
-            "to": layout_text(value.type, conversion.to, plan.meshes[conversion.to.mesh]),
-            "local_shape": list(local_shape(value.type, conversion.to, plan.meshes[conversion.to.mesh], plan.sizes)),
-            "forward_bytes": forward,
-            "backward_bytes": backward,
-        }
+        before, value = layout_of(plan, (conversion.value, conversion.parent)), plan.graph.values[conversion.value]
+        kind, axes = conversion.move.kind, plan.meshes[before.mesh].ranked(conversion.move.axes)
+        texts = [layout_text(value.type, layout, plan.meshes[layout.mesh]) for layout in (before, conversion.to)]
+        shape, groups = plan.local_shape(value.id, conversion.to), _groups(plan, axes, before.mesh, self.stages[index])
+        by, sizes = COLLECTIVES.get(kind, ("", "")), self.bytes[index]
+        return _collective(phase, kind.value, by, value.path, axes, before.mesh, groups, texts, shape, sizes)
 
     def _inside(self, planned: PlannedOp) -> Iterator[Report]:
         plan = self.plan
         op = plan.graph.ops[planned.op]
         for number, (factor, axes, forward, backward) in enumerate(planned.inside):
-            exchanged = op.rule.factors[factor].exchanged
+            exchanged, kind = op.rule.factors[factor].exchanged, inside_collective(op, factor)
             tensor, shape = self._sent(planned, number) if exchanged else self._statistic(planned, factor)
-            yield {
-                "phase": "inside",
-                "kind": (kind := inside_collective(op, factor)),
-                **_both(kind, kind),
-                "value": tensor["name"],
-                "axes": list(axes),
-                "mesh": planned.mesh,
-                **_groups(plan, axes, planned.mesh, {plan.pipeline.op_stage[op.id]} if plan.pipeline else {0}),
-                "from": tensor["layout"],
-                "to": tensor["layout"],
-                "local_shape": shape,
-                "forward_bytes": forward,
-                "backward_bytes": backward,
-            }
+            groups, texts = _groups(plan, axes, planned.mesh, {plan.stage(op.id)}), [tensor["layout"]] * 2
+            by, name, sizes = (kind, kind), tensor["name"], (forward, backward)
+            yield _collective("inside", kind, by, name, axes, planned.mesh, groups, texts, shape, sizes)
 
     def _handed(self, planned: PlannedOp) -> Iterator[Report]:
         """The transfers from stage to stage, in pairs of ranks."""
@@ -288,25 +265,17 @@ class _Operators:
         if pipeline is None or not forward:
             return
         tensor = _tensor(plan, plan.graph.ops[planned.op].results[0], planned.results[0])
-        to = pipeline.op_stage[planned.op]
-        rows = whole_mesh(plan, planned.mesh).groups((pipeline.axis,)) if plan.ranks <= MOST_LISTED else None
+        to, axes = plan.stage(planned.op), (pipeline.axis,)
+        rows = whole_mesh(plan, planned.mesh).groups(axes) if plan.ranks <= MOST_LISTED else None
         ends = pipeline.coordinates[to - 1], pipeline.coordinates[to]
-        yield {
-            "phase": "inside",
-            "kind": "send",
-            **_both("send", "send" if backward else ""),
-            "value": tensor["name"],
-            "axes": [pipeline.axis],
-            "mesh": planned.mesh,
+        groups = {
             "groups": [[row[end] for end in ends] for row in rows] if rows is not None else None,
             "group_size": 2,
             "group_count": plan.ranks // pipeline.mesh.axis_size(pipeline.axis),
-            "from": tensor["layout"],
-            "to": tensor["layout"],
-            "local_shape": tensor["local_shape"],
-            "forward_bytes": forward,
-            "backward_bytes": backward,
         }
+        by, name, texts = ("send", "send" if backward else ""), tensor["name"], [tensor["layout"]] * 2
+        shape, sizes = tensor["local_shape"], (forward, backward)
+        yield _collective("inside", "send", by, name, axes, planned.mesh, groups, texts, shape, sizes)
 
     def _statistic(self, planned: PlannedOp, factor: int) -> tuple[Report, list[int]]:
         """The operand that has a factor, and its local shape without that."""
@@ -319,20 +288,31 @@ class _Operators:
     def _sent(self, planned: PlannedOp, number: int) -> tuple[Report, list[int]]:
         """For an exchange of rows: first the ids, then the rows that they name."""
         op = self.plan.graph.ops[planned.op]
-        value, layout = (op.operands[0], planned.operands[0].layout) if number == 0 else (
-            op.results[0], planned.results[0])  # fmt: skip
-        tensor = _tensor(self.plan, value, layout)
+        ids, rows = (op.operands[0], planned.operands[0].layout), (op.results[0], planned.results[0])
+        tensor = _tensor(self.plan, *(rows if number else ids))
         return tensor, tensor["local_shape"]
 
 
-def _both(forward: str, backward: str) -> Report:
-    return {"forward": forward, "backward": backward}
-
-
-def _source(plan: Plan, conversion: Conversion) -> Layout:
-    if conversion.parent < 0:
-        return plan.produced[conversion.value]
-    return plan.conversions[conversion.parent].to
+def _collective(
+    phase: str, kind: str, by: tuple[str, str], value: str, axes: tuple[str, ...], mesh: int, groups: Report,
+    texts: Sequence[str], shape: Sequence[int], sizes: tuple[int, int],
+) -> Report:  # fmt: skip
+    """The entry of something that is sent: `by` what forward and backward, from and to the layouts of `texts`."""
+    return {
+        "phase": phase,
+        "kind": kind,
+        "forward": by[0],
+        "backward": by[1],
+        "value": value,
+        "axes": list(axes),
+        "mesh": mesh,
+        **groups,
+        "from": texts[0],
+        "to": texts[1],
+        "local_shape": list(shape),
+        "forward_bytes": sizes[0],
+        "backward_bytes": sizes[1],
+    }
 
 
 def _groups(plan: Plan, axes: tuple[str, ...], mesh: int, stages: set[int]) -> Report:

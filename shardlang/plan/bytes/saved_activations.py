@@ -6,7 +6,6 @@ The declaration of an operator says what its backward reads; here it is found wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,17 +15,14 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.saved_activations import Local
+from shardlang.plan.needs import Form, inputs, layout_of
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import remembered
-from shardlang.types.dim import BYTES, TensorType
-from shardlang.types.layout import Layout, local_shape
+from shardlang.types.dim import BYTES
 
-# A form of a value: the value, and the conversion that made it, or -1 as produced.
-Form = tuple[int, int]
 # Conversions that give a view of what they are given.
 _VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, MoveKind.VIEW)
-_LEAVES = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)
 
 
 class SavedActivations:
@@ -36,7 +32,7 @@ class SavedActivations:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+        self._stage = plan.stage
         self._owners = Owners(plan, frozenset(plan.steps))
         self._root: dict[Form, Form] = {}
         self._order: dict[Form, tuple[int, ...]] = {}
@@ -44,7 +40,7 @@ class SavedActivations:
         self._sizes: dict[tuple[int, int], dict[object, int]] = {}
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
-        self._hosted = 0
+        self.hosted = 0  # what of all that is in the host's memory
         for step in plan.steps:
             self._lay(step)
         for planned in plan.ops:
@@ -78,11 +74,7 @@ class SavedActivations:
 
     def data(self, value: int) -> int:
         """The bytes of a field that a rank loads, for all microbatches."""
-        return self._bytes((value, -1)) * self.plan.microbatches
-
-    def hosted(self) -> int:
-        """The part of it in the host's memory."""
-        return self._hosted
+        return form_bytes(self.plan, (value, -1)) * self.plan.microbatches
 
     # --- where tensors lie
 
@@ -115,7 +107,7 @@ class SavedActivations:
     def _handed_over(self, op: int) -> bool:
         """Whether a value stays on its rank where the next stage is there too."""
         assert self.plan.pipeline is not None
-        on, to = self.plan.pipeline.coordinates, self._stage[op]
+        on, to = self.plan.pipeline.coordinates, self._stage(op)
         return on[to] == on[to - 1]
 
     def _local(self, planned: PlannedOp) -> Local:
@@ -126,16 +118,13 @@ class SavedActivations:
         mesh = meshes[planned.mesh]
         first = (uses[0].value, uses[0].conversion) if uses else (-1, -1)
         return Local(
-            tuple(self._shape(t, use.layout) for t, use in zip(types, uses, strict=True)),
-            tuple(self._shape(t, layout) for t, layout in zip(results, planned.results, strict=True)),
+            tuple(self.plan.local_shape(use.value, use.layout) for use in uses),
+            tuple(self.plan.local_shape(v, layout) for v, layout in zip(op.results, planned.results, strict=True)),
             tuple(types), results, tuple(graph.values[use.value].gradient for use in uses),
             self._order.get(first, tuple(range(len(types[0].dims))) if types else ()),
             op.attrs, op.rule, tuple(mesh.degree(mesh.ranked(axes)) > 1 for axes in planned.factor_axes),
             bool(shared_axes(op.rule, planned.factor_axes)),
         )  # fmt: skip
-
-    def _shape(self, type: TensorType, layout: Layout) -> tuple[int, ...]:
-        return local_shape(type, layout, self.plan.meshes[layout.mesh], self.plan.sizes)
 
     # --- what is kept
 
@@ -148,33 +137,26 @@ class SavedActivations:
         found = self._owners.group(op.id)
         group = -1 if found is None else found
         if op.operator == TRANSFER:  # each end holds it, for the gradient that comes back or goes on
-            self._keep(self._stage[op.id], -1, (op.results[0], -1))
-            self._keep(self._stage[op.id] - 1, -1, self._at(planned, 0))
+            self._keep(self._stage(op.id), -1, (op.results[0], -1))
+            self._keep(self._stage(op.id) - 1, -1, self._at(planned, 0))
         saved = REGISTRY[op.operator].saved(self._local(planned))
         for operand in saved.operands:
-            self._keep(self._stage[op.id], group, self._at(planned, operand), op.id)
+            self._keep(self._stage(op.id), group, self._at(planned, operand), op.id)
         for result in saved.results:
-            self._keep(self._stage[op.id], group, self._memory((op.results[result], -1)))
+            self._keep(self._stage(op.id), group, self._memory((op.results[result], -1)))
         if saved.more:
-            self._sizes.setdefault((self._stage[op.id], group), {})["made by", op.id] = saved.more
-            self._hosted += saved.more if op.results[0] in self.plan.memory_of else 0
+            self._sizes.setdefault((self._stage(op.id), group), {})["made by", op.id] = saved.more
+            self.hosted += saved.more if op.results[0] in self.plan.memory_of else 0
 
     def _inputs(self, step: Step) -> None:
         """The values that a group reads from others are kept, to compute it again."""
         group = self._owners.of(step)
         if group is None:
             return
-        stage = self._stage[self.plan.recompute[group][0]]
-        for form in self._read(step):
+        stage = self._stage(self.plan.recompute[group][0])
+        for form in inputs(self.plan, step):
             if self._made_in(form) != group:
                 self._keep(stage, -1, self._memory(form))
-
-    def _read(self, step: Step) -> Iterator[Form]:
-        if step.kind == "op":
-            yield from ((use.value, use.conversion) for use in self.plan.ops[step.index].operands)
-        else:
-            conversion = self.plan.conversions[step.index]
-            yield conversion.value, conversion.parent
 
     def _made_in(self, form: Form) -> int | None:
         """The group that makes a form."""
@@ -195,13 +177,13 @@ class SavedActivations:
         within = group if group >= 0 and self._made_in(root) == group else -1
         kept = self._sizes.setdefault((stage, within), {})
         if root not in kept:
-            kept[root] = self._bytes(root)
-            self._hosted += kept[root] if root[0] in self.plan.memory_of else 0
+            kept[root] = form_bytes(self.plan, root)
+            self.hosted += kept[root] if root[0] in self.plan.memory_of else 0
 
     def _elsewhere(self, root: Form, stage: int) -> bool:
         """Whether another stage of this rank holds a memory already."""
         producer = self.plan.graph.producers.get(root[0])
-        return root[1] < 0 and producer is not None and self._stage[producer] != stage
+        return root[1] < 0 and producer is not None and self._stage(producer) != stage
 
     def _copy(self, stage: int, group: int, value: int, reader: int) -> None:
         """For a parameter or field: of a parameter that is used in a lower precision each use keeps
@@ -212,15 +194,12 @@ class SavedActivations:
             self.saved.setdefault(reader, []).append(value)
         low = type.floating and BYTES[type.dtype] < BYTES["f32"]
         if param is not None and low and reader >= 0 and param.zero < 3:
-            self._sizes.setdefault((stage, group), {})["copy", value, reader] = self._bytes((value, -1))
+            self._sizes.setdefault((stage, group), {})["copy", value, reader] = form_bytes(self.plan, (value, -1))
 
     def _loss(self) -> None:
         loss = self.plan.graph.loss
         if loss is not None and loss in self.plan.graph.producers:
-            self._keep(self._stage[self.plan.graph.producers[loss]], -1, self._memory((loss, -1)))
-
-    def _bytes(self, form: Form) -> int:
-        return form_bytes(self.plan, form)
+            self._keep(self._stage(self.plan.graph.producers[loss]), -1, self._memory((loss, -1)))
 
 
 @remembered
@@ -231,10 +210,7 @@ def saved_activations(plan: Plan) -> SavedActivations:
 
 def form_bytes(plan: Plan, form: Form) -> int:
     """Bytes of a form of a value on one rank."""
-    value, conversion = form
-    layout: Layout = plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
-    type = plan.graph.values[value].type
-    return math.prod(local_shape(type, layout, plan.meshes[layout.mesh], plan.sizes)) * BYTES[type.dtype]
+    return plan.local_bytes(form[0], layout_of(plan, form))
 
 
 def made_bytes(plan: Plan) -> int:

@@ -5,7 +5,6 @@ The bytes of a microbatch count once for each of them. Times are not estimated.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
@@ -18,7 +17,6 @@ from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
-from shardlang.types.layout import local_shape
 
 
 def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
@@ -77,7 +75,7 @@ def sent(plan: Plan) -> tuple[Sent, ...]:
 
 
 def _sent_values(plan: Plan) -> Iterator[Sent]:
-    here, stage = conversion_stages(plan), plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
+    here = conversion_stages(plan)
     for c, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
         axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), COLLECTIVES.get(c.move.kind, ("", ""))
         yield Sent("values", plan.graph.values[c.value].path, frozenset(here[c.id]), axes, by, forward, backward)
@@ -85,8 +83,8 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
         op = plan.graph.ops[planned.op]
         for factor, axes, forward, backward in planned.inside:
             kind = inside_collective(op, factor)
-            yield Sent("values", op.path, frozenset((stage[op.id],)), axes, (kind, kind), forward, backward)
-        to, (forward, backward) = stage[op.id], handed_bytes(plan, planned)
+            yield Sent("values", op.path, frozenset((plan.stage(op.id),)), axes, (kind, kind), forward, backward)
+        to, (forward, backward) = plan.stage(op.id), handed_bytes(plan, planned)
         if plan.pipeline is not None and forward:
             axes = (plan.pipeline.axis,)
             yield Sent("values", op.path, frozenset((to - 1,)), axes, ("send", ""), forward, 0)
@@ -119,16 +117,15 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
 def conversion_stages(plan: Plan) -> dict[int, set[int]]:
     """Conversion -> the stages that run it: that of the value's operator; of leaves those of all who read it."""
     found: dict[int, set[int]] = {c.id: set() for c in plan.conversions}
-    stage = plan.pipeline.op_stage if plan.pipeline else (0,) * len(plan.graph.ops)
     for op in plan.ops:
         for use in op.operands:
-            at, producer = use.conversion, plan.graph.producers.get(use.value)
+            at = use.conversion
             while at >= 0:
-                found[at].add(stage[op.op] if producer is None else stage[producer])
+                found[at].add(plan.stage(plan.graph.producers.get(use.value, op.op)))
                 at = plan.conversions[at].parent
     for conversion in plan.conversions:
         if not found[conversion.id]:  # the loss as it is returned
-            found[conversion.id].add(stage[plan.graph.producers.get(conversion.value, 0)])
+            found[conversion.id].add(plan.stage(plan.graph.producers.get(conversion.value, 0)))
     return found
 
 
@@ -144,10 +141,8 @@ def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
     each, once = plan.microbatches, 1
     for steps, times in ((found.ahead, each), (found.known, once), (found.body, each), (found.after, once)):
         runs.update({step.index: times for step in steps if step.kind == "conversion"})
-    return [
-        (c.move.forward_bytes * runs[c.id] // each, c.move.backward_bytes * runs[c.id] // each)
-        for c in plan.conversions
-    ]
+    moves = ((c.move, runs[c.id]) for c in plan.conversions)
+    return [(move.forward_bytes * n // each, move.backward_bytes * n // each) for move, n in moves]
 
 
 def sends(plan: Plan, conversion: Conversion) -> bool:
@@ -157,11 +152,8 @@ def sends(plan: Plan, conversion: Conversion) -> bool:
 
 
 def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
-    """Bytes of an operator that sends a value to the next stage on another rank: bytes of the value
-    and of its gradient.
-    """
-    op, pipeline = plan.graph.ops[planned.op], plan.pipeline
-    to = pipeline.op_stage[op.id] if pipeline is not None else 0
+    """Bytes of a value that an operator sends to the next stage on another rank, and of its gradient."""
+    op, pipeline, to = plan.graph.ops[planned.op], plan.pipeline, plan.stage(planned.op)
     if pipeline is None or op.operator != TRANSFER or pipeline.coordinates[to] == pipeline.coordinates[to - 1]:
         return 0, 0
     value, layout = plan.graph.values[op.results[0]], planned.results[0]
@@ -185,9 +177,8 @@ def copied_bytes(plan: Plan) -> tuple[int, int]:
 def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
     """Bytes of one copy between host and device, in a step: forward, and its gradient backward."""
     value = plan.graph.values[plan.graph.ops[planned.op].results[0]]
-    layout = planned.results[0]
-    each = math.prod(local_shape(value.type, layout, plan.meshes[layout.mesh], plan.sizes)) * BYTES[value.type.dtype]
-    return each * plan.microbatches, each * plan.microbatches if value.gradient else 0
+    size = plan.local_bytes(value.id, planned.results[0]) * plan.microbatches
+    return size, size if value.gradient else 0
 
 
 def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:

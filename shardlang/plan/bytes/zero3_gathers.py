@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.needs import inputs, made_form
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
 from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import remembered
 from shardlang.types.dim import BYTES
-from shardlang.types.layout import local_shape
 
 
 class Gathered:
@@ -36,22 +36,14 @@ class Gathered:
 
     def _stage(self, step: Step) -> int:
         """The stage of an operator; -1 for a conversion, which counts where an operator reads it."""
-        if step.kind == "conversion" or self.plan.pipeline is None:
-            return -1
-        return self.plan.pipeline.op_stage[self.plan.ops[step.index].op]
+        return self.plan.stage(self.plan.ops[step.index].op) if step.kind == "op" else -1
 
     def _read(self, step: Step) -> Iterator[int]:
-        """The parameters that a line reads."""
-        if step.kind == "op":
-            forms = [(use.value, use.conversion) for use in self.plan.ops[step.index].operands]
-        else:
-            conversion = self.plan.conversions[step.index]
-            forms = [] if conversion.move.kind is MoveKind.VIEW else [(conversion.value, conversion.parent)]
-        for value, at in forms:
-            while at >= 0 and self.plan.conversions[at].move.kind is MoveKind.VIEW:
-                at = self.plan.conversions[at].parent
-            if at < 0 and value in self.plan.params:
-                yield value
+        """The parameters that a line reads; a view is no line."""
+        if step.kind == "op" or self.plan.conversions[step.index].move.kind is not MoveKind.VIEW:
+            for value, at in inputs(self.plan, step):
+                if made_form(self.plan, at) < 0 and value in self.plan.params:
+                    yield value
 
     def _again(self, steps: Sequence[Step]) -> Iterator[int]:
         """The parameters that backward reads, from the last operator to the first; of what is
@@ -88,23 +80,17 @@ def brought(plan: Plan, uses: Sequence[int]) -> Counter[int]:
         mine = param.stored.mesh, param.zero_axes, plan.graph.values[value].type.dtype
         if kind == mine and value in here:
             continue
-        size += whole_bytes(plan, param)
+        whole = plan.local_bytes(value, param.stored)
+        size += whole
         if kind != mine or size > plan.bucket_bytes:
-            here, kind, size = set(), mine, whole_bytes(plan, param)
+            here, kind, size = set(), mine, whole
         here = {*here, value}
         found[value] += 1
     return found
 
 
-def whole_bytes(plan: Plan, param: ParamPlan) -> int:
-    """Bytes of a parameter as it is used, without ZeRO."""
-    type = plan.graph.values[param.value].type
-    return math.prod(local_shape(type, param.stored, plan.meshes[param.stored.mesh], plan.sizes)) * BYTES[type.dtype]
-
-
 def part_bytes(plan: Plan, param: ParamPlan, dtype: str = "") -> int:
     """Bytes of the rows that ZeRO sends for one rank, padded to the first rank's; dtype: by default that of its use."""
-    type = plan.graph.values[param.value].type
-    mesh = plan.meshes[param.stored.mesh]
-    rows, *rest = local_shape(type, param.stored, mesh, plan.sizes) or (1,)
-    return -(-rows // mesh.degree(param.zero_axes)) * math.prod(rest) * BYTES[dtype or type.dtype]
+    rows, *rest = plan.local_shape(param.value, param.stored) or (1,)
+    each = math.prod(rest) * BYTES[dtype or plan.graph.values[param.value].type.dtype]
+    return -(-rows // plan.meshes[param.stored.mesh].degree(param.zero_axes)) * each

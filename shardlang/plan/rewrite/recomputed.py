@@ -10,6 +10,7 @@ import math
 from functools import cached_property
 
 from shardlang.graph.graph import Kind
+from shardlang.plan.needs import Form, layout_of
 from shardlang.plan.plan import Conversion, Plan, Step
 from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
@@ -26,11 +27,6 @@ class Owners:
     def _groups(self) -> dict[int, int]:
         """Operator (id) -> group."""
         return {op: number for number, ops in enumerate(self.plan.recompute) for op in ops}
-
-    @cached_property
-    def _producers(self) -> dict[int, int]:
-        """Value -> index into `Plan.ops`."""
-        return {v: at for at, p in enumerate(self.plan.ops) for v in self.plan.graph.ops[p.op].results}
 
     @cached_property
     def _readers(self) -> dict[int, set[int | None]]:
@@ -50,9 +46,8 @@ class Owners:
     def _sides(self) -> dict[int, int | None]:
         """Conversion -> its group; parents come before what is made of them."""
         sides: dict[int, int | None] = {}
-        for c in sorted(
-            (self.plan.conversions[s.index] for s in self.steps if s.kind == "conversion"), key=self._depth
-        ):
+        mine = (self.plan.conversions[s.index] for s in self.steps if s.kind == "conversion")
+        for c in sorted(mine, key=self._depth):
             sides[c.id] = self._side(c, sides)
         return sides
 
@@ -63,8 +58,8 @@ class Owners:
     def _side(self, c: Conversion, sides: dict[int, int | None]) -> int | None:
         readers = self._readers.get(c.id, {None})
         later = next(iter(readers)) if len(readers) == 1 else None
-        producer = self._producers.get(c.value)
-        made = self._groups.get(self.plan.ops[producer].op) if producer is not None else None
+        producer = self.plan.graph.producers.get(c.value)
+        made = self._groups.get(producer) if producer is not None else None
         earlier = made if c.parent < 0 else sides.get(c.parent)
         if self.plan.graph.values[c.value].kind in (Kind.PARAM, Kind.STATE):
             return later
@@ -74,10 +69,9 @@ class Owners:
             return later
         return earlier
 
-    def _elements(self, at: tuple[int, int]) -> int:
-        value, conversion = at
-        layout = self.plan.produced[value] if conversion < 0 else self.plan.conversions[conversion].to
-        return math.prod(local_shape(self.plan.graph.values[value].type, layout, self.plan.meshes[layout.mesh]))
+    def _elements(self, at: Form) -> int:
+        layout = layout_of(self.plan, at)
+        return math.prod(local_shape(self.plan.graph.values[at[0]].type, layout, self.plan.meshes[layout.mesh]))
 
     def group(self, op: int) -> int | None:
         """The group of an operator (id); None where it is of none."""
