@@ -65,13 +65,13 @@ FAULTS = (
           "return self._index + world.microbatch * self._per_part", "return self._index", RANKS),
     # schedules
     Fault("one forward fewer ahead", "1F1B's warm-up", "plan/pipeline/schedules.py",
-          "line, ahead = _Line(), min(microbatches, stages - stage)",
-          "line, ahead = _Line(), max(1, min(microbatches, stages - stage - 1))", SCHEDULES),
+          "line, ahead = _Line(), min(microbatches, stages - rank)",
+          "line, ahead = _Line(), max(1, min(microbatches, stages - rank - 1))", SCHEDULES),
     Fault("stages go round in place of a V", "where the stages of a V are", "plan/pipeline/schedules.py",
           "s if s < coordinates else stages - 1 - s for s", "s % coordinates for s", SCHEDULES),
     Fault("interleaved stages in one round", "the order of virtual stages", "plan/pipeline/schedules.py",
           "at // each % virtual * coordinates + rank", "at % virtual * coordinates + rank", SCHEDULES),
     Fault("gradients of parameters are never taken", "zero bubble's last actions", "plan/pipeline/schedules.py",
-          "    while line.waiting:\n        line.weights()\n    return tuple(line.actions)\n\n\ndef rounds",
-          "    return tuple(line.actions)\n\n\ndef rounds", SCHEDULES),
+          "    return [*line.actions, *line.waiting]\n\n\ndef rounds",
+          "    return line.actions\n\n\ndef rounds", SCHEDULES),
 )  # fmt: skip

@@ -92,7 +92,7 @@ def test_a_schedule_longer_than_any_run_needs() -> None:
 
 def test_a_schedule_of_stages_that_are_wrong_is_not_written_out() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(schedules.SCHEDULES, "1f1b", replace(schedules.SCHEDULES["1f1b"], make=lambda *_: 1 / 0))
+        patch.setitem(schedules.SCHEDULES, "1f1b", replace(schedules.SCHEDULES["1f1b"], line=lambda *_: 1 / 0))
         with pytest.raises(ZeroDivisionError):
             found(())
         assert [it.code for it in found((("pp = 2", "pp = 4"),))] == ["SH423"]

@@ -38,11 +38,9 @@ _ASSIGNMENTS: dict[object, Assignment] = {}
 
 
 def assign(
-    factors: tuple[AxisNames, ...],
-    through: tuple[tuple[str, int], ...] = (),
-    replicated: AxisNames = (),
+    factors: tuple[AxisNames, ...], through: tuple[tuple[str, int], ...] = (), replicated: AxisNames = (),
     mesh: int = 0,
-) -> Assignment:
+) -> Assignment:  # fmt: skip
     """The one Assignment with these parts."""
     key = (factors, through, replicated, mesh)
     known = _ASSIGNMENTS.get(key)

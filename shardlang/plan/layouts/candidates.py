@@ -120,13 +120,10 @@ def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: Layout
     result = kind.demand.result if kind.demand else None
     results = [(result, *x.results[1:]) if result else x.results for x in layouts]
     return Candidates(
-        kind,
-        assignments,
-        tuple(tuple(x.operands[i] for x in layouts) for i in range(len(kind.operands))),
+        kind, assignments, tuple(tuple(x.operands[i] for x in layouts) for i in range(len(kind.operands))),
         tuple(tuple(x[i] for x in results) for i in range(len(kind.results))),
-        tuple(own_cost(kind, a, table) for a in assignments),
-        unused_axis,
-    )
+        tuple(own_cost(kind, a, table) for a in assignments), unused_axis,
+    )  # fmt: skip
 
 
 def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:

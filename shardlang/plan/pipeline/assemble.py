@@ -58,11 +58,9 @@ class Staging:
         if not meshes:
             return None
         if len(meshes) > 1 and next(a.name for a in sized if a.size != 1) != self.rule.axis:
-            sink.report(
-                "SH427",
-                f"the rules need several factorings beside stages, and `{self.rule.axis}` is not the first axis",
-                self.rule.span, "", help=f"write `mesh {self.rule.axis} = {self.rule.coordinates}, ...`",
-            )  # fmt: skip
+            fact = f"the rules need several factorings beside stages, and `{self.rule.axis}` is not the first axis"
+            help = f"write `mesh {self.rule.axis} = {self.rule.coordinates}, ...`"
+            sink.report("SH427", fact, self.rule.span, help=help)
             return None
         axis = Axis(self.rule.axis, self.rule.coordinates or 1)
         sizes = {a.name: a for a in meshes[0].axes}
@@ -85,10 +83,8 @@ def stage(
     sink = rules.sink
     if rules.stages is None:
         if rules.schedule is not None:
-            sink.report(
-                "SH440", "a schedule is for stages, and the strategy has none", rules.schedule.span, "",
-                help="add `stages over pp balanced`, with an axis `pp` in `mesh`, or take it out",
-            )  # fmt: skip
+            help = "add `stages over pp balanced`, with an axis `pp` in `mesh`, or take it out"
+            sink.report("SH440", "a schedule is for stages, and the strategy has none", rules.schedule.span, help=help)
         return graph, None
     named = next((a for a in sized if a.name == rules.stages.axis.text), None)
     if named is None:
@@ -150,35 +146,29 @@ def order(
 
     share: examples of a batch on one rank, which microbatches must divide; 0 if unknown."""
     count, size = rule.count or 1, rule.coordinates or 1
-    name = schedule.name.value if schedule is not None else _default(rule, microbatches)
+    name = "interleaved_1f1b" if rule.virtual > 1 else "1f1b" if microbatches >= count else "gpipe"
+    name = schedule.name.value if schedule is not None else name
     if schedule is not None and is_file(name):
         return _from_file(rule, schedule, microbatches, files, sink)
-    known = SCHEDULES.get(name)
+    known, span = SCHEDULES.get(name), schedule.name.span if schedule is not None else rule.span
     if known is None:
-        assert schedule is not None
         near = nearest(name, SCHEDULES)
-        sink.report(
-            "SH441", f"there is no schedule `{name}`", schedule.name.span, "",
-            help=f'did you mean `"{near}"`?' if near else f"the schedules are {', '.join(SCHEDULES)}, or a file `.csv`",
-        )  # fmt: skip
+        help = f'did you mean `"{near}"`?' if near else f"the schedules are {', '.join(SCHEDULES)}, or a file `.csv`"
+        sink.report("SH441", f"there is no schedule `{name}`", span, help=help)
         return None
-    if not _virtual_fits(name, known, rule, schedule, sink):
+    if not _virtual_fits(name, known, rule, span, sink):
         return None
     if not known.fits(count, size, microbatches):
-        span = schedule.name.span if schedule is not None else rule.span
         good = fitting(known, count, size, microbatches, share)
         others = [f'"{n}"' for n, s in SCHEDULES.items() if s.takes(rule.virtual) and s.fits(count, size, microbatches)]
         offers = [f"`microbatches` could be {either(good)}"] if good else [f"make the batch a multiple of {count}"]
         offers += [f"or keep {microbatches} under the schedule {either(others)}"] if others else []
         in_rounds = f", so {rounds(size, microbatches)} rounds" if known.fits is divided else ""
-        sink.report(
-            "SH443", f"schedule `{name}` needs {known.needs(count, size)}, and there {_are(microbatches)}", span,
-            f"{count} stages over {size} coordinates{in_rounds}", help=offers,
-        )  # fmt: skip
+        there = f"there {'is' if microbatches == 1 else 'are'} {microbatches}"
+        fact = f"schedule `{name}` needs {known.needs(count, size)}, and {there}"
+        sink.report("SH443", fact, span, f"{count} stages over {size} coordinates{in_rounds}", help=offers)
         return None
-    if not _listable(count, microbatches, schedule.name.span if schedule is not None else rule.span, sink):
-        return None
-    if not make:
+    if not _listable(count, microbatches, span, sink) or not make:
         return None
     return Order(name, known.place(count, size), known.make(count, size, microbatches))
 
@@ -188,12 +178,9 @@ def _listable(count: int, microbatches: int, span: Span, sink: Sink) -> bool:
     passes = 2 * count * microbatches
     if passes <= MOST_PASSES:
         return True
-    sink.report(
-        "SH443",
-        f"{count:,} stages with {microbatches:,} microbatches make {passes:,} passes, and a schedule has at most "
-        f"{MOST_PASSES:,}", span, "",
-        help=f"give at most {max(1, MOST_PASSES // (2 * count)):,} microbatches, or fewer stages",
-    )  # fmt: skip
+    made = f"{count:,} stages with {microbatches:,} microbatches make {passes:,} passes"
+    help = f"give at most {max(1, MOST_PASSES // (2 * count)):,} microbatches, or fewer stages"
+    sink.report("SH443", f"{made}, and a schedule has at most {MOST_PASSES:,}", span, help=help)
     return False
 
 
@@ -202,29 +189,18 @@ def is_file(name: str) -> bool:
     return "/" in name or "." in name
 
 
-def _default(rule: StageRule, microbatches: int) -> str:
-    if rule.virtual > 1:
-        return "interleaved_1f1b"
-    return "1f1b" if microbatches >= (rule.count or 1) else "gpipe"
-
-
-def _are(count: int) -> str:
-    return f"is {count}" if count == 1 else f"are {count}"
-
-
-def _virtual_fits(name: str, known: Schedule, rule: StageRule, schedule: ast.Schedule | None, sink: Sink) -> bool:
+def _virtual_fits(name: str, known: Schedule, rule: StageRule, span: Span, sink: Sink) -> bool:
     low = known.virtual[0]
     if known.takes(rule.virtual):
         return True
-    assert schedule is not None
     others = [f'"{n}"' for n, s in SCHEDULES.items() if s.takes(rule.virtual)]
     one = "one stage" if low == 1 else f"{low} stages"
     offer = f"write `stages over {rule.axis}, virtual = {low} {{`" if low > 1 else "take `virtual` out"
     if rule.balanced and low > 1:
         offer = f"write `stages over {rule.axis} balanced, virtual = {low}`"
     sink.report(
-        "SH442", f"schedule `{name}` has {one} on each coordinate, and `virtual` is {rule.virtual}",
-        schedule.name.span, "", labels=[(rule.virtual_span or rule.span, f"virtual = {rule.virtual}")],
+        "SH442", f"schedule `{name}` has {one} on each coordinate, and `virtual` is {rule.virtual}", span,
+        labels=[(rule.virtual_span or rule.span, f"virtual = {rule.virtual}")],
         help=f"{offer}, or take the schedule {either(others)}",
     )  # fmt: skip
     return False

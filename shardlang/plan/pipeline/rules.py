@@ -49,19 +49,13 @@ def read_stages(
     before = len(sink.found)
     virtual = 1
     if rule.virtual is not None:
-        value = evaluate(rule.virtual, statics)
+        value, help = evaluate(rule.virtual, statics), "`virtual = 2` gives each coordinate two stages"
         virtual = value if isinstance(value, int) and value >= 1 else 0
-        if not virtual:
-            sink.report(
-                "SH420", f"`virtual` is {'no number' if value is None else value}", rule.virtual.span,
-                "a whole number from 1 is needed", help="`virtual = 2` gives each coordinate two stages",
-            )  # fmt: skip
-            return None
-        if virtual > LAYERS_LIMIT:
-            sink.report(
-                "SH420", f"`virtual` is {virtual}, and no program has as many layers", rule.virtual.span,
-                f"at most {LAYERS_LIMIT}", help="`virtual = 2` gives each coordinate two stages",
-            )  # fmt: skip
+        if not 1 <= virtual <= LAYERS_LIMIT:
+            fact, label = f"`virtual` is {'no number' if value is None else value}", "a whole number from 1 is needed"
+            if virtual:
+                fact, label = f"`virtual` is {virtual}, and no program has as many layers", f"at most {LAYERS_LIMIT}"
+            sink.report("SH420", fact, rule.virtual.span, label, help=help)
             return None
     coordinates = axes[rule.axis.text].size
     entries = _entries(rule, statics, sink)
@@ -77,15 +71,11 @@ def _entries(rule: ast.Stages, statics: Mapping[str, int | float], sink: Sink) -
     for entry in rule.entries:
         value = evaluate(entry.stage, statics)
         if not isinstance(value, int) or value < 0:
-            sink.report(
-                "SH420", f"`{entry.stage.span.text}` is no number of a stage", entry.stage.span,
-                "a whole number from 0 is needed", help="stages are numbered from 0: `0: encoder`",
-            )  # fmt: skip
+            fact, label = f"`{entry.stage.span.text}` is no number of a stage", "a whole number from 0 is needed"
+            sink.report("SH420", fact, entry.stage.span, label, help="stages are numbered from 0: `0: encoder`")
         elif value in found:
-            sink.report(
-                "SH420", f"stage {value} is given twice", entry.stage.span, "again here",
-                labels=[(found[value].span, "first here")], help="list all of its layers after one number",
-            )  # fmt: skip
+            first, help = found[value].span, "list all of its layers after one number"
+            sink.again("SH420", f"stage {value} is given twice", entry.stage.span, first, help)
         else:
             found[value] = Entry(value, entry.selectors, entry.stage.span)
     return tuple(found[s] for s in sorted(found))

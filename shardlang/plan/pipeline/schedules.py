@@ -7,7 +7,7 @@ Pure integers; the orders are those of torch.distributed.pipelining, from the pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from shardlang.plan.plan import Action
@@ -33,6 +33,11 @@ class _Line:
         if kind == "I":
             self.waiting.append(Action(stage, "W", action.microbatch))
 
+    def run(self, times: int, *steps: tuple[int, str]) -> None:
+        """These steps in turn, so many times."""
+        for stage, kind in steps * times:
+            self.add(stage, kind)
+
     def weights(self) -> None:
         """The oldest W that waits, if any does."""
         if self.waiting:
@@ -49,46 +54,38 @@ def vee(stages: int, coordinates: int) -> tuple[int, ...]:
     return tuple(s if s < coordinates else stages - 1 - s for s in range(stages))
 
 
-def gpipe(stages: int, coordinates: int, microbatches: int) -> Actions:
+def gpipe(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """All forward, then all backward (Huang et al., 2019)."""
-    return tuple(
-        tuple(Action(s, kind, m) for kind in "FB" for m in range(microbatches)) for s in range(stages)
-    )  # fmt: skip
+    return [Action(rank, kind, m) for kind in "FB" for m in range(microbatches)]
 
 
-def one_f_one_b(stages: int, coordinates: int, microbatches: int) -> Actions:
+def one_f_one_b(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Forward until the first gradient can be there, then one backward after each forward (Narayanan et al., 2019)."""
-    found = []
-    for stage in range(stages):
-        line, ahead = _Line(), min(microbatches, stages - stage)
-        for _ in range(ahead):
-            line.add(stage, "F")
-        for m in range(microbatches):
-            line.add(stage, "B")
-            if ahead + m < microbatches:
-                line.add(stage, "F")
-        found.append(tuple(line.actions))
-    return tuple(found)
+    line, ahead = _Line(), min(microbatches, stages - rank)
+    line.run(ahead, (rank, "F"))
+    line.run(microbatches - ahead, (rank, "B"), (rank, "F"))
+    line.run(ahead, (rank, "B"))
+    return line.actions
 
 
-def interleaved_1f1b(stages: int, coordinates: int, microbatches: int) -> Actions:
+def interleaved_1f1b(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Several stages a coordinate, taken in turn round by round (Narayanan et al., 2021)."""
-    return tuple(_interleaved(stages, coordinates, microbatches, rank, 2, False) for rank in range(coordinates))
+    return _interleaved(stages, coordinates, microbatches, rank, 2, False)
 
 
-def zero_bubble(stages: int, coordinates: int, microbatches: int) -> Actions:
+def zero_bubble(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """As interleaved 1F1B, with the gradients of parameters moved into the bubble (ZB1P; Qi et al., 2023)."""
-    return tuple(_interleaved(stages, coordinates, microbatches, rank, 1, True) for rank in range(coordinates))
+    return _interleaved(stages, coordinates, microbatches, rank, 1, True)
 
 
 def _interleaved(stages: int, coordinates: int, microbatches: int, rank: int, hops: int,
-                 split: bool) -> tuple[Action, ...]:  # fmt: skip
+                 split: bool) -> Sequence[Action]:  # fmt: skip
     """hops: forwards more for each coordinate between this one and the last. split: I and W in place of B."""
     virtual = stages // coordinates
     total = virtual * microbatches
     each = microbatches // rounds(coordinates, microbatches)
     ahead = min((virtual - 1) * each + hops * (coordinates - 1 - rank), total)
-    line, weights = _Line(), 0
+    line = _Line()
     for at in range(total + ahead):
         if at < total:
             line.add(at // each % virtual * coordinates + rank, "F")
@@ -97,10 +94,7 @@ def _interleaved(stages: int, coordinates: int, microbatches: int, rank: int, ho
         line.add((virtual - 1 - (at - ahead) // each % virtual) * coordinates + rank, "I" if split else "B")
         if split and at - ahead >= rank:
             line.weights()
-            weights += 1
-    while line.waiting:
-        line.weights()
-    return tuple(line.actions)
+    return [*line.actions, *line.waiting]
 
 
 def rounds(coordinates: int, microbatches: int) -> int:
@@ -108,12 +102,8 @@ def rounds(coordinates: int, microbatches: int) -> int:
     return max(1, microbatches // coordinates)
 
 
-def zbv(stages: int, coordinates: int, microbatches: int) -> Actions:
+def zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Two stages a coordinate in a V, gradients of parameters apart (ZB-V; Qi et al., 2023, section 6)."""
-    return tuple(_zbv(stages, coordinates, microbatches, rank) for rank in range(coordinates))
-
-
-def _zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> tuple[Action, ...]:
     count = max(2 * coordinates - 1, microbatches)  # enough to fill the pipeline; what is too many is left out
     line, down, up = _Line(), rank, stages - 1 - rank
 
@@ -121,11 +111,8 @@ def _zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> tuple[A
         line.add(stage, "I")
         line.actions.append(line.waiting.pop())
 
-    for _ in range(2 * (coordinates - rank) - 1):
-        line.add(down, "F")
-    for _ in range(rank):
-        line.add(up, "F")
-        line.add(down, "F")
+    line.run(2 * (coordinates - rank) - 1, (down, "F"))
+    line.run(rank, (up, "F"), (down, "F"))
     for _ in range(coordinates - rank):
         line.add(up, "F")
         whole(up)
@@ -135,42 +122,27 @@ def _zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> tuple[A
         whole(down)
         line.add(up, "F")
         whole(up)
-    for _ in range(rank):
-        line.add(down, "I")
-        line.add(up, "I")
+    line.run(rank, (down, "I"), (up, "I"))
     late = [a for a in line.waiting if a.stage == up]
     early = [a for a in line.waiting if a.stage == down]
     for _ in range(coordinates - rank):
         line.add(down, "I")
         early.append(line.waiting.pop())
         line.actions.append(early.pop(0))
-    return tuple(a for a in (*line.actions, *late, *early) if a.microbatch < microbatches)
+    return [a for a in (*line.actions, *late, *early) if a.microbatch < microbatches]
 
 
-def dualpipe_v(stages: int, coordinates: int, microbatches: int) -> Actions:
+def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
     """Two stages a coordinate in a V, forward of one beside backward of the other (DeepSeek-V3, 2024, cut in half)."""
-    return tuple(_dualpipe_v(stages, coordinates, microbatches, rank) for rank in range(coordinates))
-
-
-def _dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> tuple[Action, ...]:
     line, down, up, left = _Line(), rank, stages - 1 - rank, coordinates - rank - 1
-    for _ in range(2 * left):
-        line.add(down, "F")
-    for _ in range(rank + 1):
-        line.add(down, "F")
-        line.add(up, "F")
+    line.run(2 * left, (down, "F"))
+    line.run(rank + 1, (down, "F"), (up, "F"))
     for _ in range(left):
         line.add(up, "I")
         line.weights()
         line.add(up, "F")
-    for _ in range(microbatches - 2 * coordinates + rank + 1):
-        for forward, backward in ((down, up), (up, down)):
-            line.add(forward, "F")
-            line.add(backward, "B")
-    for _ in range(left):
-        line.add(up, "B")
-        line.add(up, "F")
-        line.add(down, "B")
+    line.run(microbatches - 2 * coordinates + rank + 1, (down, "F"), (up, "B"), (up, "F"), (down, "B"))
+    line.run(left, (up, "B"), (up, "F"), (down, "B"))
     half, kind = (rank + 1) // 2, "B"
     for i in range(rank + 1):
         kind = "I" if i == half and rank % 2 else kind
@@ -180,23 +152,25 @@ def _dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> 
     for _ in range(left):
         line.weights()
         line.add(down, kind)
-    while line.waiting:
-        line.weights()
-    return tuple(line.actions)
+    return [*line.actions, *line.waiting]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`virtual`: stages a coordinate, (least, most). fits: whether it can be made of so many microbatches.
-
-    needs: what it asks of them, as text of (stages, coordinates).
+    """`line`: what a coordinate does, by (stages, coordinates, microbatches, coordinate). `virtual`: stages a coordinate,
+    (least, most). fits: whether it can be made of so many microbatches. needs: what it asks of them, as text of (stages,
+    coordinates).
     """
 
-    make: Callable[[int, int, int], Actions]
+    line: Callable[[int, int, int, int], Sequence[Action]]
     virtual: tuple[int, int]
     place: Callable[[int, int], tuple[int, ...]] = looped
     fits: Callable[[int, int, int], bool] = lambda stages, coordinates, microbatches: True
     needs: Callable[[int, int], str] = lambda stages, coordinates: ""
+
+    def make(self, stages: int, coordinates: int, microbatches: int) -> Actions:
+        """What each coordinate does, in order."""
+        return tuple(tuple(self.line(stages, coordinates, microbatches, rank)) for rank in range(coordinates))
 
     def takes(self, virtual: int) -> bool:
         """Whether it can have so many stages a coordinate."""

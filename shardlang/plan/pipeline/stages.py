@@ -15,7 +15,7 @@ from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.shapes import CAST
-from shardlang.plan.pipeline.rules import Entry, StageRule
+from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.plan.strategy.axis_sizes import either
 from shardlang.records import dataclass
@@ -48,7 +48,7 @@ def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
     before = len(sink.found)
     for entry in rule.entries:
         select(graph, entry.selectors, sink)
-    work = _Dividing(graph, [(e, s, matcher(s)) for e in rule.entries for s in e.selectors], sink)
+    work = _Dividing(graph, [(e.stage, s.span, matcher(s)) for e in rule.entries for s in e.selectors], sink)
     found = [work.named(op) for op in graph.ops]
     if len(sink.found) == before:
         work.uncovered(found, rule)
@@ -59,7 +59,7 @@ def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
 @dataclass
 class _Dividing:
     graph: Graph
-    patterns: list[tuple[Entry, object, Callable[[str], str]]]
+    patterns: list[tuple[int, Span, Callable[[str], str]]]
     sink: Sink
     told: set[tuple[Span, Span]] = field(default_factory=set)
     known: dict[str, Named | None] = field(default_factory=dict)
@@ -71,11 +71,7 @@ class _Dividing:
         return self.known[path]
 
     def _named(self, path: str) -> Named | None:
-        found: list[Named] = []
-        for entry, selector, match in self.patterns:
-            own = match(path)
-            if own:
-                found.append(Named(entry.stage, own, selector.span))  # type: ignore[attr-defined]
+        found = [Named(stage, own, span) for stage, span, match in self.patterns if (own := match(path))]
         other = next((n for n in found if n.stage != found[0].stage), None)
         if other is not None:
             self._twice(found[0], other)
@@ -86,11 +82,8 @@ class _Dividing:
             return
         self.told.add((one.span, other.span))
         what = max(one.what, other.what, key=len)
-        self.sink.report(
-            "SH422", f"layer `{what}` is in stage {one.stage} and in stage {other.stage}", other.span, "again here",
-            labels=[(one.span, "first here")],
-            help=_once(one, other, what),
-        )  # fmt: skip
+        fact = f"layer `{what}` is in stage {one.stage} and in stage {other.stage}"
+        self.sink.again("SH422", fact, other.span, one.span, _once(one, other, what))
 
     def uncovered(self, found: Sequence[Named | None], rule: StageRule) -> None:
         """SH421 for each outermost layer of which no part is in a stage."""
@@ -217,30 +210,22 @@ class _Assigning:
         for op in graph.ops:
             if not fixed[op.id] and op.section == "metric" and self._scalar(op):
                 stages[op.id] = max(end, stages[op.id] or 0)
-        users = self._users()
+        used: dict[int, int] = {}  # operator -> the first stage that reads it
         for op in reversed(graph.ops):
-            if stages[op.id] is None:
-                later = [s for u in users[op.id] if (s := stages[u]) is not None]
-                stages[op.id] = min(later) if later else end
+            here = stages[op.id]
+            here = stages[op.id] = used.get(op.id, end) if here is None else here
+            used.update({p: min(here, used.get(p, here)) for p in self._producers(op)})
         return [s if s is not None else end for s in stages]
 
+    def _producers(self, op: Op) -> list[int]:
+        return [p for v in op.operands if (p := self.graph.producers.get(v)) is not None]
+
     def _inputs(self, op: Op) -> int | None:
-        producers = [self.graph.producers.get(v) for v in op.operands]
-        before = [s for p in producers if p is not None and (s := self.stages[p]) is not None]
-        return max(before) if before else None
+        return max((s for p in self._producers(op) if (s := self.stages[p]) is not None), default=None)
 
     def _scalar(self, op: Op) -> bool:
         """Whether an operator is about single numbers alone: such parts of a metric run beside the loss."""
         return not any(self.graph.values[v].type.dims for v in (*op.operands, *op.results))
-
-    def _users(self) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in self.graph.ops]
-        for op in self.graph.ops:
-            for value in op.operands:
-                producer = self.graph.producers.get(value)
-                if producer is not None:
-                    found[producer].append(op.id)
-        return found
 
 
 def widened(graph: Graph) -> set[int]:

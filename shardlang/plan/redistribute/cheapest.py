@@ -175,11 +175,9 @@ class SearchSpace:
         order = [a.name for a in self.mesh.axes]
         pending, replicated = self._names(members(state.pending)), self._names(members(state.replicated))
         whole = Layout(
-            tuple(dims),
-            tuple(sorted(self.pending + pending, key=order.index)),
-            tuple(sorted(self.replicated + replicated, key=order.index)),
-            self.mesh_index,
-        )
+            tuple(dims), tuple(sorted(self.pending + pending, key=order.index)),
+            tuple(sorted(self.replicated + replicated, key=order.index)), self.mesh_index,
+        )  # fmt: skip
         return with_unit_axes(whole, self.like, self.mesh)
 
     def _names(self, runs: Iterable[int]) -> tuple[str, ...]:

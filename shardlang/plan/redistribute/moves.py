@@ -237,19 +237,16 @@ def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
 def to_state(layout: Layout, mesh: Mesh) -> Point:
     number = {axis.name: i for i, axis in enumerate(mesh.axes)}
     return Point(
-        tuple(tuple(number[a] for a in axes) for axes in layout.dims),
-        sum(1 << number[a] for a in layout.pending),
+        tuple(tuple(number[a] for a in axes) for axes in layout.dims), sum(1 << number[a] for a in layout.pending),
         sum(1 << number[a] for a in layout.replicated),
-    )
+    )  # fmt: skip
 
 
 def to_layout(state: Point, names: tuple[str, ...], mesh: int) -> Layout:
     return Layout(
-        tuple(tuple(names[a] for a in axes) for axes in state.dims),
-        tuple(names[a] for a in members(state.pending)),
-        tuple(names[a] for a in members(state.replicated)),
-        mesh,
-    )
+        tuple(tuple(names[a] for a in axes) for axes in state.dims), tuple(names[a] for a in members(state.pending)),
+        tuple(names[a] for a in members(state.replicated)), mesh,
+    )  # fmt: skip
 
 
 def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[int, ...]:

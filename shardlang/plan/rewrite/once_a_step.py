@@ -46,11 +46,9 @@ def summed_in_time(plan: Plan, conversion: Conversion) -> bool:
 
 
 def phases(
-    plan: Plan,
-    ends: Iterable[Form] | None = None,
-    metrics: Iterable[int] | None = None,
+    plan: Plan, ends: Iterable[Form] | None = None, metrics: Iterable[int] | None = None,
     received: Set[Form] = frozenset(),
-) -> Phases:
+) -> Phases:  # fmt: skip
     """The phases of a file: with every microbatch it makes `ends`, by default the loss; `metrics`: values, by default
     all. received: what other stages send it.
     """
