@@ -121,6 +121,14 @@ class Graph:
     producers: Mapping[int, int] = field(default_factory=dict)  # value id -> op id
     calls: tuple[LayerCall, ...] = ()  # of layers, each after the call that it is made in
 
+    def made_of(self, *kinds: Kind) -> set[int]:
+        """The values of these kinds, and those that are computed from such alone."""
+        found = {v.id for v in self.values if v.kind in kinds}
+        for op in self.ops:
+            if found.issuperset(op.operands):
+                found.update(op.results)
+        return found
+
     def frozen(self, value: int) -> bool:
         """Whether a value is a parameter that stays as it begins: the loss has no gradient for it."""
         return self.values[value].kind is Kind.PARAM and self.loss is not None and not self.values[value].gradient

@@ -114,7 +114,7 @@ def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
     demands, times = planning.strategy.demands, planning.strategy.times
     same: dict[Demand, Demand] = {}
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
-    batch_free = {v.id for v in planning.graph.values if v.kind in LEAF and v.kind is not Kind.DATA}
+    batch_free = planning.graph.made_of(*LEAF - {Kind.DATA})
     for op in planning.graph.ops:
         for at, value in enumerate(op.operands):
             planning.users[value].append((op.id, at))
@@ -126,7 +126,6 @@ def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
         time = times.ops[op.id] if times is not None else None
         uneven = in_products(op, planning.graph, planning.strategy.sizes)
         crosses, own = op.operator in SENT, batch_free.issuperset(op.operands)
-        batch_free.update(op.results if own else ())
         key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, crosses, uneven, own)
         found = known.get(key)
         if found is None:

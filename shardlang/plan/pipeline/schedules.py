@@ -157,9 +157,8 @@ def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> S
 
 @dataclass(frozen=True)
 class Schedule:
-    """`line`: what a coordinate does, by (stages, coordinates, microbatches, coordinate). `virtual`: stages a coordinate,
-    (least, most). fits: whether it can be made of so many microbatches. needs: what it asks of them, as text of (stages,
-    coordinates).
+    """`line`: what one of the coordinates does, the last number. `virtual`: stages a coordinate, (least, most). fits:
+    whether it can be made of so many microbatches. needs: what it asks of them, as text of (stages, coordinates).
     """
 
     line: Callable[[int, int, int, int], Sequence[Action]]

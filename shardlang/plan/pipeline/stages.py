@@ -240,10 +240,5 @@ def widened(graph: Graph) -> set[int]:
 
 def of_data_alone(graph: Graph) -> set[int]:
     """Operators that compute from the data alone: each stage that needs them has its own."""
-    values = {v.id for v in graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}
-    found = set()
-    for op in graph.ops:
-        if values.issuperset(op.operands):
-            values.update(op.results)
-            found.add(op.id)
-    return found
+    values = graph.made_of(Kind.DATA, Kind.CONSTANT)
+    return {op.id for op in graph.ops if values.issuperset(op.operands)}

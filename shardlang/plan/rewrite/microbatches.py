@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.graph.print import shown
 from shardlang.ops.declaration import written
 from shardlang.ops.rule import DimFactors, Split
@@ -67,26 +67,18 @@ def _cuts(
 def _report_count(size: int, degree: int, axes: tuple[str, ...], rule: MicrobatchRule, span: Span, sink: Sink) -> None:
     over = f" over {', '.join(axes)}" if degree > 1 else ""
     labels = [(span, f"{size} examples{over}")] if over else []
+    multiple = f"the batch a multiple of {degree * rule.count}"
     if size % degree:
-        sink.report(
-            "SH411", f"the batch of {size} is cut unevenly over {degree} ranks, and microbatches are all alike",
-            rule.span, "", labels=labels, help=f"make the batch a multiple of {degree * rule.count}",
-        )  # fmt: skip
-        return
+        fact = f"the batch of {size} is cut unevenly over {degree} ranks, and microbatches are all alike"
+        return sink.report("SH411", fact, rule.span, labels=labels, help=f"make {multiple}")
     mine = size // degree
     what = f"the {mine} examples that a rank has of a batch of {size}{over}" if over else f"a batch of {size}"
-    sink.report(
-        "SH411", f"{rule.count} microbatches do not divide {what}", rule.span, "", labels=labels,
-        help=f"`microbatches` could be {either(divisors(mine))}, or the batch a multiple of {degree * rule.count}",
-    )  # fmt: skip
+    help = f"`microbatches` could be {either(divisors(mine))}, or {multiple}"
+    sink.report("SH411", f"{rule.count} microbatches do not divide {what}", rule.span, labels=labels, help=help)
 
 
 class _Whole(Exception):
-    """An operator that needs the whole batch at once: why, and what to do."""
-
-    def __init__(self, why: str, help: str) -> None:
-        super().__init__(why)
-        self.why, self.help = why, help
+    """An operator that needs the whole batch at once: its `args` are why, and what to do."""
 
 
 @dataclass
@@ -101,31 +93,20 @@ class _Walk:
     sink: Sink
     states: dict[int, int] = field(default_factory=dict)
     late: set[int] = field(default_factory=set)
-    early: set[int] = field(default_factory=set)
     summed: set[int] = field(default_factory=set)
     wrong: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for value in self.graph.values:
-            if value.kind is not Kind.RESULT:
-                self.states[value.id] = self._leaf(value)
-            if value.kind in (Kind.DATA, Kind.CONSTANT):
-                self.early.add(value.id)
-
-    def _leaf(self, value: Value) -> int:
-        if value.kind is not Kind.DATA:
-            return WHOLE
-        return next((d for d, term in enumerate(value.type.dims) if term[:1] == (self.graph.batch,)), WHOLE)
+        self.early = self.graph.made_of(Kind.DATA, Kind.CONSTANT)
+        for value in (v for v in self.graph.values if v.kind is not Kind.RESULT):
+            dims = value.type.dims if value.kind is Kind.DATA else ()
+            cut = (d for d, term in enumerate(dims) if term[:1] == (self.graph.batch,))
+            self.states[value.id] = next(cut, WHOLE)
 
     def visit(self, op: Op) -> InTime:
-        if self.wrong.intersection(op.operands):
-            self.wrong.update(op.results)
-        if self.early.issuperset(op.operands):
-            self.early.update(op.results)
-        if self.late.intersection(op.operands):
-            self.late.update(op.results)
-        if self.summed.intersection(op.operands):
-            self.summed.update(op.results)
+        for some in (self.wrong, self.late, self.summed):
+            if some.intersection(op.operands):
+                some.update(op.results)
         self.states.update(dict.fromkeys(op.results, WHOLE))
         if self.wrong.intersection(op.results):
             return InTime(self.axis)
@@ -133,7 +114,11 @@ class _Walk:
             return self._visit(op)
         except _Whole as found:
             self.wrong.update(op.results)
-            self._report(op, found)
+            why, help = found.args
+            self.sink.report(
+                "SH410", f"`{shown(self.graph, op.results[0])}` needs all microbatches at once: {why}", op.span,
+                "of the whole batch", labels=[(self.span, "cuts the batch in parts")], help=help,
+            )  # fmt: skip
             return InTime(self.axis)
 
     def _visit(self, op: Op) -> InTime:
@@ -173,7 +158,8 @@ class _Walk:
             if dim >= 0:
                 factors = op.rule.operands[at][dim]
                 if not factors:
-                    raise _Whole(f"`{written(op.operator)}` needs the whole of {self._dim(value, dim)}", _APART)
+                    name = self.graph.values[value].type.dims[dim][0].name
+                    raise _Whole(f"`{written(op.operator)}` needs the whole of `{name}`", _APART)
                 found.setdefault(factors[0], at)
         if len(found) > 1:
             raise _Whole("it takes every example with every other", _APART)
@@ -186,9 +172,6 @@ class _Walk:
             return -1
         found = [run.factors[0] for _, run in dim_runs(op.rule, types) if run.dims[0] is self.graph.batch]
         return next((f for f in found if op.rule.factors[f].split is Split.FREE), -1)
-
-    def _dim(self, value: int, dim: int) -> str:
-        return f"`{self.graph.values[value].type.dims[dim][0].name}`"
 
     def _split(self, op: Op, factor: int, pending: list[int]) -> None:
         rule, name = op.rule, written(op.operator)
@@ -231,13 +214,6 @@ class _Walk:
             total = shown(self.graph, operands[0])
             raise _Whole(f"`{written(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
         self.late.update(op.results)
-
-    def _report(self, op: Op, found: _Whole) -> None:
-        name = shown(self.graph, op.results[0])
-        self.sink.report(
-            "SH410", f"`{name}` needs all microbatches at once: {found.why}", op.span, "of the whole batch",
-            labels=[(self.span, "cuts the batch in parts")], help=found.help,
-        )  # fmt: skip
 
 
 _STATISTICS = "normalise each example by itself (`layer_norm`, `rms_norm`), or take `microbatches` out"

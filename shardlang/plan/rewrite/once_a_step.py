@@ -93,11 +93,7 @@ def _whole_in_time(plan: Plan, at: Form) -> bool:
 
 @remembered
 def _of_data_alone(plan: Plan) -> set[int]:
-    found = {v.id for v in plan.graph.values if v.kind in (Kind.DATA, Kind.CONSTANT)}
-    for op in plan.graph.ops:
-        if found.issuperset(op.operands):
-            found.update(op.results)
-    return found
+    return plan.graph.made_of(Kind.DATA, Kind.CONSTANT)
 
 
 def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Step, ...], list[Form]]:

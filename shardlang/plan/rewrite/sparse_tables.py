@@ -36,15 +36,9 @@ def with_tables(
     settings = program.training.optimizers if program.training else ()
     fitting = {value for setting in settings if row_wise(setting) for value in setting.params}
     alone = {value for setting in settings if setting.kind in _ROWS_ALONE for value in setting.params}
-    tables = {
-        value
-        for value in looked_up & fitting - sent
-        if (params[value].zero == 0 or value in alone) and _kept_as_rows(graph, value)
-    }
-    return {
-        value: replace(param, sparse=True, zero=0, zero_axes=()) if value in tables else param
-        for value, param in params.items()
-    }
+    tables = {v for v in looked_up & fitting - sent if params[v].zero == 0 or v in alone}
+    rows = {v: replace(params[v], sparse=True, zero=0, zero_axes=()) for v in tables if _kept_as_rows(graph, v)}
+    return {**params, **rows}
 
 
 def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
@@ -79,11 +73,6 @@ def _kept_as_rows(graph: Graph, value: int) -> bool:
 
 def _only_looked_up(graph: Graph) -> set[int]:
     """Parameters that nothing reads but lookups of their rows."""
-    read = {value: True for value in graph.params}
-    used: set[int] = set()
-    for op in graph.ops:
-        for at, value in enumerate(op.operands):
-            if value in read:
-                used.add(value)
-                read[value] = read[value] and REGISTRY[op.operator].table == at
-    return {value for value in used if read[value]}
+    reads = [(value, REGISTRY[op.operator].table == at) for op in graph.ops for at, value in enumerate(op.operands)]
+    others = {value for value, looked_up in reads if not looked_up}
+    return {value for value, looked_up in reads if looked_up and value in graph.params} - others
