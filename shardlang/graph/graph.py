@@ -129,6 +129,12 @@ class Graph:
                 found.update(op.results)
         return found
 
+    def shown(self, value: int) -> str:
+        """A value as its user calls it: the shortest path that was written for it, without the numbers of calls."""
+        written = [path for path, ids in self.addresses.items() if value in ids and not path.endswith("return")]
+        path = min(written, key=lambda p: (p.startswith("train."), len(p)), default=self.values[value].path)
+        return path.replace("train.metric:", "train.").partition("#")[0].partition(":")[0]
+
     def frozen(self, value: int) -> bool:
         """Whether a value is a parameter that stays as it begins: the loss has no gradient for it."""
         return self.values[value].kind is Kind.PARAM and self.loss is not None and not self.values[value].gradient

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardlang.graph.graph import Kind
-from shardlang.graph.print import graph_text
 from tests.check.checked import checked, net
+from tests.check.graph_text import graph_text
 
 DIGITS = """
 use std.nn: Linear

@@ -21,10 +21,10 @@ from shardlang.interpret.verify.compare import verify_plan
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
-from shardlang.plan.verify import verify
 from shardlang.source import Source
 from shardlang.syntax import ast
 from tests.generated import program, strategies
+from tests.plan.calculus import verify
 
 AGREED, REFUSED, WRONG, INVALID, CRASHED = "agreed", "refused", "wrong", "invalid", "crashed"
 # Rounding alone moves what it trains as far as ranks differ, and each step by itself agrees.

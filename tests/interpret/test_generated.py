@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
-from shardlang.plan.verify import verify
 from tests.interpret.building import planned
 from tests.interpret.generated import model, strategy
+from tests.plan.calculus import verify
 
 COUNT = int(os.environ.get("GENERATED", "60"))
 

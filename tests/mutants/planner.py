@@ -57,7 +57,7 @@ FAULTS = (
           EXCHANGE),
     Fault("ZeRO takes tables of which rows alone change", "what lazy_adam does to a table",
           "plan/rewrite/sparse_tables.py",
-          "(params[value].zero == 0 or value in alone)", "params[value].zero == 0", ("plan/test_tables.py",)),
+          "params[v].zero == 0 or v in alone}", "params[v].zero == 0}", ("plan/test_tables.py",)),
     Fault("rows are counted of every operator", "a table that `arange` looks up", "plan/bytes/memory.py",
           "if op.op in lookups:", "if any(use.value == param.value for use in op.operands[1:]) or not op.operands[0]:",
           ("plan/test_tables.py",)),

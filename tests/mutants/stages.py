@@ -18,7 +18,7 @@ FAULTS = (
           "gradient=whole.gradient and trained", "gradient=False", STAGES),
     Fault("operators outside of layers come too early", "the stage of an operator without a layer",
           "plan/pipeline/stages.py",
-          "return max(before) if before else None", "return min(before) if before else None", STAGES),
+          "return max((s for p in", "return min((s for p in", STAGES),
     Fault("a tied parameter is of its first stage", "parameters used in several stages", "plan/pipeline/assemble.py",
           "found.setdefault(value, set()).add(stage)", "found.setdefault(value, {stage})", STAGES),
     Fault("values may flow back by one stage", "SH424", "plan/pipeline/stages.py",

@@ -7,8 +7,8 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.verify.compare import verify_plan
-from shardlang.plan.verify import verify
 from shardlang.source import Source
+from tests.plan.calculus import verify
 from tests.plan.test_uneven import planned
 
 IN_PARTS = """

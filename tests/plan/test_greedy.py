@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.redistribute.axis_groups import axis_groups
-from shardlang.plan.redistribute.cheapest import EXACT_AXES, distance, route
+from shardlang.plan.redistribute.cheapest import EXACT_AXES
 from shardlang.plan.redistribute.greedy import greedy
-from shardlang.plan.redistribute.moves import Space, limits, steps, to_state
+from shardlang.plan.redistribute.moves import Space, limits, steps
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 from tests.plan import simulated
+from tests.plan.routes import distance, route, to_state
 from tests.plan.test_routes import mesh_of
 
 CASES = [

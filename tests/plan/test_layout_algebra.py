@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.cheapest import Route, route
+from shardlang.plan.redistribute.cheapest import Route
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
+from tests.plan.routes import route
 
 
 def factorings(n: int) -> list[tuple[int, ...]]:

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.moves import moves
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
+from tests.plan.routes import moves
 
 MESHES = [
     (Mesh((Axis("a", 2), Axis("b", 2))), (4, 8)),

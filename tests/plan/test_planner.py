@@ -6,8 +6,8 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import MoveKind, Plan
 from shardlang.plan.planner import plan
-from shardlang.plan.verify import verify
 from shardlang.types.layout import layout_text
+from tests.plan.calculus import verify
 from tests.plan.graphs import MATMUL, GraphMaker, chain, mlp, program, quickstart
 
 

@@ -10,8 +10,8 @@ import pytest
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
 from shardlang.plan.plan import Plan
-from shardlang.plan.verify import verify
 from shardlang.source import Source
+from tests.plan.calculus import verify
 
 TEXT = """
 dim batch = 8, c = 2, h = 6, out = 4

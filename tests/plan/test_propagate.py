@@ -9,8 +9,8 @@ import pytest
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.driver import check_source, plan_program
 from shardlang.plan.plan import Plan
-from shardlang.plan.verify import verify
 from shardlang.source import Source
+from tests.plan.calculus import verify
 
 TEXT = """
 dim batch = 8, seq = 16, key = 16, d = 32, heads = 4, ffn = 64

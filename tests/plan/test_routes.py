@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.cheapest import Route, Router, distance, engine, route
+from shardlang.plan.redistribute.cheapest import Route, Router, engine
 from shardlang.plan.redistribute.mesh_factorings import bridges, translate
-from shardlang.plan.redistribute.moves import moves
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
+from tests.plan.routes import distance, moves, route
 
 
 def mesh_of(*sizes: int, name: str = "mesh") -> Mesh:

@@ -9,8 +9,8 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.verify.compare import verify_plan
-from shardlang.plan.verify import verify
 from shardlang.source import Source
+from tests.plan.calculus import verify
 
 PROGRAM = """
 use std.nn: Linear

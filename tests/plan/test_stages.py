@@ -16,8 +16,8 @@ from shardlang.plan.pipeline.actions import most_alive, timeline
 from shardlang.plan.pipeline.balance import cut
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Pipeline, Plan
-from shardlang.plan.verify import verify
 from shardlang.source import Source
+from tests.plan.calculus import verify
 
 MODEL = """
 use std.nn: Dropout, LayerNorm, Linear

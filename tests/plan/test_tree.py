@@ -8,12 +8,11 @@ import random
 import pytest
 
 from shardlang.plan.plan import MoveKind
-from shardlang.plan.redistribute.cheapest import distance
-from shardlang.plan.redistribute.moves import moves
 from shardlang.plan.redistribute.steiner_tree import Target, Tree, tree
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
+from tests.plan.routes import distance, moves
 
 AB = Mesh((Axis("a", 2), Axis("b", 2)))
 

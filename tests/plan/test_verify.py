@@ -11,7 +11,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
-from shardlang.plan.verify import verify
+from tests.plan.calculus import verify
 from tests.plan.graphs import MATMUL, GraphMaker, mlp, program, quickstart
 
 ADD = ((0, 1),)

@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plan"))
 from shardlang import runtime as rt
 from shardlang.emit.text.moves import moved_axes, permute_sources
 from shardlang.plan.plan import Move, MoveKind
-from shardlang.plan.redistribute.cheapest import route
 from shardlang.runtime.comm.mesh import world
 from shardlang.types.layout import Layout, chunk_sizes
 from shardlang.types.mesh import Axis, Mesh
 from tests.plan import simulated
+from tests.plan.routes import route
 
 FACTORINGS = ((6,), (2, 3), (3, 2))
 SHAPES = [((12, 6), frozenset()), ((7, 12), frozenset((0,))), ((13, 4), frozenset((0, 1)))]

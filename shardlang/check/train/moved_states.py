@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.graph.print import shown
 from shardlang.ops.declaration import REGISTRY, written
 
 _NOUNS = {Kind.DATA: "a field", Kind.PARAM: "a parameter", Kind.RESULT: "computed", Kind.CONSTANT: "a number"}
@@ -42,14 +41,14 @@ def _report_operand(graph: Graph, op: Op, at: int, sink: Sink) -> None:
     value, param = graph.values[op.operands[at]], REGISTRY[op.operator].params[at].name
     what = _NOUNS.get(value.kind, "passed twice")
     sink.report(
-        "SH296", f"`{op.operator}` updates its `{param}` in each step, and `{shown(graph, value.id)}` is {what}",
+        "SH296", f"`{op.operator}` updates its `{param}` in each step, and `{graph.shown(value.id)}` is {what}",
         op.span, "moved here", labels=[(value.span, "this is what would move")],
         help=f"declare a state for it alone: `state {param}: {value.type} = {'ones' if at > 1 else 'zeros'}()`",
     )  # fmt: skip
 
 
 def _report_reader(graph: Graph, op: Op, value: int, mover: Op, sink: Sink) -> None:
-    name = shown(graph, value)
+    name = graph.shown(value)
     sink.report(
         "SH296", f"`{mover.operator}` updates state `{name}` in each step, and `{written(op.operator)}` reads it",
         op.span, "read here", labels=[(mover.span, "moved here"), (graph.values[value].span, "declared here")],

@@ -12,7 +12,6 @@ from dataclasses import field
 from shardlang.check.selectors import matcher, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.graph.print import shown
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.shapes import CAST
 from shardlang.plan.pipeline.rules import StageRule
@@ -157,8 +156,8 @@ def _moved_once(graph: Graph, stages: Sequence[int], sink: Sink) -> None:
             if one != two:
                 sink.report(
                     "SH428", f"state `{graph.values[state].path}` is updated in stage {one} and in stage {two}",
-                    op.span, f"in stage {two}, for `{shown(graph, op.results[0])}`",
-                    labels=[(other.span, f"in stage {one}, for `{shown(graph, other.results[0])}`")],
+                    op.span, f"in stage {two}, for `{graph.shown(op.results[0])}`",
+                    labels=[(other.span, f"in stage {one}, for `{graph.shown(other.results[0])}`")],
                     help="give each a state of its own, or put both into one stage",
                 )  # fmt: skip
 
@@ -175,7 +174,7 @@ def _report_back(
     source = f"`{there.what}`" if there else "what it is computed from"
     later, earlier = " or later" * (made < max(stages)), " or earlier" * (used > 0)
     sink.report(
-        "SH424", f"`{shown(graph, value)}` flows back, from stage {made} to {user} in stage {used}", op.span,
+        "SH424", f"`{graph.shown(value)}` flows back, from stage {made} to {user} in stage {used}", op.span,
         f"used in stage {used}", labels=labels,
         help=f"move {user} to stage {made}{later}, or {source} to stage {used}{earlier}",
     )  # fmt: skip

@@ -380,15 +380,3 @@ def router(meshes: tuple[Mesh, ...]) -> Router:
     if _LAST[0][0] is not meshes:
         _LAST[0] = meshes, _equal_router(meshes)
     return _LAST[0][1]
-
-
-def route(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
-          gradient: bool, uneven: frozenset[int] = frozenset()) -> Route | None:
-    """The cheapest chain of moves, then the shortest; None where none is legal."""
-    return router(meshes).route(source, target, shape, itemsize, gradient, uneven)
-
-
-def distance(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
-             gradient: bool, uneven: frozenset[int] = frozenset()) -> int | None:
-    """The cost of `route` in bytes per rank, None where there is none."""
-    return router(meshes).distance(source, target, shape, itemsize, gradient, uneven)

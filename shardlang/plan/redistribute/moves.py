@@ -13,10 +13,8 @@ from functools import lru_cache
 from itertools import combinations, permutations, product
 from typing import NamedTuple
 
-from shardlang.plan.plan import Move, MoveKind
+from shardlang.plan.plan import MoveKind
 from shardlang.records import dataclass
-from shardlang.types.layout import Layout
-from shardlang.types.mesh import Mesh
 
 
 class Point(NamedTuple):
@@ -231,24 +229,6 @@ def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
     return places
 
 
-# --- the same on layouts and names ---
-
-
-def to_state(layout: Layout, mesh: Mesh) -> Point:
-    number = {axis.name: i for i, axis in enumerate(mesh.axes)}
-    return Point(
-        tuple(tuple(number[a] for a in axes) for axes in layout.dims), sum(1 << number[a] for a in layout.pending),
-        sum(1 << number[a] for a in layout.replicated),
-    )  # fmt: skip
-
-
-def to_layout(state: Point, names: tuple[str, ...], mesh: int) -> Layout:
-    return Layout(
-        tuple(tuple(names[a] for a in axes) for axes in state.dims), tuple(names[a] for a in members(state.pending)),
-        tuple(names[a] for a in members(state.replicated)), mesh,
-    )  # fmt: skip
-
-
 def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[int, ...]:
     """Per dim what the product of its axes must divide; it divides `ranks`, so gcd(size, ranks) says it all."""
     return tuple(ranks if i in uneven else math.gcd(size, ranks) for i, size in enumerate(shape))
@@ -257,16 +237,3 @@ def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[
 def parts_to_bytes(parts: int, whole_parts: int, whole_bytes: int) -> int:
     """Rounded up, so that what costs anything never counts as free."""
     return -(-parts * whole_bytes // whole_parts)
-
-
-def moves(layout: Layout, shape: tuple[int, ...], itemsize: int, mesh: Mesh, gradient: bool,
-          uneven: frozenset[int] = frozenset()) -> Iterator[tuple[Move, Layout]]:
-    """All legal moves from `layout` on its mesh, each with what it leads to; backward bytes only with `gradient`."""
-    names = tuple(axis.name for axis in mesh.axes)
-    space = Space(tuple(axis.size for axis in mesh.axes), limits(shape, mesh.size, uneven), uneven)
-    whole_bytes = math.prod(shape) * itemsize
-    for step in steps(to_state(layout, mesh), space):
-        forward = parts_to_bytes(step.forward, space.whole, whole_bytes)
-        backward = parts_to_bytes(step.backward, space.whole, whole_bytes) if gradient else 0
-        move = Move(step.kind, tuple(names[a] for a in step.axes), step.dim, step.from_dim, forward, backward)
-        yield move, to_layout(step.to, names, layout.mesh)

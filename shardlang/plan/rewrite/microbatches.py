@@ -13,7 +13,6 @@ from dataclasses import field
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
-from shardlang.graph.print import shown
 from shardlang.ops.declaration import written
 from shardlang.ops.rule import DimFactors, Split
 from shardlang.plan.demand import Demand
@@ -116,7 +115,7 @@ class _Walk:
             self.wrong.update(op.results)
             why, help = found.args
             self.sink.report(
-                "SH410", f"`{shown(self.graph, op.results[0])}` needs all microbatches at once: {why}", op.span,
+                "SH410", f"`{self.graph.shown(op.results[0])}` needs all microbatches at once: {why}", op.span,
                 "of the whole batch", labels=[(self.span, "cuts the batch in parts")], help=help,
             )  # fmt: skip
             return InTime(self.axis)
@@ -195,7 +194,7 @@ class _Walk:
         """Totals beside single examples: of data alone they are known before the first microbatch."""
         for value in totals:
             if value not in self.early:
-                total = shown(self.graph, value)
+                total = self.graph.shown(value)
                 raise _Whole(f"it uses `{total}`, a sum over the whole batch, with single examples", _TOTAL)
             if value in self.summed:
                 raise _Whole("it needs a total of what depends on a total", _TOTAL)
@@ -211,7 +210,7 @@ class _Walk:
             self._known_ahead(op, operands)
             return
         if op.section != "metric":
-            total = shown(self.graph, operands[0])
+            total = self.graph.shown(operands[0])
             raise _Whole(f"`{written(op.operator)}` is no sum of parts, and `{total}` is a sum over the batch", _TOTAL)
         self.late.update(op.results)
 

@@ -73,6 +73,7 @@ def _kept_as_rows(graph: Graph, value: int) -> bool:
 
 def _only_looked_up(graph: Graph) -> set[int]:
     """Parameters that nothing reads but lookups of their rows."""
-    reads = [(value, REGISTRY[op.operator].table == at) for op in graph.ops for at, value in enumerate(op.operands)]
-    others = {value for value, looked_up in reads if not looked_up}
-    return {value for value, looked_up in reads if looked_up and value in graph.params} - others
+    params = set(graph.params)
+    reads = [(v, op, at) for op in graph.ops for at, v in enumerate(op.operands) if v in params]
+    others = {value for value, op, at in reads if REGISTRY[op.operator].table != at}
+    return {value for value, _, _ in reads} - others

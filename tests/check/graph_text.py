@@ -45,12 +45,5 @@ def _op(op: Op, graph: Graph) -> str:
     return f"{results} = {op.operator}({', '.join([*operands, *attrs])}){'' if op.section == 'loss' else '  # metric'}"
 
 
-def shown(graph: Graph, value: int) -> str:
-    """A value as its user would call it: the shortest path that was written for it, without the numbers of calls."""
-    written = [path for path, ids in graph.addresses.items() if value in ids and not path.endswith("return")]
-    path = min(written, key=lambda p: (p.startswith("train."), len(p)), default=graph.values[value].path)
-    return path.replace("train.metric:", "train.").partition("#")[0].partition(":")[0]
-
-
 def _operand(value: Value) -> str:
     return f"{value.constant:g}" if value.kind is Kind.CONSTANT and value.constant is not None else value.path
