@@ -157,7 +157,9 @@ def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> S
 
 @dataclass(frozen=True)
 class Schedule:
-    """`line`: what one of the coordinates does, the last number. `virtual`: stages a coordinate, (least, most). fits:
+    """A schedule that a strategy may name.
+
+    line: the actions of one of the coordinates, the last number. virtual: stages a coordinate, (least, most). fits:
     whether it can be made of so many microbatches. needs: what it asks of them, as text of (stages, coordinates).
     """
 
@@ -168,7 +170,7 @@ class Schedule:
     needs: Callable[[int, int], str] = lambda stages, coordinates: ""
 
     def make(self, stages: int, coordinates: int, microbatches: int) -> Actions:
-        """What each coordinate does, in order."""
+        """The actions of each coordinate, in order."""
         return tuple(tuple(self.line(stages, coordinates, microbatches, rank)) for rank in range(coordinates))
 
     def takes(self, virtual: int) -> bool:
