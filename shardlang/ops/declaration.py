@@ -131,12 +131,11 @@ class Operator:
     random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
     train_only: the operator is the identity on its first operand in `eval` (dropout).
     symbol: how it is written between or before its operands (`+`).
-    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
-    writes an expression for a float64 tensor [2]: the local sum and the local count of items,
-    padded rows left out. For Total.ROWS `accumulate` writes a tuple of its operands' items, without
-    the padded rows, which are joined over the batches. numbers: its text takes a static number as
-    Python's; in that of others a number is a tensor. internal: added by the planner; no program can
-    call it.
+    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate` writes an
+    expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out. For
+    Total.ROWS it writes a tuple of its operands' items, without the padded rows, which are joined over the batches.
+    numbers: its text takes a static number as Python's; in that of others a number is a tensor.
+    internal: added by the planner; no program can call it.
     doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
     reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     renames: names of the result's dims mean those that are known where it is called before its operand's own (relabel).

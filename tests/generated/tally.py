@@ -14,7 +14,7 @@ from shardlang.ops.declaration import REGISTRY
 from tests.generated.cases import AGREED, CRASHED, INVALID, REFUSED, WRONG, Outcome
 
 # Made by the planner, never written.
-INTERNAL = frozenset(("transfer", "kept_count", "to_host", "to_device"))
+INTERNAL = frozenset(name for name, operator in REGISTRY.items() if operator.internal)
 
 
 @dataclass

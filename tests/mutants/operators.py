@@ -68,6 +68,8 @@ FAULTS = (
           "tuple((i,) for i in range(len(operands)))", "(tuple(range(len(operands))),)", RULES),
     Fault("matmul transposes", "the emitted product", "ops/families/products.py",
           'return infix("@", x, method(w, "transpose", -2, -1))', 'return infix("@", x, w)', RULES),
+    Fault("sums are in the low precision", "an operator that says nothing of its precision", "ops/declaration.py",
+          "precision: Precision = Precision.F32", "precision: Precision = Precision.GIVEN", ("ops/test_added.py",)),
     Fault("slices are off by one", "the emitted range", "ops/families/shapes.py",
           'f"{start}:{stop}" for at, start, stop', 'f"{max(start - 1, 0)}:{stop - (start > 0)}" for at, start, stop',
           RULES),
