@@ -103,13 +103,13 @@ def _claimed_rank(claims: Claims, program: Program, main_file: Path, options: ar
     log = Log(sys.stdout if rank == 0 else None, None)
     save_weights: Path | None = options.save_weights
     try:
+        store = mesh.rendezvous() if size > 1 else None
         require_ranks(program, size)
         if rank == 0:
             # For all ranks: a run ends when one of them does.
             log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
             save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
             claim_of_program(claims, program, save_weights)
-        store = mesh.rendezvous() if size > 1 else None
         devices = of_rank(options.device, store, rank, size)
         if devices.note:
             log.note(devices.note)
