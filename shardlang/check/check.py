@@ -1,7 +1,7 @@
-"""A parsed file -> a checked program: names, dims, types and static values settled, `train` turned into a graph.
+"""A parsed file -> a checked program: names, dims, types and static values settled, `train` turned
+into a graph.
 
-The order of checking on one page. No torch, no files: imports come through the loader.
-"""
+The order of checking on one page. No torch, no files: imports come through the loader."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ from shardlang.syntax import ast
 def check(
     file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None
 ) -> Program | None:
-    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`; they are meant for
-    `strategy` where several have such an axis.
-    """
+    """The checked program; None after errors. `overrides`: path -> text, as given to `--set`; they
+    are meant for `strategy` where several have such an axis."""
     with _deep_stack():
         try:
             return _check(file, sink, load, overrides or {}, strategy)
@@ -42,7 +41,7 @@ def check(
 
 @contextmanager
 def _deep_stack() -> Iterator[None]:
-    """Room for what programs nest: layers and functions up to 64 deep, expressions up to 150, mostly not at once."""
+    """Room for nested programs: layers and functions to 64 deep, expressions to 150."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 20_000))
     try:
@@ -99,7 +98,7 @@ def _strategy_names(file: ast.File, context: Context) -> None:
 
 
 def _schedules(file: ast.File, load: Loader) -> dict[str, Source]:
-    """The files of actions that strategies name; one that cannot be read is missed where it is used."""
+    """The files of actions that strategies name; an unreadable one is reported where it is used."""
     rules = [r for s in file.strategies for r in s.rules if isinstance(r, ast.Schedule)]
     names = dict.fromkeys(r.name.value for r in rules if "/" in r.name.value or "." in r.name.value)
     found = {name: load(file.source.name, name, True) for name in names}

@@ -1,7 +1,6 @@
 """Static arithmetic: exact numbers, dims as numbers, truth values. Reports what cannot be computed.
 
-Names and calls are left to `expressions`; this module only combines values.
-"""
+Names and calls are left to `expressions`; this module only combines values."""
 
 from __future__ import annotations
 
@@ -122,9 +121,8 @@ def show(value: Any) -> str:
 
 
 def whole(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> Any:
-    """An int (of a dim: its size; of `0.5 * 16`: 8) or UNKNOWN; a fraction is reported with its numbers. made_of: the
-    names that it is computed from, with their numbers.
-    """
+    """An int (of a dim: its size; of `0.5 * 16`: 8) or UNKNOWN; a fraction is reported with its
+    numbers. made_of: the names that it is computed from, with their numbers."""
     value = plain(value)
     if value is UNKNOWN or (isinstance(value, int) and not isinstance(value, bool)):
         return value
@@ -141,7 +139,7 @@ def whole(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> A
 
 
 def size(value: Any, span: Span, sink: Sink, what: str, made_of: str = "") -> int | None:
-    """The size of a dim: a whole number from 1, or None where it is not known or wrong. made_of: as of `whole`."""
+    """The size of a dim: a whole number from 1; None if unknown or wrong. made_of: see `whole`."""
     number = whole(value, span, sink, what, made_of)
     if number is UNKNOWN:
         return None

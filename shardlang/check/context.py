@@ -1,7 +1,8 @@
-"""The state that all parts of one check share: the sink, dims, the growing graph, and what has been used.
+"""The state that all parts of one check share: the sink, dims, the growing graph, and what has been
+used.
 
-Also the frame an expression is evaluated in. Looks names up; evaluating and reporting are left to others.
-"""
+Also the frame an expression is evaluated in. Looks names up; evaluating and reporting are left to
+others."""
 
 from __future__ import annotations
 
@@ -25,17 +26,19 @@ Loader = Callable[[str, str, bool], Source | None]
 
 @dataclass
 class Context:
-    """`dtype`: the floating type of `[d1, d2]`. `used`: identities of the declarations that something uses.
+    """`dtype`: the floating type of `[d1, d2]`. `used`: identities of the declarations that
+    something uses.
 
-    `candidates`: declarations that something has to use: identity -> (what, name, place). `instantiated`: models that
-    are in use. `stack`: the functions being called; `models`: the models being instantiated; both for recursion.
-    `too_deep`: how deep a function may not be called, as was reported.
-    `memo`: what operators inferred before. `headless`: models reported for want of a `forward`. `unknown`: names
-    reported as unknown. `uncalled`: models of layers that nothing has
-    called. `overrides`: dims of the root model that are set from outside. `load`: finds files that settings name.
-    `low`: the low precision of a mixed run, or "". `wide`: parameters used in f32 there. `casts`: value and type -> the
-    cast made of it. `copies`: of an array whose layers are copied of the first, how (model/copies.py).
-    """
+    `candidates`: declarations that something has to use: identity -> (what, name, place).
+    `instantiated`: models that are in use. `stack`: the functions being called; `models`: the
+    models being instantiated; both for recursion. `too_deep`: how deep a function may not be
+    called, as was reported.
+    `memo`: what operators inferred before. `headless`: models reported for want of a `forward`.
+    `unknown`: names reported as unknown. `uncalled`: models of layers that nothing has called.
+    `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
+    name. `low`: the low precision of a mixed run, or "". `wide`: parameters used in f32 there.
+    `casts`: value and type -> the cast made of it. `copies`: of an array whose layers are copied of
+    the first, how (model/copies.py)."""
 
     sink: Sink
     dtype: str = "f32"
@@ -67,11 +70,11 @@ class Context:
 class Frame:
     """Where an expression stands. `names` bind first, then the instance's, then the file's.
 
-    `prefix`: the path of the layer (values are named below it); `call`: the number of its call. `ops`: operators of the
-    statement being evaluated. `ellipsis`: what `...` stands for in this call, None where it stands for nothing.
-    `inline`: a function's frame, whose operators belong to the caller's statement. `sightless`: a mistake that
-    is reported took names away, so an unknown one is no further mistake. `steps`: how many steps outward its caller is.
-    """
+    `prefix`: the path of the layer (values are named below it); `call`: the number of its call.
+    `ops`: operators of the statement being evaluated. `ellipsis`: what `...` stands for in this
+    call, None where it stands for nothing. `inline`: a function's frame, whose operators belong to
+    the caller's statement. `sightless`: a mistake that is reported took names away, so an unknown
+    one is no further mistake. `steps`: how many steps outward its caller is."""
 
     context: Context
     file: FileScope
@@ -97,7 +100,7 @@ class Frame:
         return UNKNOWN
 
     def steps_to(self, layer: Instance) -> int:
-        """How many layers further in `layer` is: its dims go through those of all layers between to those of here."""
+        """How many layers deeper `layer` is: its dims go through those of all layers between."""
         steps = 1
         while layer.parent is not None and layer.parent is not self.instance:
             layer, steps = layer.parent, steps + 1
@@ -117,14 +120,14 @@ class Frame:
         return self.file.find(name)
 
     def first_unknown(self, name: str) -> bool:
-        """Whether an unknown name is met for the first time in this model (or file): one mistake, used often or not."""
+        """Whether an unknown name is new in this model (or file): it is one mistake."""
         key = (id(self.instance.decl.node) if self.instance else id(self.file), name)
         new = key not in self.context.unknown
         self.context.unknown.add(key)
         return new and not self.sightless
 
     def declared_below(self, name: str) -> Span | None:
-        """Where a dim, a member or a value of this file, model or body is declared that is not known yet."""
+        """The declaration of a dim, member or value of this file, model or body that is to come."""
         instance = self.instance
         members = instance.decl.node.members if instance is not None else ()
         for member in members:

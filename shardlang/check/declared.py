@@ -1,7 +1,6 @@
 """Declarations of everything but operators that a program may call (optimizers, learning-rate
 schedules, data sources, starts of parameters): one declaration each, which the checker reads and
-the reference is made from.
-"""
+the reference is made from."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def called(node: ast.Expr) -> str:
 
 @dataclass(frozen=True)
 class Declared:
-    """`doc`: what it means, a sentence or a formula a line. `params`: as an operator's; without default: required."""
+    """`doc`: a sentence or a formula a line. `params`: as an operator's."""
 
     doc: str
     params: tuple[Param, ...] = ()

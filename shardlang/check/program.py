@@ -1,4 +1,4 @@
-"""The result of checking: a graph and everything else of a file that later stages need, as frozen values."""
+"""The result of checking: a graph and all else that later stages need, as frozen values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class DataField:
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """`kind` (random, digits, mnist, numpy, csv, ...), its evaluated arguments by name, the fields it declares.
+    """`kind` (random, digits, mnist, numpy, csv, ...), its evaluated arguments by name, the fields
+    it declares.
 
-    Paths among the arguments are kept as written, relative to the program's file. `span` is its call.
-    """
+    Paths among the arguments are kept as written, relative to the program's file. `span` is its
+    call."""
 
     kind: str
     arguments: Mapping[str, Any]
@@ -36,10 +37,10 @@ class DataSource:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSetting:
-    """`sgd(lr = 0.1)`: kind and arguments with all defaults filled in, and the parameters (value ids) it trains.
+    """`sgd(lr = 0.1)`: kind and arguments with all defaults filled in, and the parameters (value
+    ids) it trains.
 
-    at: the selectors that are written for it; () for the one of all others.
-    """
+    at: the selectors that are written for it; () for the one of all others."""
 
     kind: str
     arguments: Mapping[str, Any]
@@ -50,9 +51,9 @@ class OptimizerSetting:
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """A line of a name map: parameters `ours` start from tensors `theirs` of the file, each `*` on the left the same as
-    on the right. `maybe`: the program may lack them. transposed: rows are columns there. part: (i, n), the i-th of n
-    equal parts along the first dim."""
+    """A line of a name map: parameters `ours` start from tensors `theirs` of the file, each `*` on
+    the left the same as on the right. `maybe`: the program may lack them. transposed: rows are
+    columns there. part: (i, n), the i-th of n equal parts along the first dim."""
 
     ours: str
     theirs: str
@@ -64,8 +65,8 @@ class NameRule:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """How a file of weights names what a program has. prefix: what names in the file may begin with and the map leaves
-    out. ignored: names, with `*`, of tensors that the program does not need."""
+    """How a file of weights names what a program has. prefix: what names in the file may begin with
+    and the map leaves out. ignored: names, with `*`, of tensors that the program does not need."""
 
     rules: tuple[NameRule, ...]
     prefix: str
@@ -75,11 +76,12 @@ class NameMap:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log: {"steps": how
-    often}. init: ("safetensors", {"path": path}), with "names": a NameMap where one is given, or None.
+    """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log:
+    {"steps": how often}. init: ("safetensors", {"path": path}), with "names": a NameMap where one
+    is given, or None.
 
-    `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not None.
-    """
+    `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
+    None."""
 
     data: DataSource
     eval: DataSource | None
@@ -97,11 +99,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Program:
-    """A checked file. `sources` are all files read, the root first. `strategies` in file order (overrides of axes are
-    in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`: names an expression in a strategy may use
-    (file dims).
-    `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies that were not asked
-    for and that have mistakes in their syntax, so that they are not here as a whole."""
+    """A checked file. `sources` are all files read, the root first. `strategies` in file order
+    (overrides of axes are in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`:
+    names an expression in a strategy may use (file dims).
+    `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
+    that were not asked for and that have mistakes in their syntax, so that they are not here as a
+    whole."""
 
     source: Source
     sources: tuple[Source, ...]

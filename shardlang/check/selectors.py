@@ -1,7 +1,6 @@
 """Selectors of `at` -> the values they cover, and how specific they are.
 
-A path covers what stands below it. rules.py applies rules to the values.
-"""
+A path covers what stands below it. rules.py applies rules to the values."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _INNER = re.compile(r"(.*):\d+(?:#\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """values: value id -> specificity of the closest selector. named: the values that selectors name themselves."""
+    """values: value id -> specificity of its closest selector. named: values named by selectors."""
 
     values: dict[int, Specificity]
     named: dict[int, Specificity]
@@ -38,7 +37,7 @@ def specificity(selector: ast.Selector) -> Specificity:
 
 
 def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope:
-    """The values that any of `selectors` covers; reports each that matches nothing, even of the declared model."""
+    """The values that any of `selectors` covers; reports each that matches nothing at all."""
     scope = Scope({}, {})
     within = _within_statements(graph)
     for selector in selectors:
@@ -58,7 +57,7 @@ def select(graph: Graph, selectors: Sequence[ast.Selector], sink: Sink) -> Scope
 
 
 def matcher(selector: ast.Selector) -> Callable[[str], str]:
-    """Path -> the part of it, from its beginning, that the selector names; "" where it does not cover the path."""
+    """Path -> its beginning that the selector names; "" if the selector does not cover the path."""
     return patterns.matcher(text(selector))
 
 
@@ -68,7 +67,7 @@ def text(selector: ast.Selector) -> str:
 
 
 def _within_statements(graph: Graph) -> Mapping[str, list[int]]:
-    """Address of a statement -> the values on the way within it (`h:1`, `h:2` of `h`), which have none of their own."""
+    """Path of a statement -> the values within it (`h:1`, `h:2` of `h`), which have no path."""
     found: dict[str, list[int]] = {}
     for value in graph.values:
         inner = _INNER.fullmatch(value.path)

@@ -1,8 +1,7 @@
 """The values that an expression can have while a program is checked: static values, tensors,
 layers, the names of a file, the unknown.
 
-Plain values only; evaluating is left to `expressions`.
-"""
+Plain values only; evaluating is left to `expressions`."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from shardlang.types.dim import TensorType, Term, term_size
 
 
 class Unknown:
-    """The value of an expression that is wrong (and has been reported) or not known yet. It silences what follows."""
+    """The value of a wrong (and reported) or unknown expression. It silences further mistakes."""
 
     def __repr__(self) -> str:
         return "?"
@@ -51,11 +50,11 @@ class Tensor:
 
 @dataclass(eq=False)
 class FileScope:
-    """`names`: dims, models, functions, hardware, imports of a file. `spans`: where each was declared.
+    """`names`: dims, models, functions, hardware, imports of a file. `spans`: where each was
+    declared.
 
-    `below`: the dims of the whole file, those further down too. `own`: names that the file imports from itself, which
-    is reported: that it declares them too is no further mistake.
-    """
+    `below`: the dims of the whole file, those further down too. `own`: names that the file imports
+    from itself, which is reported: that it declares them too is no further mistake."""
 
     source: Source
     names: dict[str, Any] = field(default_factory=dict)
@@ -99,12 +98,12 @@ class HardwareDecl:
 
 @dataclass(eq=False)
 class Instance:
-    """One layer: a model with its formals given. `names`: formals, dims, layers, parameters. `calls` counts calls
-    so far. `sound`: False after a mistake in what it was given, so that its results are unknown. `parent`: the layer
-    that declares it, None for the root.
+    """One layer: a model with its formals given. `names`: formals, dims, layers, parameters.
+    `calls` counts calls so far. `sound`: False after a mistake in what it was given, so that its
+    results are unknown. `parent`: the layer that declares it, None for the root.
 
-    `results`: the names its last call bound. `missing`: names of members that a static `if` removed.
-    """
+    `results`: the names its last call bound. `missing`: names of members that a static `if`
+    removed."""
 
     decl: ModelDecl
     path: str

@@ -12,7 +12,7 @@ import click
 
 
 def replace(path: Path, text: str) -> None:
-    """Replaces a file's content at once or not at all, following a symbolic link and keeping the file's mode."""
+    """Replaces a file's content, whole or not at all, through symbolic links; keeps its mode."""
     path = Path(os.path.realpath(path))
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,8 +1,8 @@
-"""`shardc`: from the words of a command line to a command, and from whatever happens to an exit code.
+"""`shardc`: from the words of a command line to a command, and from whatever happens to an exit
+code.
 
-Never a traceback. Commands are read when they are first used. Exit codes: 0 fine, 1 the program has errors, 2 the
-command was used wrongly, 3 the run failed, or shardc did.
-"""
+Never a traceback. Commands are read when they are first used. Exit codes: 0 fine, 1 the program has
+errors, 2 the command was used wrongly, 3 the run failed, or shardc did."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def shardc() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point of `shardc`: ends the process."""
-    # A compiler's trees live until it ends: looking for garbage among them takes a fifth of its time and finds none.
-    # (`run` turns it on again before it trains.)
+    # A compiler's trees live until it ends: looking for garbage among them takes a fifth of its
+    # time and finds none. (`run` turns it on again before it trains.)
     gc.disable()
     ending.watch()
     try:
@@ -85,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """One command; its exit code."""
-    # A name of a file may hold what no encoding has; Python escapes it on standard error, but not here.
+    # A name of a file may hold what no encoding has; Python escapes it on standard error, but not
+    # here.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -93,7 +94,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader (`head`, say) has enough. What is left in the buffer must not fail once more at exit.
+        # The reader (`head`, say) has enough. What is left in the buffer must not fail once more at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

@@ -55,7 +55,7 @@ def tell(text: str, stream: TextIO | None = None) -> None:
 
 
 def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
-    """Writes all diagnostics (to standard error by default) and, for people, how many; the exit code, 0 or 1."""
+    """Writes all diagnostics (by default to standard error) and their count; exit code 0 or 1."""
     stream, found = stream or sys.stderr, in_runs(sink.found)
     write(rendered(found, output, coloured(stream)), stream)
     if found and output == "full":
@@ -69,7 +69,7 @@ def _count(found: Sequence[Diagnostic]) -> str:
 
 
 def show_fault(fault: Exception) -> None:
-    """A fault of ours: what did not hold, and how to report it. The traceback only where SHARDC_TRACEBACK is set."""
+    """A fault of ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
     from shardlang import __version__
 
     sink = Sink()

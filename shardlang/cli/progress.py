@@ -1,4 +1,4 @@
-"""Progress: one line on a terminal that is written over; elsewhere, as in a file, lines one below the other."""
+"""Progress: on a terminal one line that is rewritten; elsewhere, as in a file, lines in turn."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ QUIET = 5.0
 
 
 class Live:
-    """Called with what begins now; `head` stands before it. On a terminal each line takes the place of the one before;
-    elsewhere the first is written, and a later one once `QUIET` seconds have passed since the last.
-    """
+    """Called with what begins now; `head` stands before it. On a terminal each line takes the place
+    of the one before; elsewhere the first is written, and a later one once `QUIET` seconds have
+    passed since the last."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock, self.head = stream, clock, ""

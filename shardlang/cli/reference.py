@@ -1,7 +1,7 @@
-"""Declarations of operators, optimizers, schedules, sources and initial values -> Markdown: one, or the page of all.
+"""Declarations of operators, optimizers, schedules, sources and initial values -> Markdown: one, or
+the page of all.
 
-Shapes and rules are those that the checker finds for an operator's example.
-"""
+Shapes and rules are those that the checker finds for an operator's example."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from shardlang.ops.rule import FactorRule, Split
 from shardlang.source import Source
 from shardlang.syntax.parse import parse
 
-# What is declared besides operators: the heading it stands under, what all under it share, and the declarations.
+# What is declared besides operators: the heading it stands under, what all under it share, and the
+# declarations.
 DECLARED: Sequence[tuple[str, str, Mapping[str, Declared]]] = (
     ("Optimizers", "w is a parameter, g its gradient after `clip`, t the number of the step from 1; b1 and b2 are the "
      "two `betas`. Each line is a step for each element. The optimizer's state starts at 0.", OPTIMIZERS),
@@ -73,7 +74,7 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> str:
-    """The declaration of a name, as Markdown; a name may be both a schedule's and a start's. KeyError for none."""
+    """The declaration of a name (a schedule and an initial value may share it), or KeyError."""
     found = [_operator(REGISTRY[name])] if name in operator_names() else []
     found += [f"{_declared(name, declared[name])}\n{_filled(all)}" for _, all, declared in DECLARED if name in declared]
     if not found:
@@ -88,7 +89,7 @@ def summary(name: str) -> str:
 
 
 def page() -> str:
-    """All operators by family, in the order of their declarations, then all else that is declared."""
+    """All operators by family, in the order of their declarations, then all other declarations."""
     parts = [_OPENING]
     family = ""
     for name in operator_names():
@@ -185,7 +186,7 @@ def _through(rule: FactorRule, params: Sequence[str]) -> list[str]:
 
 
 def _filled(text: str) -> str:
-    """Paragraphs in lines of at most 100 characters; indented ones, which are formulas, as they are."""
+    """Paragraphs in lines of at most 100 characters; indented ones (formulas) unchanged."""
     parts = (part if part.startswith("    ") else " ".join(part.split()) for part in text.strip("\n").split("\n\n"))
     filled = (p if p.startswith("    ") else textwrap.fill(p, 100, break_on_hyphens=False) for p in parts)
     return "\n\n".join(filled) + "\n"

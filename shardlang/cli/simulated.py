@@ -1,4 +1,4 @@
-"""`shardc run --simulate`: prepares the plan, and the program for one rank that loads, evaluates and saves for it."""
+"""`shardc run --simulate`: prepares the plan, and the program that loads, evaluates and saves."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from shardlang.interpret.verify.compare import Difference, Report
     from shardlang.interpret.verify.judge import Job, Verdict
 
-# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
+# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not
+# hold them.
 REAL_RANKS = 8
 
 
@@ -117,7 +118,7 @@ def _undecided(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
-    """The first difference, where it is, and who is to blame; or that a rank failed, all before being right."""
+    """The first difference, where it is and whose fault; or that a rank failed, all else right."""
     assert check.job is not None
     first = verdict.difference
     emitted = f"the emitted program is {check.job.folder / 'main.py'}{_named(check.job, first)}"

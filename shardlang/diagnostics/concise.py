@@ -1,4 +1,4 @@
-"""Diagnostics, one a line: `file:line:column: error[SH304]: message`, for editors, `grep` and logs."""
+"""Diagnostics, one a line: `file:line:column: error[SH304]: message`, for editors and logs."""
 
 from __future__ import annotations
 

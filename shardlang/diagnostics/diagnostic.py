@@ -1,4 +1,4 @@
-"""A diagnostic as a value, and the sink that passes report to. Rendering is left to the renderers."""
+"""A diagnostic as a value, and the sink that passes report to. Others render it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One mistake: a stable code, the fact with the user's names and numbers, places, and text to type.
+    """One mistake: a stable code, the fact with the user's names and numbers, places, and text to
+    type.
 
-    `primary` is None only for mistakes outside of any file (a command-line override, say).
-    """
+    `primary` is None only for mistakes outside of any file (a command-line override, say)."""
 
     code: str
     message: str
@@ -48,10 +48,10 @@ _LONGEST = 600
 
 
 def bounded(text: str, one_line: bool = False) -> str:
-    """A text of at most some 600 characters: long quotes of a program lose their middle, and further text its end.
+    """A text of at most some 600 characters: long quotes of a program lose their middle, and
+    further text its end.
 
-    With `one_line` what a program has on several lines is quoted in one.
-    """
+    With `one_line` what a program has on several lines is quoted in one."""
     if one_line and "\n" in text:
         text = _QUOTE.sub(lambda quote: re.sub(r"\s*\n\s*", " ", quote.group()), text)
     if len(text) > _LONGEST_QUOTE:
@@ -72,8 +72,8 @@ class InternalError(Exception):
 class Sink:
     """Collects diagnostics; the same mistake (code, place, message) is kept once.
 
-    callers: the user's own places that lead to what is looked at now: of a mistake in a library they are shown too.
-    """
+    callers: the user's own places that lead to what is looked at now: of a mistake in a library
+    they are shown too."""
 
     found: list[Diagnostic] = field(default_factory=list)
     callers: tuple[tuple[Span, str], ...] = ()
@@ -85,7 +85,7 @@ class Sink:
 
     @contextmanager
     def called(self, made: Span | None, called: Span | None) -> Iterator[None]:
-        """Looks into a layer that is declared at `made`, or a call at `called`, and remembers the user's places."""
+        """Enters a layer declared at `made`, or a call at `called`, and remembers these places."""
         before = self.callers
         there = () if made is None else made.callers if made.source.library else ((made, "the layer is declared here"),)
         calls = before[-1:] if called is not None and called.source.library else ((called, "called here"),)

@@ -1,7 +1,7 @@
-"""Diagnostics for people: the message, the source lines with every label under its place, notes and text to type.
+"""Diagnostics for people: the message, the source lines with every label under its place, notes and
+text to type.
 
-Text only, with or without colour; where it goes is left to cli/.
-"""
+Text only, with or without colour; where it goes is left to cli/."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _Page:
         return rows + [f"{self._bar()} {row}".rstrip() for row in self._under(marks)]
 
     def _mark(self, label: Label, column: int, cells: list[int], shift: int) -> _Mark:
-        """The cells of a label; one that goes on over further lines is marked to the end of its first."""
+        """The cells of a label; one of several lines is marked to the end of its first."""
         last = len(cells) - 1
         begin = cells[min(column, last)]
         end = cells[min(column + label.span.end - label.span.start, last)]
@@ -93,7 +93,7 @@ class _Page:
         return _Mark(begin + shift, max(end, begin + 1) + shift, sign, one_line(label.text))
 
     def _under(self, marks: list[_Mark]) -> list[str]:
-        """The underlines, the text of the last mark beside its own, then those of the others from right to left."""
+        """The underlines, the last mark's text beside it, then the others from right to left."""
         order = sorted(marks, key=lambda m: (m.start, m.end))
         line = _Cells()
         for mark in sorted(order, key=lambda m: m.sign == "^"):
@@ -125,7 +125,7 @@ class _Cells:
         self.cells: list[tuple[str, str]] = []
 
     def put(self, at: int, text: str, code: str) -> None:
-        """Text from cell `at` on. An empty cell follows a wide character; a combining mark joins the cell before."""
+        """Text from cell `at`. A wide character has an empty cell; combining marks join theirs."""
         self.cells += [(" ", "")] * (at - len(self.cells))
         for character in text:
             size = width(character)

@@ -27,7 +27,7 @@ def _object(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def place(label: Label) -> dict[str, Any]:
-    """File, start and end (lines and columns from 1, the end exclusive), offsets in characters, and the text."""
+    """File, start and end (lines and columns from 1, end exclusive), offsets, text."""
     span = label.span
     line, column = span.source.position(span.start)
     end_line, end_column = span.source.position(span.end)

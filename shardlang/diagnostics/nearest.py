@@ -1,7 +1,6 @@
 """From an unknown name and the names that exist to the one that was probably meant, or None.
 
-Decides which name is nearest, and words the offer of it.
-"""
+Decides which name is nearest, and words the offer of it."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from collections.abc import Iterable
 
 
 def distance(left: str, right: str, limit: int) -> int:
-    """Edits from `left` to `right`: insert, delete, replace, swap neighbours, each 1; above `limit`: `limit + 1`.
+    """Edits from `left` to `right`: insert, delete, replace, swap neighbours, each 1; above
+    `limit`: `limit + 1`.
 
-    The restricted Damerau-Levenshtein distance (optimal string alignment), a row at a time.
-    """
+    The restricted Damerau-Levenshtein distance (optimal string alignment), a row at a time."""
     if abs(len(left) - len(right)) > limit:
         return limit + 1
     before: list[int] = []
@@ -30,7 +29,7 @@ def distance(left: str, right: str, limit: int) -> int:
 
 
 def offer(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
-    """Text to type for an unknown name: the nearest that there is, or `otherwise` where none is near enough."""
+    """Text to type for an unknown name: the nearest one, or `otherwise` if none is near enough."""
     near = nearest(name, candidates)
     return f"did you mean `{near}`?" if near else otherwise
 
@@ -42,11 +41,11 @@ def _tokens(name: str) -> list[str]:
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that `name` is probably a misspelling of, or None where none is near enough.
 
-    A third of the letters may differ (at least one, at most four), so `x` is never offered for `loss`. Next come names
-    of the same words in another order or spelling (`dim_head`, `headDim`: `head_dim`), then the one candidate that
-    `name` is the start or the last part of. Ties go to the nearer length, then the first in alphabetical order, so the
-    answer does not depend on the order of `candidates`.
-    """
+    A third of the letters may differ (at least one, at most four), so `x` is never offered for
+    `loss`. Next come names of the same words in another order or spelling (`dim_head`, `headDim`:
+    `head_dim`), then the one candidate that `name` is the start or the last part of. Ties go to the
+    nearer length, then the first in alphabetical order, so the answer does not depend on the order
+    of `candidates`."""
     known = sorted({c for c in candidates if c and c != name})
     limit = min(4, max(1, len(name) // 3))
     folded = name.lower()

@@ -1,7 +1,7 @@
-"""From a diagnostic's code to its title and page: Markdown that is at once test and what `shardc explain` prints.
+"""From a diagnostic's code to its title and page: Markdown that is at once test and what
+`shardc explain` prints.
 
-Reads the pages' folder only when asked; a code without a page does not exist.
-"""
+Reads the pages' folder only when asked; a code without a page does not exist."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def page(code: str) -> str:
 
 def title(code: str) -> str:
     """The text that the page's first line, `# SH304: a dim does not divide ...`, says after the
-    code; "" without one.
-    """
+    code; "" without one."""
     path = pages().get(code)
     if path is None:
         return ""

@@ -1,4 +1,4 @@
-"""Diagnostics -> the same with a mistake that many layers of an array have told once, of `blocks[0..6]`."""
+"""Diagnostics -> the same; a mistake of many layers of an array is one, of `blocks[0..6]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDEX = re.compile(r"(?<=\w)\[(\d+)\]")
 
 
 def in_runs(found: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """Diagnostics that differ only in the index of a layer, and are of neighbours, as one, where the first stood."""
+    """Diagnostics of neighbours that differ only in the index of a layer, as one, at the first."""
     alike: dict[object, list[Diagnostic]] = {}
     for diagnostic in found:
         alike.setdefault(_without_indexes(diagnostic), []).append(diagnostic)
@@ -33,7 +33,7 @@ def _without_indexes(diagnostic: Diagnostic) -> object:
 
 
 def _run(group: list[Diagnostic]) -> list[Diagnostic]:
-    """One for all of a group where each index that differs counts up by one; else they stay as they are."""
+    """One for all of a group if each differing index counts up by one; else they stay."""
     columns = list(zip(*([int(i) for text in _texts(d) for i in _INDEX.findall(text)] for d in group), strict=True))
     if len(group) == 1 or any(len(set(c)) > 1 and c != tuple(range(c[0], c[0] + len(c))) for c in columns):
         return group

@@ -1,7 +1,7 @@
-"""Diagnostics as SARIF 2.1.0, which code hosts and editors show: one run, a rule for each code, a result a mistake.
+"""Diagnostics as SARIF 2.1.0, which code hosts and editors show: one run, a rule for each code, a
+result a mistake.
 
-The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
-"""
+The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Turns a parsed file into its one canonical text: spaces, indentation and blank lines; every token and comment stays.
+"""Turns a parsed file into its one canonical text: spaces, indentation and blank lines; every token
+and comment stays.
 
-Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing is lost, and the
-text parses to the same tree. Line breaks in brackets and before `|>` are the user's.
-"""
+Works on the tokens, with the tree to tell what `*`, `@`, `+` and `-` mean in each place; so nothing
+is lost, and the text parses to the same tree. Line breaks in brackets and before `|>` are the
+user's."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _CALLED = frozenset({"NAME", "RPAR", "RSQB"})
 
 
 def format_file(file: ast.File) -> str:
-    """The canonical text. The file should have parsed without errors: in one that did not, spacing is a guess."""
+    """The canonical text. The file must have parsed without errors, else spacing is a guess."""
     text = file.source.text
     tokens = [token for token in Tokens(file.source, tables()) if token[0] not in (NEWLINE, END)]
     writer = _Writer(tight_places(file))
@@ -39,7 +40,7 @@ def format_file(file: ast.File) -> str:
 
 @dataclass
 class _Open:
-    """An open bracket or brace: where its content is aligned to, and the indentation of the line that holds it."""
+    """An open bracket or brace: where its content aligns, and the indentation of its line."""
 
     brace: bool
     column: int
@@ -76,7 +77,7 @@ class _Writer:
     # --- between tokens -------------------------------------------------------
 
     def gap(self, between: str, kind: str) -> None:
-        """Write what stands between two tokens: comments, and line breaks where they are kept or must be."""
+        """Write what is between two tokens: comments, and line breaks that are kept or needed."""
         breaks = 0
         at = 0
         for comment in _COMMENT.finditer(between):
@@ -106,7 +107,7 @@ class _Writer:
         self.line = f"{code} {text}"
 
     def _break(self, breaks: int, kind: str) -> None:
-        """End the line, and begin one at the indentation of what comes; at most one blank line is kept."""
+        """End the line, and begin one at the next indentation; at most one blank line is kept."""
         if self.line or self.lines:
             if self.line:
                 self.lines.append(self.line.rstrip())

@@ -1,4 +1,4 @@
-"""Finds the places of a tree where tokens stand without a space: selectors, layouts, signs, calls."""
+"""Finds the places of a tree without a space between tokens: selectors, layouts, signs, calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardlang.syntax import ast
 
 @dataclass
 class Tight:
-    """`glued`: starts of tokens with no space before; `sticky`: with none after; `called`: brackets after a name."""
+    """`glued`: tokens with no space before; `sticky`: with none after; `called`: call brackets."""
 
     glued: set[int] = field(default_factory=set)
     sticky: set[int] = field(default_factory=set)

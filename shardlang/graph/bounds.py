@@ -1,4 +1,5 @@
-"""Which whole numbers a value may hold: as declared, or by what they point into, and what of them is ignored there.
+"""Which whole numbers a value may hold: as declared, or by what they point into, and what of them
+is ignored there.
 
 Turns a graph's values and operators into ranges; checking the numbers themselves is the runtime's.
 """
@@ -14,9 +15,8 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True)
 class Indices:
-    """Numbers from 0 and below `bound`, and those that every use leaves out. ignored: None where nothing uses them as
-    indices.
-    """
+    """Numbers from 0 and below `bound`, and those that every use leaves out. ignored: None where
+    nothing uses them as indices."""
 
     bound: int
     ignored: frozenset[int] | None = None
@@ -51,6 +51,6 @@ def index_bounds(values: Sequence[Value], ops: Sequence[Op]) -> dict[int, Indice
 
 
 def pointed(op: Op, indexes: Indexing) -> tuple[int, int, int]:
-    """The value that has the indices, the value that they point into, and along which of its dims."""
+    """The value that has the indices, the value that they index, and along which of its dims."""
     dim = op.attrs["dim"] if indexes.dim is None else indexes.dim
     return op.operands[indexes.numbers], (*op.operands, *op.results)[indexes.into], dim

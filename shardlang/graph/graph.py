@@ -1,9 +1,9 @@
-"""The logical graph: values and operators with whole shapes, before any layout. Frozen; made by check/, read by plan/
-and emit/.
+"""The logical graph: values and operators with whole shapes, before any layout. Frozen; made by
+check/, read by plan/ and emit/.
 
-Values and operators are numbered in a topological order. Types hold canonical dims (unified, formals replaced by what
-they were given), while each operator's factor rule still knows dims apart as its own model did.
-"""
+Values and operators are numbered in a topological order. Types hold canonical dims (unified,
+formals replaced by what they were given), while each operator's factor rule still knows dims apart
+as its own model did."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ LEAF = frozenset((Kind.DATA, Kind.PARAM, Kind.STATE, Kind.CONSTANT))  # what no 
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """How a parameter or state starts: `normal(0.02)` is ("normal", (0.02,)). Kinds: zeros, ones, constant(v),
-    normal(std), uniform(low, high), and kaiming_uniform(fan_in) / xavier_uniform(fan_in, fan_out) with sizes resolved.
-    """
+    """How a parameter or state starts: `normal(0.02)` is ("normal", (0.02,)). Kinds: zeros, ones,
+    constant(v), normal(std), uniform(low, high), and kaiming_uniform(fan_in) /
+    xavier_uniform(fan_in, fan_out) with sizes resolved."""
 
     kind: str
     args: tuple[float, ...] = ()
@@ -41,12 +41,12 @@ class Init:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """`path` is its address (`encoder.blocks[3].attention.scores`, `conv1.weight`, `train.loss`): unique; a value
-    within a statement of several operators gets a path that no user can write (`h:1`). `name` is the last part.
+    """`path` is its address (`encoder.blocks[3].attention.scores`, `conv1.weight`, `train.loss`):
+    unique; a value within a statement of several operators gets a path that no user can write
+    (`h:1`). `name` is the last part.
 
-    gradient: the loss's gradient flows to it. statement: how many operators its statement holds (1: `shard` may name
-    it).
-    """
+    gradient: the loss's gradient flows to it. statement: how many operators its statement holds (1:
+    `shard` may name it)."""
 
     id: int
     kind: Kind
@@ -64,10 +64,9 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """One call of a layer: its path (`encoder.blocks[3]`, "" for the model of `train`), the name of its model and where
-    that is declared, the call that it is made in (index into `Graph.calls`; -1: `train`), the tensors given to it
-    (value id -> formal), and the statement that calls it.
-    """
+    """One call of a layer: its path (`encoder.blocks[3]`, "" for the model of `train`), the name of
+    its model and where that is declared, the call that it is made in (index into `Graph.calls`; -1:
+    `train`), the tensors given to it (value id -> formal), and the statement that calls it."""
 
     path: str
     model: str
@@ -79,10 +78,10 @@ class LayerCall:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operator. `path` is the address of what it computes (its random key), `call` the number of the call of the
-    layer it stands in, `within` that call (index into `Graph.calls`; -1: none), `statement` the whole statement.
-    `section`: "loss" (the loss needs it) or "metric" (only metrics do; computed without gradient).
-    """
+    """One operator. `path` is the address of what it computes (its random key), `call` the number
+    of the call of the layer it stands in, `within` that call (index into `Graph.calls`; -1: none),
+    `statement` the whole statement. `section`: "loss" (the loss needs it) or "metric" (only metrics
+    do; computed without gradient)."""
 
     id: int
     operator: str
@@ -100,12 +99,13 @@ class Op:
 
 @dataclass(frozen=True)
 class Graph:
-    """`addresses`: every path a selector may name -> the values there (a layer called twice has several; the value a
-    call returns is also under the name it was assigned to). `declared`: every declared path, members that a static
-    `if` removed included, layers with their index (`encoder.blocks[3]`) too.
-    `dims`: names a strategy may use -> dims: file-level and root-model dims by name, others by path (`fc1.out`).
-    `data`: the DATA values, `loss`: value id (a model without `train` has none), `metrics`: name -> value id.
-    """
+    """`addresses`: every path a selector may name -> the values there (a layer called twice has
+    several; the value a call returns is also under the name it was assigned to). `declared`: every
+    declared path, members that a static `if` removed included, layers with their index
+    (`encoder.blocks[3]`) too.
+    `dims`: names a strategy may use -> dims: file-level and root-model dims by name, others by path
+    (`fc1.out`). `data`: the DATA values, `loss`: value id (a model without `train` has none),
+    `metrics`: name -> value id."""
 
     values: tuple[Value, ...]
     ops: tuple[Op, ...]
@@ -136,5 +136,5 @@ class Graph:
         return path.replace("train.metric:", "train.").partition("#")[0].partition(":")[0]
 
     def frozen(self, value: int) -> bool:
-        """Whether a value is a parameter that stays as it begins: the loss has no gradient for it."""
+        """Whether a value is a parameter that never changes: the loss has no gradient for it."""
         return self.values[value].kind is Kind.PARAM and self.loss is not None and not self.values[value].gradient

@@ -1,8 +1,9 @@
-"""The abstract syntax of a .shard file: frozen nodes, each with its span. Made by parse, read by check and format.
+"""The abstract syntax of a .shard file: frozen nodes, each with its span. Made by parse, read by
+check and format.
 
-Here are models, training, hardware and files; expressions and strategies have modules of their own and are read from
-here too. Comments are not nodes: `File.comments` keeps them by span, for the formatter.
-"""
+Here are models, training, hardware and files; expressions and strategies have modules of their own
+and are read from here too. Comments are not nodes: `File.comments` keeps them by span, for the
+formatter."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from shardlang.syntax.strategies import *
 
 @node
 class Formal(Node):
-    """`name: kind = default`; kind is the Name of `dim int float bool str`, or a TensorType (a tensor)."""
+    """`name: kind = default`; kind is the Name of `dim int float bool str`, or a TensorType."""
 
     name: Name
     kind: Name | TensorType
@@ -126,7 +127,7 @@ class Function(Node):
 
 @node
 class Setting(Node):
-    """`name = value`; `keyword` is "metric" for `metric name = value`; `at` holds the selectors of `optimizer at`."""
+    """`name = value`; `keyword`: "metric" for a metric; `at`: the selectors of an optimizer."""
 
     keyword: str
     name: Name

@@ -2,8 +2,8 @@
 
 A plain loop, so deep input costs memory, not stack.
 
-On a token that no rule allows it asks `recover` for the next step. Which functions make the nodes is left to build.py.
-"""
+On a token that no rule allows it asks `recover` for the next step. Which functions make the nodes
+is left to build.py."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from shardlang.syntax.literals import number, string
 from shardlang.syntax.tables import KEPT, RESERVED, Tables
 from shardlang.syntax.tokens import Token, begins_item
 
-# Levels of nodes within one another. Later passes recurse, a few frames a level, and Python allows 1,000 frames.
+# Levels of nodes within one another. Later passes recurse, a few frames a level, and Python allows
+# 1,000 frames.
 DEEPEST = 150
 
 
 class Recover(Protocol):
     def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
-        """Report the mistake, bring the stacks to a state that can go on, and give the token to go on with."""
+        """Report the mistake, bring the stacks to a state that can go on; the next token."""
 
 
 class Automaton:
-    """The stacks of a parse: states, and of each symbol its value, the offsets it covers and its depth of nodes."""
+    """The stacks of a parse: states; of each symbol its value, offsets and depth of nodes."""
 
     def __init__(self, tables: Tables, source: Source, builder: Builder, sink: Sink, start: str) -> None:
         self.tables = tables
@@ -43,7 +44,8 @@ class Automaton:
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
         self.reductions = [(p, builder.actions.get(p.action)) for p in tables.productions]
-        # Of each production that hands its only symbol on, and no more: the target. They are most of all reductions.
+        # Of each production that hands its only symbol on, and no more: the target. They are most
+        # of all reductions.
         self.handed_on = [p.target if p.action == "" and p.size == 1 else None for p in tables.productions]
 
     def run(self, tokens: Iterator[Token], recover: Recover) -> Any:
@@ -98,7 +100,7 @@ class Automaton:
                 del stack[-count:]
 
     def reduce(self, number: int) -> bool:
-        """Replace the symbols of a rule by its value. False, and nothing done, if the nodes would nest too deep."""
+        """Replace the symbols of a rule by its value. False, nothing done, if it nests too deep."""
         production, action = self.reductions[number]
         size = production.size
         states, values, starts, ends, depths = self.states, self.values, self.starts, self.ends, self.depths

@@ -1,8 +1,8 @@
-"""Turns reduced rules into syntax tree nodes: one function per rule of grammars/shard.lark, by the rule's name.
+"""Turns reduced rules into syntax tree nodes: one function per rule of grammars/shard.lark, by the
+rule's name.
 
 Each takes the kept children and the span of the whole rule. Rules that the grammar cannot express
-(a selector's spelling, the order of arguments) are checked here; the tree is made all the same.
-"""
+(a selector's spelling, the order of arguments) are checked here; the tree is made all the same."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _type(c: Children, s: Span) -> ast.TensorType:
 
 
 def _chain(c: Children, s: Span) -> ast.Expr:
-    """`a < b < c` is `a < b and b < c`, both with the one node `b`; the `and` is placed at the second `<`."""
+    """`a < b < c` is `a < b and b < c`, with one node `b`; the `and` is at the second `<`."""
     made: ast.Expr | None = None
     for n in range(0, len(c) - 2, 2):
         link = ast.Binary(c[n + 1].text, c[n], c[n + 2], c[n + 1], c[n].span.to(c[n + 2].span))

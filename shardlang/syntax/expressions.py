@@ -1,4 +1,4 @@
-"""Nodes of names, expressions and tensor types: what statements of all kinds are made of. Read through `syntax.ast`."""
+"""Nodes of names, expressions and tensor types, for statements of all kinds. See `syntax.ast`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Name(Node):
 
 @node
 class Number(Node):
-    """`text` as written (`25MB`, `1_000`, `3e-4`); `value` in base units (bytes, bit/s -> bytes/s, seconds, FLOP/s)."""
+    """`text` as written (`25MB`, `3e-4`); `value` in base units (bytes, bytes/s, s, FLOP/s)."""
 
     text: str
     value: int | float
@@ -120,7 +120,7 @@ class Field(Node):
 
 @node
 class Call(Node):
-    """`callee(positional, keywords)`; `arrow` is the type after `->` in `einsum(x, w -> [..., out])`."""
+    """`callee(positional, keywords)`; `arrow`: the type after `->` in `einsum(x, w -> [..])`."""
 
     callee: Expr
     args: tuple[Expr, ...]
@@ -132,7 +132,7 @@ class Call(Node):
 
 @node
 class Pipe(Node):
-    """`left |> right`: `right` is a Name, Attribute, Index or Call that gets `left` as its first argument."""
+    """`left |> right`: `right` is a Name, Attribute, Index or Call; `left` its first argument."""
 
     left: Expr
     right: Expr

@@ -1,4 +1,4 @@
-"""Turns number and string tokens into nodes, and reports those that cannot be read (SH106, SH107, SH117)."""
+"""Turns number and string tokens into nodes, and reports bad ones (SH106, SH107, SH117)."""
 
 from __future__ import annotations
 

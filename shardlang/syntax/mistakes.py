@@ -1,8 +1,7 @@
 """The table of syntax mistakes: what was found where, what to say of it, and an example of each.
 
-One table for run time, where recover.py takes the first entry that fits, and for the tests, which parse every
-example and expect its entry. recover.py handles brackets and braces.
-"""
+One table for run time, where recover.py takes the first entry that fits, and for the tests, which
+parse every example and expect its entry. recover.py handles brackets and braces."""
 
 from __future__ import annotations
 
@@ -13,12 +12,11 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """`found` must match the token in the way, `before` the token ahead of it, `expects` be a terminal
-    allowed there, `unless` not.
+    """`found` must match the token in the way, `before` the token ahead of it, `expects` be a
+    terminal allowed there, `unless` not.
 
-    The place shown is that of `found`, with `at_before` that of `before`. In `message` and `help`, `{found}`
-    and `{before}` are those tokens. `example` is a whole program with the mistake.
-    """
+    The place shown is that of `found`, with `at_before` that of `before`. In `message` and `help`,
+    `{found}` and `{before}` are those tokens. `example` is a whole program with the mistake."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""The base of every node of the syntax tree: a slotted dataclass that is quick to import, compared by identity."""
+"""The base of syntax tree nodes: a slotted dataclass, quick to import, compared by identity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Node:
-    """Shows a node by its fields; nodes are compared by identity (two equal texts at two places are two nodes)."""
+    """Shows a node by its fields; nodes are compared by identity, not by their text."""
 
     __slots__ = ()
 
@@ -20,8 +20,8 @@ class Node:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def node(cls: type[T]) -> type[T]:
-    """A slotted dataclass, frozen for the type checker alone: what freezes it at run time takes Python twice as long
-    to make, and every command pays for these classes at its start."""
+    """A slotted dataclass, frozen for the type checker alone: what freezes it at run time takes
+    Python twice as long to make, and every command pays for these classes at its start."""
     # Without a text of its own a dataclass works out its signature for one.
     cls.__doc__ = cls.__doc__ or cls.__name__
     return dataclass(slots=True, eq=False, repr=False)(cls)

@@ -1,8 +1,7 @@
 """Turns the text of a .shard file into its syntax tree, and reports what is no Shard (SH1xx).
 
-Always gives a tree: after a mistake parsing goes on, and the tree holds what is sound. Names and types
-are left to check.
-"""
+Always gives a tree: after a mistake parsing goes on, and the tree holds what is sound. Names and
+types are left to check."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Reports a syntax mistake and brings the parser to where it can go on, so that each mistake is reported once.
+"""Reports a syntax mistake and brings the parser to where it can go on, so that each mistake is
+reported once.
 
-A mistake in a statement costs that statement: what is left of it, with the block it opens, is skipped, and the stacks
-are cut back to the enclosing block. At file level all up to the next item is skipped. An item keyword in column 0
-always begins an item: the blocks still open there are closed for the user. The words are in mistakes.py.
-"""
+A mistake in a statement costs that statement: what is left of it, with the block it opens, is
+skipped, and the stacks are cut back to the enclosing block. At file level all up to the next item
+is skipped. An item keyword in column 0 always begins an item: the blocks still open there are
+closed for the user. The words are in mistakes.py."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ from shardlang.syntax.tables import END, Tables
 from shardlang.syntax.tokens import NEWLINE, Token, Tokens, begins_item
 
 MOST_MISTAKES = 100
-# What a misspelt keyword looks like: a word that cannot stand there, or a name that something else should follow.
+# What a misspelt keyword looks like: a word that cannot stand there, or a name that something else
+# should follow.
 _MAYBE_MISSPELT = ("SH101", "SH109", "SH111", "SH119")
-# What to call groups of terminals in "X may stand here", the first that all of the group are allowed.
+# What to call groups of terminals in "X may stand here", the first that all of the group are
+# allowed.
 _GROUPS = (
     ("an expression", {"NAME", "NUMBER", "STRING", "LPAR"}),
     ("a member of the model", {"LAYER", "PARAM"}),
@@ -65,7 +68,7 @@ class Recovery:
         return self._resume(automaton, self._skip_to_item(token) if outside else self._skip_statement(token, True))
 
     def _too_deep(self, automaton: Automaton, token: Token) -> Token | None:
-        """The statement that nests too deep is left out; where it is a block that does, its content is. Told once."""
+        """Leaves out a statement that nests too deep, or the content of its block. Reports once."""
         if not self.deep:
             self._report(
                 "SH108", f"more than {DEEPEST} expressions or blocks within one another", token,
@@ -111,7 +114,7 @@ class Recovery:
         self._report(mistake.code, _fill(mistake.message, words), token, _fill(mistake.help, words))
 
     def _misspelt(self, automaton: Automaton, token: Token) -> tuple[str, Token] | None:
-        """The keyword that was meant, and the word that stands for it: `token`, or the name before it."""
+        """The intended keyword, and the word in its place: `token`, or the name before it."""
         tables, depth = automaton.tables, len(automaton.states) - 1
         if word := _near(self.text[token[1] : token[2]], tables.actions[automaton.states[-1]], tables):
             return word, token
@@ -180,7 +183,7 @@ class Recovery:
     # --- going on -------------------------------------------------------------
 
     def _cut(self, automaton: Automaton) -> None:
-        """Drop the unfinished statement: back to after a newline or a brace that opens a block, past closed blocks."""
+        """Drop the unfinished statement: back to a newline or open block, past closed blocks."""
         depth, closed = len(automaton.states), 0
         while depth > 1:
             symbol = self.points.get(automaton.states[depth - 1])
@@ -198,7 +201,7 @@ class Recovery:
         return token
 
     def _skip_statement(self, token: Token, first: bool) -> Token:
-        """The newline or closing brace that ends the statement of `token`, blocks that it opens skipped."""
+        """The newline or closing brace that ends the statement of `token`, its blocks skipped."""
         braces = 0
         while token[0] != END and not (begins_item(self.text, token) and not first):
             if braces == 0 and token[0] in (NEWLINE, "RBRACE"):
@@ -217,9 +220,8 @@ class Recovery:
 
 
 def _block_points(tables: Tables) -> dict[int, str]:
-    """The states reached by a newline or an opening brace, and the first: there a statement may begin. And those
-    reached by a closing brace.
-    """
+    """The states reached by a newline or an opening brace, and the first: there a statement may
+    begin. And those reached by a closing brace."""
     points = {state: "start" for state in tables.starts.values()}
     for row in tables.actions:
         for symbol in (NEWLINE, "LBRACE", "RBRACE"):

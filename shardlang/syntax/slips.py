@@ -1,7 +1,7 @@
-"""Checks what the grammar cannot say of nodes that parse: selectors' spelling, the order of arguments, pipes.
+"""Checks what the grammar cannot say of nodes that parse: selectors' spelling, the order of
+arguments, pipes.
 
-Reports what is wrong (SH113 to SH115); the nodes are made all the same.
-"""
+Reports what is wrong (SH113 to SH115); the nodes are made all the same."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from shardlang.syntax.node import Node, node
 
 @node
 class Segment(Node):
-    """One part of a selector: `name` may hold `*`; `**` alone is any depth. `index`: None, "*", an int or a Range."""
+    """A part of a selector: `name` may hold `*`; `**`: any depth. `index`: None, "*", int..."""
 
     name: str
     index: str | int | tuple[int, int] | None
@@ -73,7 +73,7 @@ class Split(Node):
 
 @node
 class ShardEntry(Node):
-    """One dim of a positional rule: a number of cuts, or axis names (`_` is none: an empty tuple)."""
+    """One dim of a positional rule: a number of cuts, or axis names (`_`: an empty tuple)."""
 
     cuts: Number | None
     axes: tuple[Name, ...]

@@ -1,9 +1,9 @@
-"""Turns grammars/shard.lark into the parser's tables, kept as shardlang/syntax/tables.json, and reads them back.
+"""Turns grammars/shard.lark into the parser's tables, kept as shardlang/syntax/tables.json, and
+reads them back.
 
 Building the tables takes lark some 300 ms, reading them a few: so `shardc` never imports lark.
 After a change of the grammar run `python -m shardlang.syntax.tables`; a test compares the file with
-the grammar. build.py interprets the rules; automaton.py parses.
-"""
+the grammar. build.py interprets the rules; automaton.py parses."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ KEPT = frozenset((
 class Production:
     """One rule of the grammar: its symbols are replaced by `target`.
 
-    `action` names the function of build.py; empty: the only child goes up as it is; "*": a list, spliced into its
-    parent. `kept`: which symbols are children, as (place among the symbols, whether its value is a list to splice).
-    """
+    `action` names the function of build.py; empty: the only child goes up as it is; "*": a list,
+    spliced into its parent. `kept`: which symbols are children, as (place among the symbols,
+    whether its value is a list to splice)."""
 
     target: str
     size: int
@@ -45,7 +45,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """`actions[state][terminal]` is a state to shift to, or -1 - n for a reduction by `productions[n]`."""
+    """`actions[state][terminal]`: a state to shift to, or -1 - n to reduce by `productions[n]`."""
 
     productions: tuple[Production, ...]
     actions: tuple[dict[str, int], ...]
@@ -81,7 +81,7 @@ def _rows(rows: list[Any]) -> Iterator[dict[str, int]]:
 
 
 def grammar_path() -> Path:
-    """grammars/shard.lark, beside the package where it is installed, or one folder up in a checkout."""
+    """grammars/shard.lark, beside the package if installed, or one folder up in a checkout."""
     return folder("grammars") / "shard.lark"
 
 
@@ -119,7 +119,7 @@ def build(grammar: str) -> str:
 
 
 def _reached(table: Any) -> dict[Any, int]:
-    """The number of each state, in the order of a walk from the start states by the names of symbols."""
+    """The number of each state, in a walk from the start states by the names of symbols."""
     order = {table.start_states[start]: n for n, start in enumerate(STARTS)}
     waiting = list(order)
     for state in waiting:
@@ -176,7 +176,8 @@ def _terminals(terminals: list[Any]) -> dict[str, Any]:
     return {"keywords": words, "symbols": symbols, "patterns": patterns}
 
 
-# The commonest first; no two of the patterns match at one place, but _NL and CONTINUATION exclude each other.
+# The commonest first; no two of the patterns match at one place, but _NL and CONTINUATION exclude
+# each other.
 _FIRST = ("NAME", "SPACE", "NUMBER")
 
 

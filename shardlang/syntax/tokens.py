@@ -1,9 +1,9 @@
 """Turns text into tokens: (kind, start, end), the kinds being terminals of grammars/shard.lark.
 
-Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept as its
-documentation.
-Text that no terminal matches becomes a BAD token; to say what is wrong with it is left to recover.py.
-"""
+Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept
+as its documentation.
+Text that no terminal matches becomes a BAD token; to say what is wrong with it is left to
+recover.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def begins_item(text: str, token: Token) -> bool:
 
 @dataclass
 class Tokens:
-    """The tokens of a source, made as they are asked for; `open` holds the places of the brackets open by then."""
+    """The tokens of a source, made on demand; `open` holds the places of open brackets."""
 
     source: Source
     tables: Tables
@@ -75,7 +75,7 @@ class Tokens:
         yield END, end, end
 
     def _symbol(self, kind: str, start: int) -> str:
-        """Keeps count of the brackets; a brace closes all of them, since no bracket may hold one."""
+        """Counts the brackets; a brace closes all of them, since no bracket may hold one."""
         if kind in ("LPAR", "LSQB"):
             self.open.append(start)
         elif kind in ("RPAR", "RSQB"):
@@ -97,7 +97,7 @@ class Tokens:
         return not self.open
 
     def _note(self, start: int, end: int) -> None:
-        """Keep the comments of a run of newlines and comments; `##` ones right above what comes next document it."""
+        """Keep the comments of a run of newlines and comments; `##` ones document what follows."""
         text = self.source.text
         if text.find("#", start, end) < 0:
             return

@@ -1,4 +1,4 @@
-"""Turns the text of a number into its value in base units: bytes, bytes a second, seconds, FLOP a second."""
+"""Turns the text of a number into its value in base units: bytes, bytes/s, seconds, FLOP/s."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ UNITS = _units()
 
 
 def read_number(text: str) -> tuple[int | float, str]:
-    """Value and unit of `25MB`, `1_000`, `3e-4`; an int where the value is whole and written without a point.
+    """Value and unit of `25MB`, `1_000`, `3e-4`; an int where the value is whole and written
+    without a point.
 
-    Raises ValueError, with the fact to tell the user: an unknown unit (KeyError), or a number too large.
-    """
+    Raises ValueError, with the fact to tell the user: an unknown unit (KeyError), or a number too
+    large."""
     digits, unit = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr]
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"a number of {len(digits)} characters is too long")

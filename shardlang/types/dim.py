@@ -1,8 +1,7 @@
 """Dims with identity, products of dims, and tensor types: pure values.
 
-A dim is a name and a size; two dims are the same only if they are one object. A tensor dim is a *term*: a tuple of
-dims, major first (`heads * head_dim`); a literal `1` is the empty term.
-"""
+A dim is a name and a size; two dims are the same only if they are one object. A tensor dim is a
+*term*: a tuple of dims, major first (`heads * head_dim`); a literal `1` is the empty term."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dim:
-    """One named size. `literal` dims were made from a number and may unify once with another dim of their size.
+    """One named size. `literal` dims were made from a number and may unify once with another dim of
+    their size.
 
-    `size` is None only while a model is checked generically without values for its formals. `home`: the path of the
-    layer that declares it, "" for the root; None where no model does.
-    """
+    `size` is None only while a model is checked generically without values for its formals. `home`:
+    the path of the layer that declares it, "" for the root; None where no model does."""
 
     name: str
     size: int | None
@@ -45,19 +44,18 @@ def term_size(term: Term) -> int | None:
 
 
 def term_text(term: Term) -> str:
-    """`heads * head_dim`; `1` for the empty term; a literal dim without a name of its own shows its size."""
+    """`heads * head_dim`; `1` for the empty term; a literal dim without a name shows its size."""
     return " * ".join(d.name if d.size is None or _named(d) else str(d.size) for d in term) or "1"
 
 
 def _named(dim: Dim) -> bool:
-    """Whether a dim is called by name: one made from a number is where a formal gave it one (`ffn`, `fc1.out`)."""
+    """Whether a dim has a name: one made from a number has if a formal gave it (`fc1.out`)."""
     return not dim.literal or (dim.span is not None and not dim.name.rpartition(".")[2].isdigit())
 
 
 def told_apart(one: Term, other: Term) -> tuple[str, str]:
     """The addition of a message to the names of two different terms: nothing, or where their dims
-    are from, if they have the same names and sizes.
-    """
+    are from, if they have the same names and sizes."""
     if (term_text(one), term_size(one)) != (term_text(other), term_size(other)):
         return "", ""
     for a, b in zip(one, other, strict=True):

@@ -1,7 +1,7 @@
-"""A layout: how one value lies on a mesh. Along each axis it is split, pending, replicated, or identical.
+"""A layout: how one value lies on a mesh. Along each axis it is split, pending, replicated, or
+identical.
 
-Pure values; the moves between layouts are in plan/.
-"""
+Pure values; the moves between layouts are in plan/."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ NO_PART_SIZES: PartSizes = {}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`dims[i]`: the axes that cut tensor dim i, major first. `pending`: P axes; `replicated`: R axes (`^`); else I.
+    """`dims[i]`: the axes that cut tensor dim i, major first. `pending`: P axes; `replicated`: R
+    axes (`^`); else I.
 
-    `pending` and `replicated` are in mesh order. `mesh` indexes the plan's meshes (0 but for unrelated factorings).
-    """
+    `pending` and `replicated` are in mesh order. `mesh` indexes the plan's meshes (0 but for
+    unrelated factorings)."""
 
     dims: tuple[DimAxes, ...]
     pending: tuple[str, ...] = ()
@@ -49,13 +50,13 @@ def identical(rank: int, mesh: int = 0) -> Layout:
 
 @lru_cache(maxsize=256)
 def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
-    """torch.chunk's sizes: ceil(size / parts) each, the last ones smaller, possibly 0. Always `parts` entries."""
+    """torch.chunk's sizes: ceil(size / parts) each, the last smaller or 0; always `parts`."""
     each = -(-size // parts)
     return tuple(max(0, min(each, size - i * each)) for i in range(parts))
 
 
 def part_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...]:
-    """The sizes of a tensor dim's parts: as given for a dim that is cut in as many parts, else torch.chunk's."""
+    """The sizes of a tensor dim's parts: as given for as many parts, else torch.chunk's."""
     sizes = by_hand.get(term[0]) if len(term) == 1 and by_hand else None
     return sizes if sizes is not None and len(sizes) == parts else chunk_sizes(term_size(term) or 1, parts)
 
@@ -100,7 +101,7 @@ def _term_layout_text(term: tuple, axes: DimAxes, mesh: Mesh) -> str:
 
 
 def layout_text(type: TensorType, layout: Layout, mesh: Mesh) -> str:
-    """The one notation of layouts: `[batch@a, hidden@b] +c ^d` (without the element type, and without microbatches)."""
+    """The one notation of layouts: `[batch@a, hidden@b] +c ^d` (without type and microbatches)."""
     ranked = mesh.ranked
     dims = ", ".join(_term_layout_text(t, ranked(a), mesh) for t, a in zip(type.dims, layout.dims, strict=True))
     marks = "".join(f" {m}{axes[0] if len(axes) == 1 else '(' + ', '.join(axes) + ')'}"

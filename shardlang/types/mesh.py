@@ -9,10 +9,11 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A named factor of the ranks: the user's name, one made from it (`dp0`), or `a`, `b`, ... for positional rules.
+    """A named factor of the ranks: the user's name, one made from it (`dp0`), or `a`, `b`, ... for
+    positional rules.
 
-    time: the axis of the microbatches. It counts like ranks in layouts, but is run through one after another.
-    """
+    time: the axis of the microbatches. It counts like ranks in layouts, but is run through one
+    after another."""
 
     name: str
     size: int
@@ -21,7 +22,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Axes, outermost first. `name` is "mesh", or "mesh2".. where a plan needs several factorings of its ranks."""
+    """Axes, outermost first. `name`: "mesh", or "mesh2".. for further factorings of the ranks."""
 
     axes: tuple[Axis, ...]
     name: str = "mesh"
@@ -70,9 +71,9 @@ class Mesh:
     def groups(self, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """The rank groups that share all coordinates but those of `axes`.
 
-        Members are ordered by their coordinates along `axes` in the given order (first is major); groups by least rank.
-        Cost grows with the rank count: for reports and launch only, never for planning.
-        """
+        Members are ordered by their coordinates along `axes` in the given order (first is major);
+        groups by least rank. Cost grows with the rank count: for reports and launch only, never for
+        planning."""
         offsets = [0]
         for name in axes:
             stride = self.stride(name)

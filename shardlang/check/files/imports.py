@@ -1,8 +1,7 @@
 """Files and what their names mean: imports, dims, models and functions of a file.
 
-Turns files into scopes; parses what they import, reports unknown imports and cycles. Members of models are
-left to `instantiate`.
-"""
+Turns files into scopes; parses what they import, reports unknown imports and cycles. Members of
+models are left to `instantiate`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ LIBRARIES = ("std.nn", "std.transformer", "std.gpt2", "std.llama", "std.clusters
 
 @dataclass
 class Library:
-    """All files of a program. `chain`: the files being read, with the span of each `use`, for cycles."""
+    """All files of a program. `chain`: the files being read, with the span of each `use`."""
 
     context: Context
     load: Loader
@@ -34,7 +33,7 @@ class Library:
     chain: list[str] = field(default_factory=list)
 
     def open(self, file: ast.File, root: bool = True) -> FileScope:
-        """The scope of a file, with what it imports. Dims are left to be evaluated by `declare_dims`."""
+        """The scope of a file, with its imports. `declare_dims` evaluates the dims later."""
         dims = [entry.name for item in file.items if isinstance(item, ast.DimDecl) for entry in item.entries]
         scope = FileScope(file.source, below={name.text: name.span for name in dims})
         self.scopes[file.source.name] = scope

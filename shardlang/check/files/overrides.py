@@ -1,7 +1,7 @@
-"""`--set PATH=VALUE` -> what it overrides: a dim, a formal of the root model, a mesh axis, a setting.
+"""`--set PATH=VALUE` -> what it overrides: a dim, a formal of the root model, a mesh axis, a
+setting.
 
-Turns texts into expressions by place; evaluating them is left to where the place is checked.
-"""
+Turns texts into expressions by place; evaluating them is left to where the place is checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardlang.syntax.parse import parse_expression
 
 @dataclass
 class Overrides:
-    """Expressions by the name they replace. `formals` may hold names that the root model lacks: it reports them."""
+    """Expressions by the name they replace. `formals` may hold names that the root model lacks."""
 
     dims: dict[str, ast.Expr] = field(default_factory=dict)
     formals: dict[str, ast.Expr] = field(default_factory=dict)
@@ -28,9 +28,8 @@ class Overrides:
 
 
 def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | None, sink: Sink) -> Overrides:
-    """Sort overrides by what they name; an unknown or ambiguous path is reported. An axis that several strategies have
-    is that of `strategy`, the one asked for.
-    """
+    """Sort overrides by what they name; an unknown or ambiguous path is reported. An axis that
+    several strategies have is that of `strategy`, the one asked for."""
     found = Overrides()
     others = {s.name.text for s in file.strategies if strategy not in (None, s.name.text)}
     places = list(_places(file))

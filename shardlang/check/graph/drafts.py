@@ -1,7 +1,6 @@
 """The graph while it grows: values and operators as drafts, named when their statement ends.
 
-Frozen graph values are made from the drafts by `finish`.
-"""
+Frozen graph values are made from the drafts by `finish`."""
 
 from __future__ import annotations
 
@@ -50,11 +49,10 @@ class OpDraft:
 
 @dataclass
 class Builder:
-    """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in a full memory.
-    `paths`: all that was addressed (path, value) or declared (path, -1), in order.
-    `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none. `statement`: that
-    which is now evaluated.
-    """
+    """`operators_limit` bounds the graph, so that a slip in a count ends in a diagnostic and not in
+    a full memory. `paths`: all that was addressed (path, value) or declared (path, -1), in order.
+    `within`: the call of a layer (index into `calls`) that operators are now added to; -1: none.
+    `statement`: that which is now evaluated."""
 
     values: list[ValueDraft] = field(default_factory=list)
     ops: list[OpDraft] = field(default_factory=list)
@@ -98,7 +96,7 @@ class Builder:
         self.paths.append((path, -1))
 
     def constant(self, number: float | int, dtype: str, span: Span) -> int:
-        """The value of a static number; numbers that are written alike are one value: 1 and 1.0 are two."""
+        """The value of a static number. Numbers written alike are one value; 1 and 1.0 are two."""
         key = (repr(number), dtype)
         if key not in self.constants:
             path = f"constant:{len(self.constants)}"
@@ -130,11 +128,12 @@ class Builder:
         return at
 
     def close(self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int) -> None:
-        """Name what `ops` (the operators of one statement, without those of layers it calls) computed.
+        """Name what `ops` (the operators of one statement, without those of layers it calls)
+        computed.
 
-        The statement's own value gets the statement's path, values on the way `path:1`, `path:2`; later calls of the
-        same layer add `#call`, which no user can write. `result`: the value that the statement names, or -1.
-        """
+        The statement's own value gets the statement's path, values on the way `path:1`, `path:2`;
+        later calls of the same layer add `#call`, which no user can write. `result`: the value that
+        the statement names, or -1."""
         path = f"{prefix}.{address}" if prefix else address
         suffix = f"#{call}" if call else ""
         written = [at for at in ops if not self.ops[at].implied]

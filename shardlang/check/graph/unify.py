@@ -1,8 +1,9 @@
-"""Identity of dims while a program is checked: literal dims that unify, and dims of a model seen from its caller.
+"""Identity of dims while a program is checked: literal dims that unify, and dims of a model seen
+from its caller.
 
-Turns terms into resolved terms (literals replaced by what they have become), outward terms (one call further out) and
-canonical terms (the dims of the whole program). Reports nothing; callers say what two different dims mean.
-"""
+Turns terms into resolved terms (literals replaced by what they have become), outward terms (one
+call further out) and canonical terms (the dims of the whole program). Reports nothing; callers say
+what two different dims mean."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ from shardlang.types.dim import Dim, TensorType, Term, term_size
 
 @dataclass
 class Unifier:
-    """`become`: a unified literal -> its term. `outer`: a dim local to a model or call -> the term it was given.
+    """`become`: a unified literal -> its term. `outer`: a dim local to a model or call -> the term
+    it was given.
 
-    A dim in neither map stands for itself. Every chain ends, because a dim is only ever mapped to older or outer dims.
-    """
+    A dim in neither map stands for itself. Every chain ends, because a dim is only ever mapped to
+    older or outer dims."""
 
     become: dict[Dim, Term] = field(default_factory=dict)
     outer: dict[Dim, Term] = field(default_factory=dict)
@@ -27,7 +29,7 @@ class Unifier:
     _factors: dict[Dim, int] = field(default_factory=dict)
 
     def local(self, name: str, term: Term, home: str, steps: int = 1) -> Dim:
-        """A new dim of a model or call at the path `home` that is `term` outside, `steps` calls further out."""
+        """A new dim of a model or call at path `home`; it is `term` outside, `steps` calls up."""
         for _ in range(steps):
             dim = Dim(name, term_size(term), home=home)
             self.rename(dim, term)
@@ -64,8 +66,7 @@ class Unifier:
 
     def _settled(self, dim: Dim) -> Term:
         """The dim that this one has become in the end. Chains are shortened on the way, as
-        thousands of literals may meet.
-        """
+        thousands of literals may meet."""
         passed: list[Dim] = []
         term: Term = (dim,)
         while len(term) == 1 and term[0] in self.become:
@@ -86,9 +87,8 @@ class Unifier:
     def _outward(self, term: Term) -> Term:
         """One call further out.
 
-        A literal that has become nothing here gets a literal of the caller's own: what the caller unifies that with is
-        in the caller's dims, and must not show up inside.
-        """
+        A literal that has become nothing here gets a literal of the caller's own: what the caller
+        unifies that with is in the caller's dims, and must not show up inside."""
         term = self.resolve(term)
         if len(term) == 1 and (only := self.outer.get(term[0])) is not None:
             return self.resolve(only)
@@ -111,7 +111,7 @@ class Unifier:
         return TensorType(type.dtype, tuple(self.resolve(t) for t in type.dims))
 
     def canonical(self, term: Term) -> Term:
-        """The term in the dims of the whole program. Only for when checking is done: the answers are kept."""
+        """The term in the dims of the whole program. Only after checking: the answers are kept."""
         if len(term) == 1:
             return self._root(term[0])
         return tuple(d for part in term for d in self._root(part))
@@ -126,7 +126,7 @@ class Unifier:
         return known
 
     def same(self, a: Term, b: Term) -> bool:
-        """Whether two terms are one. A literal unifies with a term of its size; a no changes nothing."""
+        """Whether two terms are one. A literal unifies with a term of its size."""
         a, b = self.resolve(a), self.resolve(b)
         if a == b:
             return True

@@ -1,7 +1,7 @@
-"""Arguments of a call of an operator -> operands and static arguments, by the kinds its declaration states.
+"""Arguments of a call of an operator -> operands and static arguments, by the kinds its declaration
+states.
 
-Evaluates expressions through the frame; inferring types is left to `operators`.
-"""
+Evaluates expressions through the frame; inferring types is left to `operators`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Argument:
 
 @dataclass
 class Bound:
-    """The arguments of a call of an operator. `sound` is False after a report (or where something is unknown)."""
+    """The arguments of a call of an operator. `sound`: nothing was reported, nothing is unknown."""
 
     values: list[Any] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -88,7 +88,7 @@ def bind_operator(
 def _line_up(
     operator: Operator, positional: Sequence[Argument], keywords: Sequence[ast.Keyword], span: Span, frame: Frame
 ) -> tuple[dict[str, Argument] | None, list[Argument], list[ast.Keyword]]:
-    """Arguments by parameter; what `tensors` takes; what `slices` takes. The first is None after a report."""
+    """Arguments by parameter, those of `tensors`, those of `slices`. None first after a report."""
     given: dict[str, Argument] = {}
     rest: list[Argument] = []
     slices: list[ast.Keyword] = []
@@ -119,7 +119,7 @@ def _line_up(
 def by_name(
     callee: str, keywords: Sequence[ast.Keyword], known: Collection[str], given: dict[str, Argument], frame: Frame
 ) -> bool:
-    """Add arguments that stand with a name to `given`. False after reporting some that are there twice, or unknown."""
+    """Add named arguments to `given`. False after a report on a repeated or unknown one."""
     sink, sound = frame.context.sink, True
     for keyword in keywords:
         name = keyword.name
@@ -136,7 +136,7 @@ def by_name(
 
 
 def line_up(callee: str, names: Sequence[str], call: ast.Call, frame: Frame) -> tuple[dict[str, Argument], bool]:
-    """The arguments of a call by name, those without a name in the order of `names`; whether none was reported."""
+    """The arguments of a call by name, others in the order of `names`; whether all are right."""
     given = {name: Argument(node.span, node) for name, node in zip(names, call.args, strict=False)}
     fits = len(call.args) <= len(names)
     if not fits:

@@ -1,7 +1,7 @@
 """Calls in forward bodies and in `train`: which kind of thing is called, and with what.
 
-Operators go to `operators`, layers and functions to `forward`. Models are called only where a layer is declared.
-"""
+Operators go to `operators`, layers and functions to `forward`. Models are called only where a layer
+is declared."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The additions of an array's first layer to the graph -> the same for each layer after it, without checking it again.
+"""The additions of an array's first layer to the graph -> the same for each layer after it, without
+checking it again.
 
-All layers of an array are given the same, so they differ in paths, in the numbers of values, and in the dims that a
-layer declares itself. A layer is checked like the first where that may not hold: after a mistake, where numbers become
-dims, and where what goes in is not as it is for the first. `tests/check/test_copies.py` holds both ways to one graph.
-"""
+All layers of an array are given the same, so they differ in paths, in the numbers of values, and in
+the dims that a layer declares itself. A layer is checked like the first where that may not hold:
+after a mistake, where numbers become dims, and where what goes in is not as it is for the first.
+`tests/check/test_copies.py` holds both ways to one graph."""
 
 from __future__ import annotations
 
@@ -52,11 +53,12 @@ def mark(context: Context) -> Mark:
 
 @dataclass(eq=False)
 class Copy:
-    """One further layer: its path, the numbers there of what the first one has, its dims by those of the first.
+    """One further layer: its path, the numbers there of what the first one has, its dims by those
+    of the first.
 
-    `pairs`: the first layer and those within it, each with its copy. `calls`: how often each was called when both were
-    alike. `same`: dims and types (by identity) that are the same in all layers of the array.
-    """
+    `pairs`: the first layer and those within it, each with its copy. `calls`: how often each was
+    called when both were alike. `same`: dims and types (by identity) that are the same in all
+    layers of the array."""
 
     build: Builder
     unifier: Unifier
@@ -78,7 +80,7 @@ class Copy:
         return known
 
     def dim(self, dim: Dim) -> Dim:
-        """The dim of this layer; those that a layer only calls by another name are the same for all layers."""
+        """The dim of this layer; dims that the layer only renames are the same for all layers."""
         if id(dim) in self.same:
             return dim
         if dim not in self.dims:
@@ -156,9 +158,8 @@ class Copy:
 
 
 def copied(context: Context, before: Mark, first: Instance, paths: list[str]) -> tuple[list[Instance], list[Copy]]:
-    """The layers of an array at `paths` as the first one was declared, with how they are copied; none where each is to
-    be declared by itself.
-    """
+    """The layers of an array at `paths` as the first one was declared, with how they are copied;
+    none where each is to be declared by itself."""
     build, after = context.build, mark(context)
     if not COPIED or not first.sound or after.firm != before.firm:
         return [], []
@@ -178,9 +179,8 @@ def copied(context: Context, before: Mark, first: Instance, paths: list[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Before the call of the first layer with `input`: how often each of its layers was called, and what else it is
-    given.
-    """
+    """Before the call of the first layer with `input`: how often each of its layers was called, and
+    what else it is given."""
 
     context: Context
     before: Mark
@@ -192,8 +192,8 @@ class Ready:
     def made(self, result: Any) -> Call | None:
         """The call, when it has been made, to be copied; None where it can not be.
 
-        Numbers, and casts of what is outside of the layer, are there for all layers after the first call.
-        """
+        Numbers, and casts of what is outside of the layer, are there for all layers after the first
+        call."""
         context, before, after = self.context, self.before, mark(self.context)
         if after.firm != before.firm or not isinstance(result, Tensor):
             return None
@@ -217,9 +217,8 @@ def ready(copies: Sequence[Copy], given: list[Any], context: Context) -> Ready |
 
 
 def _may_be_given(given: Any, context: Context) -> bool:
-    """Whether a layer that is given this may be the first of copies, or a copy: a tensor that is computed or loaded,
-    and not cast yet.
-    """
+    """Whether a layer that is given this may be the first of copies, or a copy: a tensor that is
+    computed or loaded, and not cast yet."""
     return (
         isinstance(given, Tensor)
         and context.build.values[given.id].kind in (Kind.RESULT, Kind.DATA)
@@ -229,7 +228,7 @@ def _may_be_given(given: Any, context: Context) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of the first layer: the values, operators and casts that each further layer has for itself."""
+    """A call of the first layer: values, operators and casts that each further layer repeats."""
 
     start: Ready
     after: Mark

@@ -1,7 +1,7 @@
-"""From an expression to its value: a static value, a tensor of the graph, a layer; UNKNOWN after a mistake.
+"""From an expression to its value: a static value, a tensor of the graph, a layer; UNKNOWN after a
+mistake.
 
-Calls are left to `calls`, arithmetic on numbers to `statics`.
-"""
+Calls are left to `calls`, arithmetic on numbers to `statics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Static formals of models and functions: `d: dim`, `layers: int = 6`, `dropout: float`, `bias: bool`, `mode: str`.
+"""Static formals of models and functions: `d: dim`, `layers: int = 6`, `dropout: float`,
+`bias: bool`, `mode: str`.
 
 Holds a given value against its kind. Where given dims become local dims is `instantiate`'s matter.
 """
@@ -19,7 +20,7 @@ KINDS = ("dim", "int", "float", "bool", "str")
 
 
 def bind_static(formal: ast.Formal, value: Any, span: Span, frame: Frame) -> Any:
-    """The value as the formal's kind, UNKNOWN after a report. A dim stays the dim that was given."""
+    """The value as the formal's kind, UNKNOWN after a report. A dim stays the caller's dim."""
     kind = formal.kind
     assert isinstance(kind, ast.Name)
     name, sink = formal.name.text, frame.context.sink

@@ -1,7 +1,7 @@
-"""Calls of layers and functions: a body evaluated in a frame of its own, its statements named, its result handed out.
+"""Calls of layers and functions: a body evaluated in a frame of its own, its statements named, its
+result handed out.
 
-Types cross the border in `boundary`. Declaring layers is left to `instantiate`.
-"""
+Types cross the border in `boundary`. Declaring layers is left to `instantiate`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
 
 
 def _too_many_calls(span: Span, frame: Frame) -> bool:
-    """Whether layers and functions are called too often, which is reported once: each may call others twice."""
+    """Whether there are too many calls of layers and functions, reported once: they may double."""
     context = frame.context
     context.calls += 1
     if context.calls == CALLS_LIMIT:
@@ -92,7 +92,8 @@ def _too_many_calls(span: Span, frame: Frame) -> bool:
             "SH217", f"the program calls layers and functions more than {CALLS_LIMIT:,} times", span,
             "and more from here", help="lower the counts of its layers, or call what it calls twice once",
         )  # fmt: skip
-    # Of a program with too many layers or operators, which is reported, no further call tells anything.
+    # Of a program with too many layers or operators, which is reported, no further call tells
+    # anything.
     return context.calls >= CALLS_LIMIT or context.full or context.build.full
 
 
@@ -100,7 +101,7 @@ def _bind(
     formals: Sequence[ast.Formal], values: Sequence[Given], keywords: Sequence[ast.Keyword], callee: str, span: Span,
     frame: Frame, inner: Frame,
 ) -> bool:  # fmt: skip
-    """Bind the formals of a call. False where the call cannot be made (reported, or unknown values)."""
+    """Bind the formals of a call. False if it cannot be made (reported, or unknown values)."""
     sink = frame.context.sink
     if len(values) > len(formals):
         extra = values[len(formals)][1]
@@ -174,7 +175,7 @@ def _check_last(end: ast.Return, body: Sequence[ast.Assign | ast.Return], frame:
 
 
 def _skip(body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
-    """A body that is not run declares its names all the same, so that selectors of them are not reported too."""
+    """A body that is not run still declares its names, so that selectors find them."""
     for statement in body:
         if isinstance(statement, ast.Assign):
             frame.context.build.close([], -1, frame.prefix, statement.name.text, "", frame.call)

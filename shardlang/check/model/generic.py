@@ -1,7 +1,7 @@
-"""Models that `train` does not use, and files without `train`: checked with dims of unknown size for their formals.
+"""Models that `train` does not use, and files without `train`: checked with dims of unknown size
+for their formals.
 
-Their graph is thrown away; only what is wrong with them is kept.
-"""
+Their graph is thrown away; only what is wrong with them is kept."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_function(decl: FunctionDecl, scope: FileScope, context: Context) -> No
 
 
 def _argument(formal: ast.Formal, inner: Frame, seen: dict[str, Dim]) -> tuple[Any, Span]:
-    """A tensor of the formal's type, in the caller's dims; dims that appear first get unknown sizes."""
+    """A tensor of the formal's type, in the caller's dims; new dims get unknown sizes."""
     if not isinstance(formal.kind, ast.TensorType):
         return UNKNOWN, formal.span
     terms: list[Term] = []

@@ -1,7 +1,7 @@
-"""How a parameter or state starts: `normal(0.02)`, `zeros()`, `kaiming_uniform(in)`, with its numbers resolved.
+"""How a parameter or state starts: `normal(0.02)`, `zeros()`, `kaiming_uniform(in)`, with its
+numbers resolved.
 
-Drawing the numbers is left to the runtime.
-"""
+Drawing the numbers is left to the runtime."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""From the declaration of a layer to an instance of its model: formals given, members declared, parameters in the
-graph. Calling a layer is left to `forward`.
-"""
+"""From the declaration of a layer to an instance of its model: formals given, members declared,
+parameters in the graph. Calling a layer is left to `forward`."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ SLIP = "->"
 def declare_model(
     decl: ModelDecl, arguments: Mapping[str, tuple[Any, Span]] | None, path: str, span: Span, frame: Frame
 ) -> Instance | None:
-    """A layer of the model. `arguments`: by formal, in the caller's dims; None checks it generically, sizes unknown."""
+    """A layer of the model. `arguments`: by formal, in the caller's dims; None: a generic check."""
     context = frame.context
     name = decl.node.name.text
     if _too_much(decl, span, context):
@@ -111,7 +110,7 @@ def _given(value: Any, inner: Frame) -> Any:
 
 
 def _bind_formal(formal: ast.Formal, value: Any, instance: Instance, inner: Frame) -> None:
-    """A dim becomes a dim of the model's own, whatever it is outside: so a check holds for all callers."""
+    """A dim becomes the model's own, whatever it is outside: so a check holds for all callers."""
     name = formal.name.text
     if isinstance(value, DimValue) and too_many_factors(value.term, formal.name, inner):
         value, instance.sound = UNKNOWN, False
@@ -135,7 +134,7 @@ def _bind(name: ast.Name, value: Any, instance: Instance, node: object, inner: F
 
 
 def _takes_over(name: str, node: object, instance: Instance) -> bool:
-    """A parameter may have the name of a static formal (`bias`): from its declaration on the name is the parameter."""
+    """A parameter may take the name of a static formal (`bias`), from its declaration on."""
     return isinstance(node, ast.Tensor) and isinstance(instance.nodes.get(name), ast.Formal)
 
 
@@ -176,7 +175,8 @@ def _made_of(expression: str, frame: Frame) -> str:
 def _if(member: ast.If, instance: Instance, inner: Frame) -> None:
     condition = truth(inner.evaluate(member.condition), member.condition.span, inner.context.sink)
     if condition is UNKNOWN:
-        # Without values for the formals both sides are checked, as far as they do not declare the same names.
+        # Without values for the formals both sides are checked, as far as they do not declare the
+        # same names.
         condition = True
     _members(member.then if condition else member.otherwise, instance, inner)
     declare_removed(member.otherwise if condition else member.then, instance, inner)

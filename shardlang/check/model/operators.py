@@ -1,8 +1,8 @@
-"""Calls of operators: arguments bound to parameters, types inferred (once per shape of call), the operator added.
+"""Calls of operators: arguments bound to parameters, types inferred (once per shape of call), the
+operator added.
 
 The declaration of an operator says what it means; what an argument's expression means is
-`expressions`' and `dimension`'s.
-"""
+`expressions`' and `dimension`'s."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from shardlang.ops.families.shapes import CAST
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType, Term
 
-# Attributes are kept in the graph; what holds dims is bound to one call and may not be shared by the memo.
+# Attributes are kept in the graph; what holds dims is bound to one call and may not be shared by
+# the memo.
 _INTEGERS = ("i64", "i32", "bool")
 
 
@@ -35,7 +36,7 @@ def infer(
     name: str, values: Sequence[Any], spans: Sequence[Span], names: Sequence[str], static: Mapping[str, Any],
     arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
 ) -> Any:  # fmt: skip
-    """The tensor that operator `name` makes of `values` (tensors, numbers; None: absent); UNKNOWN after a mistake."""
+    """The result of operator `name` on `values` (None: absent); UNKNOWN after a mistake."""
     operator = REGISTRY[name]
     operands = _operands(values, spans, frame)
     if operands is None:
@@ -58,7 +59,7 @@ def _cast(tensor: Tensor, dtype: str, span: Span, frame: Frame) -> Tensor:
 
 
 def _operands(values: Sequence[Any], spans: Sequence[Span], frame: Frame) -> tuple[Tensor | None, ...] | None:
-    """Tensors for all operands: numbers become constants. None where one is unknown or no tensor."""
+    """Tensors for all operands, constants for numbers. None if one is unknown or no tensor."""
     tensors = [v for v in values if isinstance(v, Tensor)]
     first = next((v for v in tensors if v.type.dtype != "bool"), tensors[0] if tensors else None)
     found: list[Tensor | None] = []
@@ -71,7 +72,7 @@ def _operands(values: Sequence[Any], spans: Sequence[Span], frame: Frame) -> tup
 
 
 def _constant(value: Any, beside: Tensor | None, span: Span, frame: Frame) -> Any:
-    """A static number as a tensor of no dims, of the element type that fits what it stands beside."""
+    """A static number as a tensor without dims, of the element type that fits its neighbour."""
     if value is UNKNOWN:
         return value
     if isinstance(value, DimValue):
@@ -94,7 +95,7 @@ def _inference(
     operator: Operator, types: tuple[TensorType | None, ...], spans: Sequence[Span], names: Sequence[str],
     static: Mapping[str, Any], arrow: tuple[Term, ...] | None, span: Span, frame: Frame,
 ) -> Inference | None:  # fmt: skip
-    """The inference of the operator, from the memo where an equal call (perhaps of other dims) has been seen."""
+    """The inference of the operator, from the memo if an equal call is there."""
     context = frame.context
     exact = (operator.name, types, tuple(static.items()), arrow)
     known: Inference | None = context.memo.get(exact)
@@ -118,7 +119,7 @@ def _inference(
 
 
 def _keep(exact: object, found: Inference, types: tuple[TensorType | None, ...], context: Context) -> Inference:
-    """Remember what a call of these very dims gives, unless it made dims of its own, which are new each time."""
+    """Remember the result for these very dims, unless it made new dims of its own."""
     given = {dim for t in types if t is not None for term in t.dims for dim in term}
     if all(dim in given for t in found.results for term in t.dims for dim in term):
         context.memo[exact] = found
@@ -129,7 +130,8 @@ def _key(
     operator: Operator, types: tuple[TensorType | None, ...], static: Mapping[str, Any], arrow: tuple[Term, ...] | None,
     dims: list[Dim],
 ) -> object | None:  # fmt: skip
-    """A key that is equal for calls that differ only in which dims they have; fills `dims` in order of appearance.
+    """A key that is equal for calls that differ only in which dims they have; fills `dims` in order
+    of appearance.
 
     None where a literal dim takes part: inference may unify it, which has to happen for each call.
     """
@@ -161,7 +163,7 @@ def _portable(value: Any, number: Any) -> object:
 
 
 def _template(found: Inference, dims: list[Dim]) -> object:
-    """The inference with dims numbered; dims of the operator's own making are numbered from -1 down."""
+    """The inference with dims numbered; the operator's own new dims are numbered from -1 down."""
     numbers = {dim: at for at, dim in enumerate(dims)}
     made: list[Dim] = []
     results = []

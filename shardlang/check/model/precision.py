@@ -1,8 +1,8 @@
 """Mixed precision: casts of operands, so that each operator computes in what its declaration says.
 
-A parameter is kept in f32. Where its first use is in the low precision, the program works with a copy of it in that,
-made at each use (`Value.type` is then the copy's); its gradient and its optimizer stay in f32.
-"""
+A parameter is kept in f32. Where its first use is in the low precision, the program works with a
+copy of it in that, made at each use (`Value.type` is then the copy's); its gradient and its
+optimizer stay in f32."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Add = Callable[[Tensor, str], Tensor]
 
 
 def in_precision(precision: Precision, operands: Operands, frame: Frame, add: Add) -> Operands:
-    """The operands in the types that an operator of this precision computes in; `add` makes a cast."""
+    """The operands in the types in which an operator of this precision computes; `add` casts."""
     low = frame.context.low
     if not low or precision is Precision.WRITTEN:
         return operands

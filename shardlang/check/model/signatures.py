@@ -1,7 +1,8 @@
-"""Types at the border of a model or function: arguments against formals on the way in, results on the way out.
+"""Types at the border of a model or function: arguments against formals on the way in, results on
+the way out.
 
-Inside, every dim that the caller gave is a dim of the callee's own, so that the body is checked once for all callers.
-"""
+Inside, every dim that the caller gave is a dim of the callee's own, so that the body is checked
+once for all callers."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_t
 
 
 def bind_tensor(formal: ast.Formal, given: Tensor, span: Span, callee: str, inner: Frame) -> Tensor | None:
-    """The argument as the callee sees it; binds dims that first appear in the formal's type. None after a report."""
+    """The argument as the callee sees it; binds new dims of the formal. None after a report."""
     written = formal.kind
     assert isinstance(written, ast.TensorType)
     context = inner.context
@@ -129,7 +130,8 @@ def report_different(
     """Two dims that should be one are not: by size, or by name alone."""
     a, b, help = sized(wanted), sized(given), ""
     shown = term_text(outside) if outside else ""
-    # A dim that was made from a number for this very formal is called by the formal's path: that is no other name.
+    # A dim that was made from a number for this very formal is called by the formal's path: that is
+    # no other name.
     known = shown.rpartition(".")[2] in (term_text(wanted), str(term_size(wanted)))
     alias = f", which is `{shown}` here" if shown and not known else ""
     left, right = ("", "") if alias else told_apart(outside or wanted, given)

@@ -1,8 +1,7 @@
 """Types and dims as written in a program -> terms in the dims of the model they stand in.
 
-Also terms named in an operator's arguments, which look among the operand's dims first. Comparing types is left to
-`boundary`.
-"""
+Also terms named in an operator's arguments, which look among the operand's dims first. Comparing
+types is left to `boundary`."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def _spans(written: ast.TensorType, count: int) -> list[Span]:
 
 
 def written_terms(written: ast.TensorType, frame: Frame, first: Mapping[str, Term], path: str) -> Terms | None:
-    """The terms of a type; names are looked up in `first`, then in the frame. None after reporting."""
+    """The terms of a type; names are looked up in `first`, then in the frame. Or None, reported."""
     found: list[Term] = []
     sound = True
     for node in written.dims:
@@ -115,9 +114,8 @@ def written_term(node: ast.DimTerm, frame: Frame, first: Mapping[str, Term], pat
 
 
 def too_many_factors(term: Term, node: ast.DimTerm | ast.Name, frame: Frame) -> bool:
-    """Whether a product of dims has more factors than any tensor needs, which is reported: products of products double
-    with each model that they pass through.
-    """
+    """Whether a product of dims has more factors than any tensor needs, which is reported: products
+    of products double with each model that they pass through."""
     if frame.context.dims.factors(term) <= FACTORS_LIMIT:
         return False
     fact = f"`{node.span.text}` is a product of more than {FACTORS_LIMIT} dims"
@@ -188,7 +186,7 @@ def operand_dims(types: Sequence[TensorType]) -> dict[str, Term]:
 
 
 def named_term(node: ast.Expr, first: Mapping[str, Term], frame: Frame) -> Term | None:
-    """A dim named in an argument (`over = d`, or a product `heads * head_dim`); None after reporting."""
+    """A dim in an argument (`over = d`, or a product `heads * head_dim`); None after a report."""
     if isinstance(node, ast.Name):
         term = first.get(node.text)
         return term if term is not None else known_dim(node, frame, first)

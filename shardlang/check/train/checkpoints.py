@@ -1,8 +1,7 @@
-"""`checkpoint = every(100, keep = 4, to = "checkpoints")` -> how often, how many and where, as frozen values; `log =
-every(100)` likewise.
+"""`checkpoint = every(100, keep = 4, to = "checkpoints")` -> how often, how many and where, as
+frozen values; `log = every(100)` likewise.
 
-Writing and reading checkpoints, and what is logged, is the runtime's.
-"""
+Writing and reading checkpoints, and what is logged, is the runtime's."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from shardlang.syntax import ast
 
 
 def read_checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
-    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report. The default keeps all."""
+    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report."""
     help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
     found = _every(node, {"keep", "to"}, "`checkpoint` is how often to write one", help, frame)
     return None if found is None else ("every", {"steps": 0, "keep": 0, "to": "checkpoints", **found})

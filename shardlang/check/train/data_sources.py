@@ -1,7 +1,7 @@
-"""`data = digits(split = "train", batch = batch)` -> a data source with its fields as values of the graph.
+"""`data = digits(split = "train", batch = batch)` -> a data source with its fields as values of the
+graph.
 
-Reading the data is the runtime's.
-"""
+Reading the data is the runtime's."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from shardlang.types.dim import Dim, TensorType, Term
 
 @dataclass(frozen=True)
 class Known(Declared):
-    """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after the batch, exclusive
-    bound). A size may be the name of an argument of kind "newdim", which is a dim or a number as `batch` is."""
+    """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after
+    the batch, exclusive bound). A size may be the name of an argument of kind "newdim", which is a
+    dim or a number as `batch` is."""
 
     fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None = None
 
@@ -102,7 +103,7 @@ def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | 
 
 
 def _silence(node: ast.Expr, frame: Frame) -> None:
-    """Fields of a source that is wrong are unknown, not missing: what uses them is no further mistake."""
+    """Fields of a wrong source are unknown, not missing: their use is no further mistake."""
     known = SOURCES.get(called(node))
     written = [f.name.text for f in node.fields] if isinstance(node, ast.Call) else []
     for name in (*written, *((known.fields or ()) if known else ("image", "label"))):

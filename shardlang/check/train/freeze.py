@@ -1,7 +1,6 @@
 """The grown graph becomes a frozen one: canonical dims, gradient flags, what only metrics need.
 
-Turns drafts into values and operators; reports declarations that nothing uses.
-"""
+Turns drafts into values and operators; reports declarations that nothing uses."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ _HINTS = {
 
 def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str, ...]]]) -> None:
     """Reports declarations that are never used. `settings`: values of `train` that may be meant as
-    settings, and which.
-    """
+    settings, and which."""
     for key, (kind, name, span) in context.candidates.items():
         if key in context.used or any(_within(span, model) for model in context.uncalled.values()):
             continue
@@ -41,7 +39,7 @@ def report_unused(context: Context, settings: Mapping[int, tuple[str, tuple[str,
 
 
 def _within(span: Span, model: Span) -> bool:
-    """Whether a place is in a model: nothing in one that is never called is used, and its layer is what is reported."""
+    """Whether a place is in a model: of one that is never called only its layer is reported."""
     return span.source is model.source and model.start <= span.start < model.end
 
 
@@ -76,7 +74,7 @@ def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
 
 
 def _fixed(context: Context) -> frozenset[int]:
-    """The states of the run's own type that no operator writes: frozen parameters, by another word."""
+    """The states of the run's own type that no operator writes, which are frozen parameters."""
     build = context.build
     written = {op.operands[at] for op in build.ops for at in op.operator.updates}
     states = (i for i, v in enumerate(build.values) if v.kind is Kind.STATE and v.type.dtype == context.dtype)
@@ -84,9 +82,8 @@ def _fixed(context: Context) -> frozenset[int]:
 
 
 def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...]:
-    """Fields of whole numbers with what follows from their use: where no bound is declared, ids stay below the rows of
-    their table; a label may be the number that its losses ignore.
-    """
+    """Fields of whole numbers with what follows from their use: where no bound is declared, ids
+    stay below the rows of their table; a label may be the number that its losses ignore."""
     known = index_bounds(values, ops)
     return tuple(
         replace(v, bound=v.bound or known[v.id].bound, ignored=known[v.id].further)
@@ -108,7 +105,7 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
 
 
 def _gradients(context: Context, loss: int | None) -> list[bool]:
-    """Per value: floating, depends on a parameter through differentiable operators, and the loss depends on it so."""
+    """Per value: floating, depends differentiably on a parameter, and the loss depends on it so."""
     values, ops = context.build.values, context.build.ops
     trained = [v.kind is Kind.PARAM for v in values]
     for op in ops:
@@ -138,6 +135,6 @@ def _ancestors(context: Context, loss: int | None) -> set[int]:
 
 
 def _dims(context: Context) -> dict[str, tuple[Dim, ...]]:
-    """Names that a strategy may use: `register_dim`'s, and the dims that values have, by their own names."""
+    """Names that a strategy may use: those of `register_dim`, and the own names of values' dims."""
     found = {name: context.dims.canonical(term) for name, term in context.build.dims.items()}
     return {name: term for name, term in found.items() if term}

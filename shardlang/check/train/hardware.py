@@ -1,7 +1,6 @@
 """`device h100 { .. }` and `cluster pod { .. }`: settings held against what planning reads of them.
 
-Reports unknown settings and quantities of the wrong kind; using them is the planner's.
-"""
+Reports unknown settings and quantities of the wrong kind; using them is the planner's."""
 
 from __future__ import annotations
 

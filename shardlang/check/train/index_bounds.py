@@ -1,8 +1,8 @@
-"""Numbers that are indices, held against what they point into: the classes of a loss, the rows of a table.
+"""Numbers that are indices, held against what they point into: the classes of a loss, the rows of a
+table.
 
 Two bounds are known before the run: the bound that a data field declares, and the size of a dim
-whose places are counted.
-"""
+whose places are counted."""
 
 from __future__ import annotations
 

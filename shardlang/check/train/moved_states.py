@@ -1,8 +1,9 @@
-"""A graph -> whether what its operators move are states that nothing else reads: `batch_norm` moves its statistics.
+"""A graph -> whether what its operators move are states that nothing else reads: `batch_norm` moves
+its statistics.
 
 A state changes as the step goes on. Another operator would read it before or after, which differs
-between one device, ranks, stages and what is computed again for backward: there is no one answer, so it is refused.
-"""
+between one device, ranks, stages and what is computed again for backward: there is no one answer,
+so it is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _NOUNS = {Kind.DATA: "a field", Kind.PARAM: "a parameter", Kind.RESULT: "compute
 
 
 def report_moved(graph: Graph, sink: Sink) -> None:
-    """SH296 for each operand that cannot be moved, and for each operator that reads a state which another moves."""
+    """SH296 for each operand that cannot be updated, and each reader of a state that is updated."""
     movers: dict[int, Op] = {}
     for op, at in _moves(graph):
         value = op.operands[at]

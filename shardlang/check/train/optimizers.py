@@ -1,7 +1,7 @@
 """`optimizer = adamw(...)` and `optimizer at SELECTOR = ...` -> one optimizer for each parameter.
 
-The most specific selector decides; what it leaves unset it takes from the general setting of its kind.
-"""
+The most specific selector decides; what it leaves unset it takes from the general setting of its
+kind."""
 
 from __future__ import annotations
 

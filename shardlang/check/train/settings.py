@@ -1,7 +1,7 @@
-"""The settings of `train` that are plain values: how long, seed, precision, clipping, schedule, initial weights.
+"""The settings of `train` that are plain values: how long, seed, precision, clipping, schedule,
+initial weights.
 
-Values, data and optimizers are read elsewhere.
-"""
+Values, data and optimizers are read elsewhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ABSENT_PRECISIONS = ("f16",)
 
 
 def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[str, Any]:
-    """The plain settings that are given, by name; sets the run's floating type and reports mistakes."""
+    """The plain settings, by name; sets the run's floating type and reports mistakes."""
     found = _length(given, span, frame)
     if "seed" in given:
         found["seed"] = _seed(given["seed"].value, frame)

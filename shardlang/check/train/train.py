@@ -1,7 +1,7 @@
-"""The `train` block: values, loss and metrics as operators of the graph, and the settings of the run.
+"""The `train` block: values, loss and metrics as operators of the graph, and the settings of the
+run.
 
-Sources are data_sources.py's, optimizers optimizers.py's; the frozen graph is made by freeze.py.
-"""
+Sources are data_sources.py's, optimizers optimizers.py's; the frozen graph is made by freeze.py."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _override(model: ast.Model, arguments: dict[str, Any], overrides: Overrides,
 
 
 def _eval(setting: ast.Setting, reading: _Reading) -> None:
-    """The source of `eval`: the same fields as `data`, in values of their own that nothing else reads."""
+    """The source of `eval`: the fields of `data`, in values of its own that nothing else reads."""
     frame, build = reading.frame, reading.frame.context.build
     candidates = dict(frame.context.candidates)
     before = (len(build.values), {path: [*at] for path, at in build.addresses.items()}, dict(build.declared))

@@ -1,8 +1,8 @@
-"""Which parameters a run trains: those that the loss's gradient reaches. Others are frozen by a `detach` on their way.
+"""Which parameters a run trains: those that the loss's gradient reaches. Others are frozen by a
+`detach` on their way.
 
-Reports a loss that trains nothing, and parameters that are neither trained nor frozen on purpose. Which optimizer
-trains each is optimizers.py's.
-"""
+Reports a loss that trains nothing, and parameters that are neither trained nor frozen on purpose.
+Which optimizer trains each is optimizers.py's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardlang.source import Span
 
 
 def check_loss(graph: Graph, declared: set[int], span: Span | None, sink: Sink) -> None:
-    """The loss, at `span`, must depend on a parameter; each of those `declared` so must be trained by it or frozen."""
+    """The loss, at `span`, must depend on a parameter, and train each `declared` unless frozen."""
     assert graph.loss is not None
     if not graph.values[graph.loss].gradient:
         sink.report(

@@ -1,7 +1,7 @@
 """A name map, the text of a file -> which tensor of a file of weights each parameter starts from.
 
-Reads the lines and holds them against the program's parameters and states. Reading weights is left to the runtime.
-"""
+Reads the lines and holds them against the program's parameters and states. Reading weights is left
+to the runtime."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
-    """`init` with its name map held against the program; lines for what this program lacks become names to ignore."""
+    """`init`, its name map checked with the program; lines it lacks become ignored names."""
     names = init[1].get("names") if init is not None else None
     if init is None or names is None:
         return init
@@ -92,7 +92,7 @@ def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
 
 
 def _check(names: NameMap, due: Sequence[str], span: Span, sink: Sink) -> None:
-    """Every parameter and state has exactly one line, and every line (but those with `?`) has one of them."""
+    """Every parameter and state has one line; every line (but those with `?`) has one of them."""
     owner: dict[str, NameRule] = {}
     for rule in names.rules:
         mine = [path for path in due if pattern(rule.ours).fullmatch(path)]

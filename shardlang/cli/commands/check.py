@@ -33,8 +33,8 @@ def command(
 ) -> None:  # fmt: skip
     """Report every mistake in programs, without running them.
 
-    With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard input.
-    """
+    With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard
+    input."""
     sources = [options.source(file) for file in files]
     sink = Sink()
     fine = [line for line in (_check(s, ranks, strategy, overrides, sink) for s in sources) if line]

@@ -23,7 +23,7 @@ from shardlang.owned import EMITTED, target
 def emitted(
     file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str]
 ) -> tuple[Mapping[str, str] | None, int]:
-    """The emitted files of a program (None after errors), and the exit code; diagnostics are shown."""
+    """The emitted files of a program (None after errors), and the exit code; shows diagnostics."""
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None

@@ -19,11 +19,10 @@ from shardlang.diagnostics.nearest import nearest
 def command(word: str | None) -> None:
     """Print the page of a diagnostic's code: what it means, and an example.
 
-    Or what an operator, an optimizer, a schedule of the learning rate, a data source or an initial value is: its
-    arguments with their defaults, its meaning, and which dims may be split.
+    Or what an operator, an optimizer, a schedule of the learning rate, a data source or an initial
+    value is: its arguments with their defaults, its meaning, and which dims may be split.
 
-    Without a word, list all.
-    """
+    Without a word, list all."""
     if word is not None and re.fullmatch(r"(SH)?[0-9]+", word, re.IGNORECASE):
         output.write(_code(f"SH{word.upper().removeprefix('SH')}"), sys.stdout)
         return

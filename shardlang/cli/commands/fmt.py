@@ -24,8 +24,8 @@ from shardlang.display import one_line
 def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool) -> None:
     """Write programs in their one form.
 
-    `-` formats the standard input to the standard output. A file with syntax errors is left as it is.
-    """
+    `-` formats the standard input to the standard output. A file with syntax errors is left as it
+    is."""
     code = 0
     for file in files:
         sink = Sink()

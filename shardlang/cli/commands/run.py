@@ -61,8 +61,7 @@ def command(
 ) -> None:  # fmt: skip
     """Train on this machine.
 
-    Paths in the program are relative to its file.
-    """
+    Paths in the program are relative to its file."""
     for given, why in (
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
         (resume, "--simulate does not go on from checkpoints: leave out --resume"),

@@ -1,7 +1,8 @@
-"""`shardc verify`: the emitted program on real ranks and the plan on simulated ranks, each against one device.
+"""`shardc verify`: the emitted program on real ranks and the plan on simulated ranks, each against
+one device.
 
-Prepares a job for each strategy that is asked for; starting and comparing is interpret's, words are verify_text's.
-"""
+Prepares a job for each strategy that is asked for; starting and comparing is interpret's, words are
+verify_text's."""
 
 from __future__ import annotations
 
@@ -56,9 +57,9 @@ def command(
 ) -> None:  # fmt: skip
     """Check that a strategy changes no result.
 
-    Trains some steps three times: the emitted program on real ranks, its plan on ranks simulated in this process, and
-    the model on one device. Every value, gradient and parameter must agree; the first that does not is named.
-    """
+    Trains some steps three times: the emitted program on real ranks, its plan on ranks simulated in
+    this process, and the model on one device. Every value, gradient and parameter must agree; the
+    first that does not is named."""
     if strategy and all_strategies:
         raise click.UsageError("--strategy names one, --all-strategies means all; only one of them can be given")
     sink = Sink()
@@ -100,7 +101,7 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
 
 
 def _compare(prepared: list[Check], live: Live) -> list[Check]:
-    """All real ranks before anything is computed here, as a process with threads is not to be forked."""
+    """All real ranks, before anything is computed here: a process with threads must not fork."""
     from shardlang.interpret.verify.judge import judge, start
     from shardlang.runtime.errors import RunError
 
@@ -123,7 +124,7 @@ def _compare(prepared: list[Check], live: Live) -> list[Check]:
 
 
 def _finish(checks: list[Check], wanted: Wanted, folder: Scratch, as_json: bool) -> int:
-    """Shows the verdicts; the exit code. The emitted program is kept if something differs and the message names it."""
+    """Shows the verdicts; the exit code. The emitted program is kept if a message names it."""
     if not checks:
         return 3
     verdicts = [check.verdict for check in checks if check.verdict is not None]

@@ -1,7 +1,6 @@
 """Text for a terminal: numbers of bytes, words that fill lines, two columns that fit a width.
 
-Nothing is cut: what does not fit goes on in the next line, never in the middle of a name.
-"""
+Nothing is cut: what does not fit goes on in the next line, never in the middle of a name."""
 
 from __future__ import annotations
 
@@ -35,9 +34,9 @@ class Line:
 
 
 def table(rows: Sequence[Sequence[str]], room: int, right: Collection[int] = (), wide: int = 0) -> list[str]:
-    """Rows as lines with their columns below one another, two spaces apart. right: the columns of numbers, which end
-    below one another. wide: the column that is broken at its spaces where a line has no room for all.
-    """
+    """Rows as lines with their columns below one another, two spaces apart. right: the columns of
+    numbers, which end below one another. wide: the column that is broken at its spaces where a line
+    has no room for all."""
     widths = [max(width(row[at]) for row in rows) for at in range(len(rows[0]))]
     others = sum(widths) - widths[wide] + 2 * (len(widths) - 1)
     widths[wide] = min(widths[wide], max(room - others, 12))
@@ -55,9 +54,8 @@ def table(rows: Sequence[Sequence[str]], room: int, right: Collection[int] = (),
 
 
 def filled(words: Iterable[str], room: int, first: str = "", rest: str = "") -> list[str]:
-    """Words with a space between, in lines of `room` cells that begin with `first`, and `rest` from the second on. A
-    word that is longer than a line is broken behind a dot, a comma or a slash.
-    """
+    """Words with a space between, in lines of `room` cells that begin with `first`, and `rest` from
+    the second on. A word that is longer than a line is broken behind a dot, a comma or a slash."""
     lines, line, empty = [], first, True
     for word in (piece for w in words for piece in _pieces(w, room - width(rest))):
         if not empty and width(line) + 1 + width(word) > room:
@@ -79,9 +77,8 @@ def _pieces(word: str, room: int) -> Iterator[str]:
 
 
 def shortened(text: str, room: int) -> str | None:
-    """A statement with what is in some brackets left out, `rearrange(q(x) -> [...])`, so that it fits; None where even
-    that is too long. As little as possible is left out.
-    """
+    """A statement with what is in some brackets left out, `rearrange(q(x) -> [...])`, so that it
+    fits; None where even that is too long. As little as possible is left out."""
     while width(text) > room:
         pairs = [(a, b) for a, b in _pairs(text) if text[a + 1 : b] not in ("", "...") and b - a > 4]
         if not pairs:
@@ -105,7 +102,7 @@ def _pairs(text: str) -> list[tuple[int, int]]:
 
 
 def beside(margin: str, text: str, right: str, room: int) -> list[str]:
-    """A text and what is beside it: at half the width (of a wide terminal less), else further right, else below."""
+    """A text with another beside it: at half the width (less if wide), else right or below."""
     lines = filled(text.split(" "), room, margin, f"{margin}  ")
     if len(lines) > 1 or width(lines[-1]) + 2 + width(right) > room:
         end = filled(right.split(" "), room, "", f"{margin}    ")

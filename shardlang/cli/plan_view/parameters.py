@@ -1,4 +1,4 @@
-"""The report of a plan -> lines for its parameters: those that are stored alike in runs and patterns."""
+"""The report of a plan -> lines for its parameters, in runs and patterns of those stored alike."""
 
 from __future__ import annotations
 

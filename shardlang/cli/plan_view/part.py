@@ -24,7 +24,7 @@ class _Part:
     selects: Callable[[str], str]
 
     def items(self, given: Sequence[Found], first: str, layer: str) -> list[Found]:
-        """Those of `given`, written for layer `first`, that are selected where they are of `layer`."""
+        """Those of `given`, written for layer `first`, that are selected in `layer`."""
         kept = ((self._block if "layers" in item else self._line)(item, first, layer) for item in given)
         return [item for item in kept if item is not None]
 
@@ -33,7 +33,7 @@ class _Part:
         return item if self.selects(path) else None
 
     def _block(self, item: Found, first: str, layer: str) -> Found | None:
-        """A block with those of its layers of which something is selected, and that of the first of them."""
+        """A block with its layers that have something selected, and those items of the first."""
         mine, chosen = item["layers"][0], {}
         for path in item["layers"]:
             here = _moved(path, first, layer)

@@ -1,4 +1,5 @@
-"""The report of a plan -> the program as it is written, a line a statement, with layouts and what is sent.
+"""The report of a plan -> the program as it is written, a line a statement, with layouts and what
+is sent.
 
 A layer of one statement is shown with the statement that calls it, layers that are the same once.
 """
@@ -21,7 +22,7 @@ Found = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is shown: the operands of each operator; every layer by itself and conversions that send nothing."""
+    """How much is shown: operands of operators; every layer, and conversions that send nothing."""
 
     operands: bool = False
     full: bool = False
@@ -35,8 +36,8 @@ def operator(found: Found, item: Found) -> Found:
 
 @dataclass
 class Statement:
-    """A statement of one call: its text, the operators in it (also those of layers of one statement that it calls), and
-    what is sent for it."""
+    """A statement of one call: its text, the operators in it (also those of layers of one statement
+    that it calls), and what is sent for it."""
 
     text: str
     operators: list[Found] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layers that are the same, with what is in the first of them. same: the layers shown before that are the same."""
+    """Equal layers, with the items of the first. same: equal layers that were shown before."""
 
     block: Found
     items: list[Statement | Layer]
@@ -86,7 +87,7 @@ class Reading:
         return [made[one] if isinstance(one, str) else one for one in order]
 
     def _key(self, item: Found) -> str:
-        """The key that distinguishes a statement from others of its layer: its text, of a copy of a value its name."""
+        """The key of a statement within its layer: its text; for a copy of a value its name."""
         made = operator(self.found, item)
         text: str = made["name" if made["operator"] in SENT else "text"]
         return text
@@ -94,7 +95,7 @@ class Reading:
     def _sent(
         self, item: Found, order: list[str | Statement | Layer], made: dict[str, Statement], ahead: list[Found]
     ) -> None:
-        """Collectives of a value stand under the statement that makes it, else under the next that reads it."""
+        """Collectives of a value stand under its statement, else under the next that reads it."""
         entry = operator(self.found, item)["collectives"][item["collective"]]
         last = order[-1] if order else None
         own = isinstance(last, str) and any(o["name"] == entry["value"] for o in made[last].operators)
@@ -112,7 +113,7 @@ class Reading:
             yield [made], [c for c in made["collectives"] if c["phase"] == "inside"]
 
     def inline(self, block: Found) -> bool:
-        """Whether a layer is shown with the statement that calls it: it has one statement itself, and no layers."""
+        """Whether a layer is shown with its calling statement: it has one statement, no layers."""
         if self.detail.full or len(block["layers"]) > 1 or any("layers" in item for item in block["items"]):
             return False
         texts = {operator(self.found, item)["text"] for item in block["items"] if "collective" not in item}
@@ -142,7 +143,7 @@ class _Writing:
     detail: Detail
 
     def lines(self, items: Sequence[Statement | Layer], layers: tuple[str, ...], stage: str) -> Iterator[Line]:
-        """layers: the paths of those that they are in, innermost first; stage: what is told of it already."""
+        """layers: the paths of their layers, innermost first; stage: what it shows already."""
         for item in items:
             if isinstance(item, Statement):
                 yield from self._statement(item, layers)
@@ -210,7 +211,7 @@ class _Writing:
             yield from self._beside(margin, name, _tensor(operator["local_shapes"]["result"]))
 
     def _beside(self, margin: str, text: str, tensor: str) -> Iterator[Line]:
-        """A statement with its tensor; without `full` some of its brackets are left out if it fits then."""
+        """A statement with its tensor; without `full` some brackets are left out to fit."""
         short = shortened(text, self.room - width(margin) - width(tensor) - 2) if not self.detail.full else None
         return (Line(line) for line in beside(margin, short or text, tensor, self.room))
 

@@ -1,7 +1,8 @@
-"""From the report of a plan to what one rank sees: its coordinates, its groups, its shapes and slices of every tensor.
+"""From the report of a plan to what one rank sees: its coordinates, its groups, its shapes and
+slices of every tensor.
 
-Follows from the report alone (cut, sizes, meshes), as specs/plan-json.md describes; printing is left to show.py.
-"""
+Follows from the report alone (cut, sizes, meshes), as specs/plan-json.md describes; printing is
+left to show.py."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ Axes = Mapping[str, tuple[int, int]]
 
 
 def coordinates(mesh: Mapping[str, Any], rank: int) -> dict[str, tuple[int, int]]:
-    """Axis -> (this rank's coordinate, the axis's size); ranks are row-major, the first axis outermost."""
+    """Axis -> (this rank's coordinate, the axis's size); row-major, the first axis outermost."""
     found: dict[str, tuple[int, int]] = {}
     for axis in reversed(mesh["axes"]):
         found[axis["name"]] = (rank % axis["size"], axis["size"])
@@ -21,7 +22,7 @@ def coordinates(mesh: Mapping[str, Any], rank: int) -> dict[str, tuple[int, int]
 
 
 def slices(tensor: Mapping[str, Any], axes: Axes, count: int = 1) -> list[tuple[int, int]]:
-    """Per dim, the half-open range of indexes of the whole that a rank has; with `count` microbatches, of the first."""
+    """Per dim, the half-open range of indexes of a rank; of the first of `count` microbatches."""
     whole = [size // count if d == tensor.get("microbatches") else size for d, size in enumerate(tensor["shape"])]
     rows = zip(whole, tensor["cut"], tensor["sizes"], strict=True)
     return [_range(size, cut, sizes, axes) for size, cut, sizes in rows]
@@ -38,7 +39,7 @@ def _range(size: int, cut: Sequence[str], sizes: Sequence[int] | None, axes: Axe
 
 
 def group(mesh: Mapping[str, Any], names: Sequence[str], rank: int) -> list[int]:
-    """The ranks that share all of this rank's coordinates but those along `names`, in the order of blocks."""
+    """The ranks that differ from this one only along `names`, in the order of blocks."""
     strides: dict[str, tuple[int, int]] = {}
     stride = 1
     for axis in reversed(mesh["axes"]):
@@ -52,8 +53,9 @@ def group(mesh: Mapping[str, Any], names: Sequence[str], rank: int) -> list[int]
 
 
 def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own `local_shape` and `slices`, each
-    collective's own `group` in place of all; with a pipeline only what the rank's own stages do and hold."""
+    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own
+    `local_shape` and `slices`, each collective's own `group` in place of all; with a pipeline only
+    what the rank's own stages do and hold."""
     meshes = found["meshes"]
     places = [coordinates(mesh, rank) for mesh in meshes]
     mine = _stages(found, places[0])

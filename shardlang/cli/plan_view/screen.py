@@ -1,4 +1,4 @@
-"""The report of a plan -> the lines of its first screen: meshes, stages, memory and bytes sent, and what is largest."""
+"""The report of a plan -> its first screen: meshes, stages, memory, bytes sent, and the largest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCREEN, MOST_STAGES, MOST_DRAWN = 40, 6, 4
 
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
-    """A summary that fits one screen; with `full` all stages and the whole drawing of the schedule."""
+    """A summary that fits one screen; with `full` all stages and the whole schedule."""
     first = [*heading(found, room), *_stages(found, room, full), *_memory(found, room)]
     yield from first
     yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
@@ -93,7 +93,7 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[str]:
-    """The drawing with the coordinates before it, in pieces that fit; without `full` the beginning of it."""
+    """The drawing after its coordinates, in pieces that fit; without `full` only the beginning."""
     heads = [f"{axis} {i}  " for i in range(len(rows))]
     margin = max(len(head) for head in heads)
     cell = next((len(first[0]) for row in rows if (first := re.match(r"\S+ +", row))), 4)
@@ -150,7 +150,7 @@ _INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
 
 
 def called(path: str) -> str:
-    """How a value is called: what a layer returns as the layer, a value within a statement as the statement."""
+    """The name of a value: a layer's result as the layer, a value within a statement as that."""
     return _INNER.sub("", path).removeprefix("train.").removesuffix(".return")
 
 
@@ -167,8 +167,7 @@ def _which(found: Found, does: str, *keys: str) -> str:
 
 def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
     """The bytes that a rank sends in a step, by collective and axes, and the largest; the smallest
-    in one row if it must be.
-    """
+    in one row if it must be."""
     totals = found["per_rank"]
     who = _which(found, "sends", "forward_bytes", "backward_bytes")
     yield Line("")
