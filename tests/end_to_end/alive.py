@@ -64,13 +64,13 @@ def following() -> Any:
             if storage._cdata not in self.given and storage._cdata not in self.made:
                 self.made[storage._cdata] = name, StorageWeakRef(storage)
 
-        def left(self) -> list[tuple[str, int]]:
-            """What is still there, by what made it, once it no longer changes: a thread of gloo lets go of a
+        def left(self, looks: int = QUIET) -> list[tuple[str, int]]:
+            """What is still there, by what made it, once so many looks find the same: a thread of gloo lets go of a
             collective's tensors only after it has woken whoever waits for them.
             """
             gc.collect()
             seen = [self._there()]
-            while len(seen) < QUIET or any(each != seen[-1] for each in seen[-QUIET:]):
+            while len(seen) < looks or any(each != seen[-1] for each in seen[-looks:]):
                 time.sleep(0.05)
                 seen.append(self._there())
             return seen[-1]
