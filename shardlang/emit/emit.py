@@ -1,7 +1,7 @@
-"""A plan -> the program that each rank runs: readable Python on plain torch and `shardlang.runtime`.
+"""A plan -> the program that each rank runs: readable Python on plain torch and
+`shardlang.runtime`.
 
-The page that lists the parts of a file, in order. The same plan gives the same bytes.
-"""
+The page that lists the parts of a file, in order. The same plan gives the same bytes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ MAIN = 'if __name__ == "__main__":\n    rt.main(program)\n'
 
 
 def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[str, str]:
-    """File name -> text. With a sink, what `eval` cannot do yet is reported there (SH400) and left out of the file.
-    folded: a layer that is called several times is a function, else all is written out (tests hold the two to the same
-    numbers).
+    """File name -> text. With a sink, what `eval` cannot do yet is reported there (SH400) and left
+    out of the file. folded: a layer that is called several times is a function, else all is written
+    out (tests hold the two to the same numbers).
 
-    A plan of a program without `train` cannot run, and asking for it is our fault.
-    """
+    A plan of a program without `train` cannot run, and asking for it is our fault."""
     training, loss = plan.program.training, plan.graph.loss
     if training is None or loss is None:
         raise InternalError("a program without `train` has nothing to emit")
@@ -137,9 +136,8 @@ def _file(
     head: str, plan: Plan, lists: str, parts: Sequence[str], modules: Sequence[str] | None = (),
     layers: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """A file; modules: those that it imports; None for a file that is itself imported. layers: the functions of layers
-    that several files share, and this one calls.
-    """
+    """A file; modules: those that it imports; None for a file that is itself imported. layers: the
+    functions of layers that several files share, and this one calls."""
     body = "\n\n".join(parts)
     opening = f"{head}\n\n{imports(used(*parts), modules or (), layers)}\n\n{mesh_lines(plan)}\n"
     body = f"{body}\n\n{MAIN}" if modules is not None else body

@@ -1,7 +1,8 @@
-"""The plan -> `evaluate` and `finish`: the loss and metrics of `eval`, accumulated over batches, then made whole.
+"""The plan -> `evaluate` and `finish`: the loss and metrics of `eval`, accumulated over batches,
+then made whole.
 
-`evaluate` has the operators and layouts of `forward`, without dropout. evaluation.py decides what it accumulates.
-"""
+`evaluate` has the operators and layouts of `forward`, without dropout. evaluation.py decides what
+it accumulates."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True)
 class Evaluate:
-    """`evaluate` of one file: the accumulators whose totals it has, and what is computed for them."""
+    """`evaluate` of one file: the accumulators whose totals it has, and their computations."""
 
     scope: Scope
     evaluation: Evaluation
@@ -67,9 +68,8 @@ def _summed_forms(plan: Plan, accumulator: Accumulator) -> list[Form]:
 
 
 def evaluate_text(parts: Evaluate, groups: Groups) -> Code:
-    """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts; a stage sends on first what
-    later ones need for theirs.
-    """
+    """`def evaluate(p, x, label, rows): ...`: one batch of `eval` to its sums and counts; a stage
+    sends on first what later ones need for theirs."""
     scope, body = parts.scope, parts.body
     plan, names, sizes = scope.plan, parts.names(), Sizes(scope.plan, groups)
     writer, own = body.writer(names, sizes), short_names(plan.graph)
@@ -108,7 +108,7 @@ def evaluated_sends(scope: Scope, steps: Set[Step]) -> list[bool]:
 
 
 def accumulators_of(scope: Scope, evaluation: Evaluation) -> list[Accumulator]:
-    """The accumulators whose totals a file has: those of its own values; of parameters, in the file of the loss."""
+    """The accumulators of a file: those of its own values; of parameters, in the loss's file."""
     graph = scope.plan.graph
 
     def here(value: int) -> bool:
@@ -181,7 +181,7 @@ def _total_block(writer: Writer, accumulator: Accumulator, name: str) -> Block:
 
 
 def _carried_text(writer: Writer, accumulator: Accumulator) -> Code:
-    """A number without the batch, once for all ranks whose sum it is a part of, so that sum / count is the number."""
+    """A number without the batch, once for all ranks that sum it, so that sum / count is it."""
     value = writer.names[accumulator.form]
     mesh = writer.plan.meshes[layout_of(writer.plan, accumulator.form).mesh]
     degree = mesh.degree(accumulator.pending)

@@ -1,8 +1,9 @@
-"""Which reductions of a plan `eval` accumulates over batches, and what follows them once the set is complete.
+"""Which reductions of a plan `eval` accumulates over batches, and what follows them once the set is
+complete.
 
-In `eval` the loss and each metric is its expression over the whole set. So a reduction over the batch becomes a sum and
-a count per batch; all that depends on one is computed from the totals, and all before it stays as planned.
-"""
+In `eval` the loss and each metric is its expression over the whole set. So a reduction over the
+batch becomes a sum and a count per batch; all that depends on one is computed from the totals, and
+all before it stays as planned."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or -1 where the value
-    at `form` does not depend on the batch and is carried along. `pending`: axes over which the totals are summed, of
-    mesh number `mesh`; `summed_first`: those of them over which the emitted program sums, since the runtime knows those
-    of the first mesh alone. `joined`: it is the items of the whole set, joined, in place of a sum."""
+    """`name` is the key in the totals ("loss:1"). `op`: index into `Plan.ops` of the reduction, or
+    -1 where the value at `form` does not depend on the batch and is carried along. `pending`: axes
+    over which the totals are summed, of mesh number `mesh`; `summed_first`: those of them over
+    which the emitted program sums, since the runtime knows those of the first mesh alone. `joined`:
+    it is the items of the whole set, joined, in place of a sum."""
 
     name: str
     value: int
@@ -42,7 +44,7 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Accumulators by value id; `after`: the operators (indices into `Plan.ops`, in order) that follow them."""
+    """Accumulators by value id; `after`: the operators (indices into `Plan.ops`) after them."""
 
     accumulators: Mapping[int, Accumulator]
     after: tuple[int, ...]
@@ -63,7 +65,7 @@ class _Search:
     after: set[int] = field(default_factory=set)
 
     def visit(self, name: str, value: int, at: Form) -> None:
-        """Account for a value that is wanted once the set is complete; `name` is the metric it belongs to."""
+        """Account for a value that the whole set determines; `name` is the metric it belongs to."""
         maker = self.makers.get(value, -1)
         if value in self.found or maker in self.after:
             return
@@ -104,8 +106,7 @@ class _Search:
 
 def evaluation(plan: Plan, sink: Sink | None) -> Evaluation | None:
     """The sums that `eval` accumulates; a metric for which there is no way is reported (SH400), or
-    our fault without a sink.
-    """
+    our fault without a sink."""
     graph = plan.graph
     makers = {value: at for at, op in enumerate(plan.ops) for value in graph.ops[op.op].results}
     search = _Search(plan, makers, _late_values(plan))
@@ -138,10 +139,11 @@ def has_batch(plan: Plan, value: int) -> bool:
 
 
 def summed_axes(plan: Plan, at: int) -> tuple[str, ...]:
-    """The axes over which a reduction's local sum and count are parts: those that split a factor its result lacks.
+    """The axes over which a reduction's local sum and count are parts: those that split a factor
+    its result lacks.
 
-    A factor reduced inside the operator (the classes of cross_entropy) leaves a whole sum on each rank.
-    """
+    A factor reduced inside the operator (the classes of cross_entropy) leaves a whole sum on each
+    rank."""
     planned = plan.ops[at]
     rule = plan.graph.ops[planned.op].rule
     kept = {f for dims in rule.results for dim in dims for f in dim}

@@ -1,4 +1,4 @@
-"""The plan -> `forward`: from the parameters and the fields of a batch to the loss and the metrics of one step."""
+"""The plan -> `forward`: parameters and the fields of a batch -> loss and metrics of one step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True)
 class Forward:
-    """The parts of `forward` in one file. trained: what the loss needs. shown: what metrics alone need."""
+    """The parts of `forward` in one file. trained: for the loss. shown: for metrics alone."""
 
     scope: Scope
     ends: tuple[Form, ...]
@@ -75,8 +75,7 @@ def named(parts: Forward, functions: Functions) -> Scope:
 def forward_text(parts: Forward, groups: Groups) -> Code:
     """`def forward(p, x, label): ...`. The values that a stage sends come first, then the loss;
     metrics follow, without gradient; with microbatches, the sums follow that further metrics are
-    made of.
-    """
+    made of."""
     scope = parts.scope
     plan, names, found = scope.plan, scope.names, scope.phases
     sizes = Sizes(plan, groups)
@@ -114,8 +113,7 @@ def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool
 
 def returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) -> str:
     """The expression that `forward` returns for a loss or metric: its last form, summed here if it
-    is pending over a further mesh.
-    """
+    is pending over a further mesh."""
     at = final_form(plan, value)
     axes = summed_first(plan, value)
     return f"rt.all_reduce({names[at]}, {groups.text(axes, layout_of(plan, at).mesh)})" if axes else names[at]
@@ -126,7 +124,7 @@ def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)
 
 
 def function_text(head: str, definitions: Sequence[str], *parts: str) -> Code:
-    """A function: its first line, the definitions that its body uses, then the parts of the body with empty lines."""
+    """A function: its first line, the definitions of its body, then the parts of the body."""
     body = joined([part for part in parts if part], "\n\n")
     needed = [line for line in definitions if used(line) <= body.uses]
     first = indented("\n".join(needed)) + "\n\n" if needed else ""

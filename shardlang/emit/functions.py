@@ -1,4 +1,5 @@
-"""Calls of layers -> functions: one for each different block, called in a loop over neighbours of an array.
+"""Calls of layers -> functions: one for each different block, called in a loop over neighbours of
+an array.
 
 Which calls are the same is said by plan/blocks. A layer of a line or two stays where it is called.
 """
@@ -50,9 +51,9 @@ class Function:
 
 @dataclass
 class Functions:
-    """The functions of one program. numbers: of blocks, for all of its trees. counts: how often a block is called, and
-    a layer of an array. folded: whether there are any (tests hold the program without them to the same numbers).
-    """
+    """The functions of one program. numbers: of blocks, for all of its trees. counts: how often a
+    block is called, and a layer of an array. folded: whether there are any (tests hold the program
+    without them to the same numbers)."""
 
     plan: Plan
     groups: Groups
@@ -76,25 +77,24 @@ class Functions:
         return Taken({*RESERVED, "layers", *(mesh.name for mesh in self.plan.meshes)})
 
     def body(self, scene: Scene, steps: Sequence[Step], ends: Sequence[Form]) -> Body:
-        """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken into account, for
-        what is called once alone needs no function.
-        """
+        """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken
+        into account, for what is called once alone needs no function."""
         tree = call_tree(self.plan, steps, ends, self.numbers, scene.forms)
         for call in _calls(tree):
             self.counts.update([call.block, *(array_of(call.path) or ())[:1]])
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
-        """The contents of a call, with the layers that have no function of their own written out."""
+        """The contents of a call, with layers that have no function of their own written out."""
         found: list[Step | Call] = []
         for item in call.items:
             found.extend([item] if isinstance(item, Step) or self._worth(item) else self.flow(item))
         return found
 
     def _worth(self, call: Call) -> bool:
-        """Whether a call has a function: it is computed again in backward, or it has three operators and is called
-        twice or one of several layers of an array; and it has parameters, by which it is known which layer it is.
-        """
+        """Whether a call has a function: it is computed again in backward, or it has three
+        operators and is called twice or one of several layers of an array; and it has parameters,
+        by which it is known which layer it is."""
         key = call.block, call.region >= 0
         if key not in self.worth:
             array = array_of(call.path)
@@ -125,7 +125,7 @@ class Functions:
         return self.made[key]
 
     def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
-        """Those of the `shared` functions that a file calls itself: in `names`, or called by a function of its own."""
+        """Those of the `shared` functions that a file calls: in `names`, or by its functions."""
         own = [name for name in self.listed(names) if name not in shared]
         inner = {called for f in self.made.values() if f.name in own for called in f.calls}
         return sorted({*names, *inner} & set(shared))
@@ -202,9 +202,8 @@ def _carried(run: Sequence[Call], readers: Mapping[Form, int]) -> dict[int, int]
 
 @dataclass
 class Body:
-    """Writes the body of one function: that of a block, or of `forward` and `evaluate` (for the root). ends: forms that
-    are read after it.
-    """
+    """Writes the body of one function: that of a block, or of `forward` and `evaluate` (for the
+    root). ends: forms that are read after it."""
 
     functions: Functions
     scene: Scene
@@ -270,7 +269,7 @@ class Body:
 
     @cached_property
     def names(self) -> dict[Form, str]:
-        """The names in the function of a block: what it reads in one form alone has the plain name."""
+        """The names in the function of a block: a value read in one form has the plain name."""
         values = {value for value, _ in self.visible}
         names = self.functions.naming.names(values, call=self.call.call, reserved=self.called)
         forms = Counter(value for value, _ in self.call.reads)
@@ -373,7 +372,7 @@ class Body:
         return [*lines, Line(code, self._comment(writer, last), 1)]
 
     def _region(self, writer: Writer, region: Region) -> list[Block]:
-        """A function within this one, and its call: what it computes is not kept for backward but computed again."""
+        """A function within this one, and its call: backward computes it again, and keeps none."""
         name = writer.sizes.taken.claim(identifier(region.path.replace("].", "_").replace("[", "_").replace(".", "_")))
         given = list(dict.fromkeys(writer.names[at] for at in region.reads))
         made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))

@@ -1,8 +1,8 @@
-"""Two operators -> one call of torch where that is exact and reads better: a product, then its bias.
+"""Two operators -> one call of torch where that is exact and reads better: a product, then its
+bias.
 
-A product and the addition of a bias along its last dim are one line (`F.linear`) if nothing else reads the product,
-neither is pending, and no conversion stands between them.
-"""
+A product and the addition of a bias along its last dim are one line (`F.linear`) if nothing else
+reads the product, neither is pending, and no conversion stands between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardlang.records import dataclass, remembered
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """`product` takes `bias` (operand of the addition) as its third argument; indices into `Plan.ops`."""
+    """`product` takes `bias` (operand of the addition) as third argument; they index `Plan.ops`."""
 
     product: int
     addition: int
@@ -29,7 +29,7 @@ class Fusion:
 
 @remembered
 def fusions(plan: Plan) -> dict[int, Fusion]:
-    """The index of each addition that becomes one call with its product. Text is checked when it is written."""
+    """The index of each addition that becomes one call with its product; checked when written."""
     readers = Counter(use.value for op in plan.ops for use in op.operands)
     shown = {plan.graph.loss, *plan.graph.metrics.values()}
     converted = {conversion.value for conversion in plan.conversions}
@@ -45,7 +45,7 @@ def fusions(plan: Plan) -> dict[int, Fusion]:
 
 
 def _fusion(plan: Plan, at: int, planned: PlannedOp, makers: Mapping[int, int]) -> Fusion | None:
-    """An addition of a linear product and a bias of one dim, its last, and of one type; none of them pending."""
+    """An addition of a linear product and a bias of its last dim and its type; none is pending."""
     op = plan.graph.ops[planned.op]
     if REGISTRY[op.operator].symbol != "+" or len(planned.operands) != 2:
         return None
@@ -66,7 +66,7 @@ def _is_last_dim(plan: Plan, op: Op, bias: int) -> bool:
 
 
 def _is_linear(op: Op) -> bool:
-    """`x [..., in], w [out, in] -> [..., out]`, as F.linear has it: linear in each, a sum of their products."""
+    """`x [..., in], w [out, in] -> [..., out]`, as F.linear has it: a sum of products."""
     if op.rule.through != ((0,), (1,)) or len(op.operands) != 2:
         return False
     x, w = op.rule.operands
@@ -74,7 +74,7 @@ def _is_linear(op: Op) -> bool:
 
 
 def fused_text(fusion: Fusion, sites: Sites) -> Code:
-    """`F.linear(x, w, b)`; the sum of both texts where the product is not written as such a call."""
+    """`F.linear(x, w, b)`; or the sum of both texts if the product is no such call."""
     planned = sites.plan.ops[fusion.product]
     product = sites.site(planned)
     bias = sites.site(sites.plan.ops[fusion.addition]).operands[fusion.bias]

@@ -53,8 +53,8 @@ def docstring(plan: Plan) -> str:
 
 
 def imports(uses: Collection[str], modules: Sequence[str] = (), layers: Sequence[str] = ()) -> str:
-    """The imports of a file that uses these; modules: files beside it; layers: functions of the file that stages share.
-    """
+    """The imports of a file that uses these; modules: files beside it; layers: functions of the
+    file that stages share."""
     lines = [f"import {module}" for module in modules] + [line for name, line in _IMPORTS if name in uses]
     own = "from shardlang import runtime as rt"
     if layers:
@@ -84,7 +84,7 @@ def _mesh_arguments(mesh: Mesh) -> str:
 
 
 def parameter_lines(plan: Plan, groups: Groups) -> str:
-    """`parameters = [...]`, an item a line, in the program's order; layers that are the same once."""
+    """`parameters = [...]`, an item a line, in the program's order; equal layers once."""
     values = [plan.graph.values[value] for value in plan.graph.params]
     return _declared("Parameter", [Item(value.path, tuple(_parameter(plan, value, groups))) for value in values])
 
@@ -101,7 +101,7 @@ def _declared(kind: str, items: Sequence[Item]) -> str:
 
 
 def _lines(kind: str, item: Item | Layers, depth: int) -> Iterator[str]:
-    """One tensor, on one line or two; or `*rt.each("blocks[0..6]", ...)`, with those of each layer below it."""
+    """One tensor, on one or two lines; or `*rt.each("blocks[0..6]", ...)` for each layer's."""
     space = "    " * depth
     if isinstance(item, Layers):
         yield f"{space}*rt.each({literal(item.path)},"

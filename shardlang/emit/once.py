@@ -1,8 +1,8 @@
-"""The plan -> what runs once a step: `prepare` and `prepared` before the microbatches, `conclude` after them.
+"""The plan -> what runs once a step: `prepare` and `prepared` before the microbatches, `conclude`
+after them.
 
-The runtime adds up, over the microbatches, what `prepare` returns and the sums that `forward` does; `prepared` and
-`conclude` go on from these totals.
-"""
+The runtime adds up, over the microbatches, what `prepare` returns and the sums that `forward` does;
+`prepared` and `conclude` go on from these totals."""
 
 from __future__ import annotations
 
@@ -39,9 +39,8 @@ def once_texts(scope: Scope, groups: Groups) -> dict[str, Code]:
 
 
 def once_names(found: Phases) -> list[str]:
-    """The functions of a file that run once a step. The sums of `prepare` go to `forward` unchanged, if that is
-    all that it is given.
-    """
+    """The functions of a file that run once a step. The sums of `prepare` go to `forward`
+    unchanged, if that is all that it is given."""
     further = {at for _, at in found.step_inputs} - {*found.totals}
     there = {"prepare": found.totals, "prepared": further, "conclude": found.sums}
     return [name for name, needed in there.items() if needed]

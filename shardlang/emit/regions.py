@@ -1,8 +1,8 @@
 """The items of one function -> the same, with regions of what backward computes again.
 
-A region is a run of one group of `Plan.recompute`; steps between that need nothing of it come before it. A call that is
-the whole of a group needs no region: it is called by `rt.recompute` itself.
-"""
+A region is a run of one group of `Plan.recompute`; steps between that need nothing of it come
+before it. A call that is the whole of a group needs no region: it is called by `rt.recompute`
+itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardlang.records import dataclass
 
 @dataclass
 class Region:
-    """Items of one group, in order; `path`: the layer that they are of. reads, gives: forms that cross its border."""
+    """Items of one group, in order; `path`: their layer. reads, gives: forms across its border."""
 
     group: int
     path: str
@@ -32,9 +32,8 @@ class Region:
 def arranged(
     scene: Scene, call: Call, items: Sequence[Item], ends: Sequence[Form]
 ) -> Sequence[Item | Region]:
-    """The items of a call in an order that keeps what they read before them, those of regions together. ends: what is
-    read after it, beside what the call gives.
-    """
+    """The items of a call in an order that keeps what they read before them, those of regions
+    together. ends: what is read after it, beside what the call gives."""
     groups = [_group(scene, item) for item in items]
     if not any(group is not None for group in groups) or _inside(scene, call):
         return items
@@ -56,7 +55,7 @@ def arranged(
 
 
 def _group(scene: Scene, item: Item) -> int | None:
-    """The group that all of an item is of; None for a call that is the whole of its group, or is of several."""
+    """The group of all of an item; None for a call that is its whole group, or is of several."""
     owners = scene.owners
     if owners is None or (isinstance(item, Call) and item.region >= 0):
         return None

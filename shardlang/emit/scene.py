@@ -16,9 +16,8 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True)
 class Loop:
-    """Neighbours of an array that are the same block, each taking what the one before gives. carried: operand of a call
-    -> which of the results of the call before it is.
-    """
+    """Neighbours of an array that are the same block, each taking what the one before gives.
+    carried: operand of a call -> which of the results of the call before it is."""
 
     calls: tuple[Call, ...]
     carried: Mapping[int, int]
@@ -38,8 +37,7 @@ def calls_of(item: Item) -> Sequence[Call]:
 @dataclass(frozen=True)
 class Scene:
     """The state that all functions of `forward` (or `evaluate`) of one file share. forms: what is
-    there before. steps: all of theirs. stage: whose file it is.
-    """
+    there before. steps: all of theirs. stage: whose file it is."""
 
     plan: Plan
     training: bool

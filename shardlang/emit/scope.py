@@ -1,9 +1,9 @@
-"""A plan -> what each emitted file holds of it: all, or one pipeline stage with what it receives and sends.
+"""A plan -> what each emitted file holds of it: all, or one pipeline stage with what it receives
+and sends.
 
-An operator is in its stage, a conversion in that of its value's producer; conversions of parameters, states and fields
-are in each stage that needs them. A `transfer` is no line: its operand is sent by one stage, its result received by
-the next.
-"""
+An operator is in its stage, a conversion in that of its value's producer; conversions of
+parameters, states and fields are in each stage that needs them. A `transfer` is no line: its
+operand is sent by one stage, its result received by the next."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from shardlang.records import dataclass
 class Scope:
     """One emitted file. stage: its number, None where the file holds all.
 
-    steps: what is computed in it. received: values, in the order of `forward`'s arguments. sent: forms, in the order
-    that the next stage receives them; the loss depends on those of `trained`. fields: of the batch. loss, metrics:
-    those that it returns. names: the text of each form here; none before it is known which layers have functions.
-    phases: when the steps run.
-    """
+    steps: what is computed in it. received: values, in the order of `forward`'s arguments. sent:
+    forms, in the order that the next stage receives them; the loss depends on those of `trained`.
+    fields: of the batch. loss, metrics: those that it returns. names: the text of each form here;
+    none before it is known which layers have functions. phases: when the steps run."""
 
     plan: Plan
     stage: int | None
@@ -42,7 +41,7 @@ class Scope:
     phases: Phases
 
     def arguments(self, received: Iterable[int] | None = None) -> list[str]:
-        """The arguments of `forward` after `p`: what is received (or some of it), then the fields of the batch."""
+        """The arguments of `forward` after `p`: (some) received values, then fields."""
         first = self.received if received is None else received
         return [self.names[value, -1] for value in (*first, *self.fields)]
 
@@ -103,7 +102,7 @@ class _Division:
 
     @cached_property
     def by_stage(self) -> Mapping[int | None, list[Step]]:
-        """Stage -> the operators and conversions that it makes; None: conversions of what no operator makes."""
+        """Stage -> its operators and conversions; None: conversions of what no operator makes."""
         found: dict[int | None, list[Step]] = {}
         for step in self.plan.steps:
             if step.kind == "op":

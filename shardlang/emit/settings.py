@@ -24,7 +24,7 @@ SCHEDULES = {"linear": "Linear", "warmup_cosine": "WarmupCosine"}
 def program_text(
     plan: Plan, training: Training, groups: Groups, evaluation: Evaluation | None, loss: int, once: tuple[str, ...] = ()
 ) -> str:
-    """`program = rt.Program(...)`, an argument or two a line. `once`: the functions that run once a step."""
+    """`program = rt.Program(...)`, an argument or two a line. `once`: functions run once a step."""
     loss_pending = left_pending(plan, loss)
     metrics = {name: left_pending(plan, value) for name, value in plan.graph.metrics.items()}
     kept = list(evaluation.accumulators.values()) if evaluation else []
@@ -126,7 +126,7 @@ def _init_text(arguments: Mapping[str, Any]) -> str:
 
 
 def _source_text(plan: Plan, source: DataSource) -> str:
-    """`rt.Source("random", batch=16, batches=4, seed=1, fields=[...])`, the fields below each other."""
+    """`rt.Source("random", batch=16, batches=4, seed=1, fields=[...])`, a field a line."""
     further = [f"{key}={literal(value)}" for key, value in source.arguments.items() if key not in ("batch", "fields")]
     head = ", ".join([literal(source.kind), f"batch={source.batch}", *further])
     fields = list_text([_field_text(plan, name, value) for name, value in _fields(plan, source)])
@@ -135,7 +135,7 @@ def _source_text(plan: Plan, source: DataSource) -> str:
 
 
 def _fields(plan: Plan, source: DataSource) -> list[tuple[str, int]]:
-    """The fields in the order of `forward`'s arguments; those of `eval` lie as those of `data` do."""
+    """The fields in the order of `forward`'s arguments; `eval`'s have the layouts of `data`'s."""
     names = {field.value: field.name for field in source.fields}
     training = plan.program.training
     by_name = {f.value: f.name for f in training.data.fields} if training else names
@@ -157,7 +157,7 @@ def _field_text(plan: Plan, name: str, value: int) -> str:
 
 
 def _optimizer_text(plan: Plan, optimizer: OptimizerSetting) -> str:
-    """An optimizer; what it trains by the selectors as they were written, where these cover that and no more."""
+    """An optimizer; by the selectors as written, if these cover its parameters and no more."""
     at: tuple[str, ...] = ()
     if optimizer.at:
         paths = [plan.graph.values[value].path for value in plan.graph.params if not plan.graph.frozen(value)]

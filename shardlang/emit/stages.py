@@ -1,7 +1,8 @@
-"""A plan with pipeline stages -> a file for each stage, and what main.py says of them: stages, schedule.
+"""A plan with pipeline stages -> a file for each stage, and what main.py says of them: stages,
+schedule.
 
-Each stage's file has the functions that a program without stages has in main.py; scope.py says what is in which.
-"""
+Each stage's file has the functions that a program without stages has in main.py; scope.py says what
+is in which."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def stage_list(scopes: Sequence[Scope], modules: Sequence[str], evaluation: Evaluation | None) -> str:
-    """`stages = [rt.Stage(...), ...]`; before it, what several stages receive alike. modules: the file of each."""
+    """`stages = [rt.Stage(...), ...]`; before it, common received values. modules: file of each."""
     received = [list_text([_received(scope, value, evaluation) for value in scope.received]) for scope in scopes]
     several = [text for text in dict.fromkeys(received) if received.count(text) > 1 and text != "[]"]
     names = {text: f"received_{at}" if at > 1 else "received" for at, text in enumerate(several, 1)}

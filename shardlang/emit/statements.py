@@ -1,7 +1,8 @@
-"""Steps of a plan -> blocks of lines, one block a statement of the user's program. Shared by forward and evaluate.
+"""Steps of a plan -> blocks of lines, one block a statement of the user's program. Shared by
+forward and evaluate.
 
-Each line's comment is its value's local type and layout. The plan decides what is computed, and in which order.
-"""
+Each line's comment is its value's local type and layout. The plan decides what is computed, and in
+which order."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from shardlang.types.layout import Layout, layout_text
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes steps of one function. `fusions`: index of an operator -> what it takes in; `taken_in` write nothing."""
+    """Writes steps of one function. `fusions`: operator index -> what it fuses, unwritten."""
 
     plan: Plan
     names: dict[Form, str]
@@ -43,13 +44,13 @@ class Writer:
         return Sites(self.plan, self.names, self.sizes, self.training, self.layer)
 
     def within(self, parts: Iterable[Sequence[Step]]) -> Writer:
-        """The same, where an operator of one of these parts is taken in only by another of that part."""
+        """The same, but an operator of a part is fused only into another of that part."""
         part = {step.index: number for number, p in enumerate(parts) for step in p if step.kind == "op"}
         kept = {at: f for at, f in self.fusions.items() if part.get(at) == part.get(f.product)}
         return replace(self, fusions=kept, taken_in=frozenset(f.product for f in kept.values()))
 
     def blocks(self, steps: Iterable[Step]) -> list[Block]:
-        """The blocks of `steps`. A conversion stands with the statement that made its value, or that reads it next."""
+        """The blocks of `steps`. A conversion is with its value's statement, or its next reader."""
         blocks: list[Block] = []
         here: Citation | None = None
         waiting: list[Line] = []

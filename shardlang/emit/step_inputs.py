@@ -1,7 +1,8 @@
-"""A plan with microbatches -> what its functions hand each other: forms that are read, sums and their parts.
+"""A plan with microbatches -> what its functions hand each other: forms that are read, sums and
+their parts.
 
-plan/rewrite/once_a_step.py says which steps a function has; once.py writes those that run once a step.
-"""
+plan/rewrite/once_a_step.py says which steps a function has; once.py writes those that run once a
+step."""
 
 from __future__ import annotations
 
@@ -31,15 +32,14 @@ def apart(plan: Plan, found: Phases) -> frozenset[int]:
 
 
 def sum_names(plan: Plan, sums: Iterable[int], names: Mapping[Form, str]) -> dict[str, str]:
-    """The name of each of these sums over the microbatches -> the name of one microbatch's part of it."""
+    """The name of each of these sums over the microbatches -> that of one microbatch's part."""
     found = [plan.conversions[at] for at in sums]
     return {names[c.value, c.id]: names[c.value, c.parent] for c in found}
 
 
 def handed_names(plan: Plan, handed: Iterable[Form], names: Mapping[Form, str], groups: Groups) -> dict[str, str]:
     """The values that forward passes on, as parts of a sum: the value in the first microbatch,
-    nothing in the others.
-    """
+    nothing in the others."""
     found = {}
     for at in handed:
         mesh = layout_of(plan, at).mesh

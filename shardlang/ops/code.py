@@ -1,7 +1,8 @@
-"""Parts of an expression -> its Python, which knows what it uses, how it binds, and where it may be broken over lines.
+"""Parts of an expression -> its Python, which knows what it uses, how it binds, and where it may be
+broken over lines.
 
-Operators and the emitter make their text of these, so nobody looks into a text again for imports or brackets.
-"""
+Operators and the emitter make their text of these, so nobody looks into a text again for imports or
+brackets."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class Code(str):
-    """Python text. uses: the modules and the names of local sizes in it. primary: whether a method or an operator may
-    stand beside it without brackets. head, arguments: of its last call that has arguments.
-    """
+    """Python text. uses: the modules and the names of local sizes in it. primary: whether a method
+    or an operator may stand beside it without brackets. head, arguments: of its last call that has
+    arguments."""
 
     uses: frozenset[str]
     primary: bool

@@ -1,8 +1,8 @@
-"""An operator is one declaration: signature, shape and factor rule, cost, emitted text. Families register theirs here.
+"""An operator is one declaration: signature, shape and factor rule, cost, emitted text. Families
+register theirs here.
 
-`infer` gets a `CallSite` (typed operands, evaluated static arguments) and returns an `Inference`, or reports what is
-wrong on `site.sink` and returns None.
-"""
+`infer` gets a `CallSite` (typed operands, evaluated static arguments) and returns an `Inference`,
+or reports what is wrong on `site.sink` and returns None."""
 
 from __future__ import annotations
 
@@ -46,24 +46,25 @@ class Param:
 
 
 class Dims(Protocol):
-    """The questions that `infer` may ask about dims; implemented by check/ (literal dims unify through it)."""
+    """The questions that `infer` may ask about dims, answered by check/ (literal dims unify)."""
 
     def same(self, a: Term, b: Term) -> bool:
-        """Whether two terms are one; unifies a literal dim with a term of its size (and records that)."""
+        """Whether two terms are one; unifies a literal dim with a term of its size."""
 
     def fresh(self, name: str, size: int | None) -> Term:
         """A new literal dim (of an operator's own making, e.g. the height after a convolution)."""
 
     def resolve(self, term: Term) -> Term:
-        """The term with unified literal dims replaced by what they have become; product dims flattened."""
+        """The term with unified literal dims replaced; product dims flattened."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """A call as `infer` sees it. `operands[i]` is None for an absent optional tensor. All terms are resolved.
+    """A call as `infer` sees it. `operands[i]` is None for an absent optional tensor. All terms are
+    resolved.
 
-    `arrow`: for einsum, rearrange, relabel: the terms after `->` ('...' already expanded). `spans`: per operand.
-    """
+    `arrow`: for einsum, rearrange, relabel: the terms after `->` ('...' already expanded). `spans`:
+    per operand."""
 
     operator: Operator
     operands: tuple[TensorType, ...]
@@ -81,8 +82,8 @@ class CallSite:
 class Inference:
     """Result types, factor rule and the attributes kept in the graph (hashable values only).
 
-    The rule has an entry for each operand that is present; absent ones are left out of the graph, and of `OpSite` too.
-    """
+    The rule has an entry for each operand that is present; absent ones are left out of the graph,
+    and of `OpSite` too."""
 
     results: tuple[TensorType, ...]
     rule: FactorRule
@@ -114,8 +115,9 @@ class Total(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """Whole numbers that are indices. numbers: the operand that has them. into: the operand (or result, counted on from
-    the last operand) that they point into, along `dim`, which is the attribute `dim` where it is None."""
+    """Whole numbers that are indices. numbers: the operand that has them. into: the operand (or
+    result, counted on from the last operand) that they point into, along `dim`, which is the
+    attribute `dim` where it is None."""
 
     numbers: int
     into: int
@@ -124,28 +126,31 @@ class Indexing:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of the whole operator.
+    """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of
+    the whole operator.
 
-    differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot, detach).
-    freezes: what it is given is meant to get no gradient from it (detach).
-    random: takes a random key. updates: indices of operands that are states this operator writes (batch_norm).
-    train_only: the operator is the identity on its first operand in `eval` (dropout).
+    differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
+    detach). freezes: what it is given is meant to get no gradient from it (detach).
+    random: takes a random key. updates: indices of operands that are states this operator writes
+    (batch_norm). train_only: the operator is the identity on its first operand in `eval` (dropout).
     symbol: how it is written between or before its operands (`+`).
-    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate` writes an
-    expression for a float64 tensor [2]: the local sum and the local count of items, padded rows left out. For
-    Total.ROWS it writes a tuple of its operands' items, without the padded rows, which are joined over the batches.
-    numbers: its text takes a static number as Python's; in that of others a number is a tensor.
-    internal: added by the planner; no program can call it.
-    doc: what it means, in a sentence or two. example: a call of it, as a function of the language, from which the
-    reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
-    renames: names of the result's dims mean those that are known where it is called before its operand's own (relabel).
-    saved: what its backward reads; aliasing: whether its result is memory of its own, and in which order of dims.
-    precision: what it computes in. indexes: which of its operands are indices. counts: the result numbers its own dim.
-    moves: the elements of the result are elements of the operands, unchanged.
-    table: the operand whose rows it looks up: it runs where that is, and the gradient of that may be kept as rows.
-    divisor: the internal operator that counts, of operand 1, what this one divides by where the attribute
-    `ignore_index` leaves some out. Known of a whole batch ahead, the count is a further operand.
-    """
+    reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
+    writes an expression for a float64 tensor [2]: the local sum and the local count of items,
+    padded rows left out. For Total.ROWS it writes a tuple of its operands' items, without the
+    padded rows, which are joined over the batches. numbers: its text takes a static number as
+    Python's; in that of others a number is a tensor. internal: added by the planner; no program can
+    call it.
+    doc: what it means, in a sentence or two. example: a call of it, as a function of the language,
+    from which the reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
+    renames: names of the result's dims mean those that are known where it is called before its
+    operand's own (relabel). saved: what its backward reads; aliasing: whether its result is memory
+    of its own, and in which order of dims. precision: what it computes in. indexes: which of its
+    operands are indices. counts: the result numbers its own dim. moves: the elements of the result
+    are elements of the operands, unchanged.
+    table: the operand whose rows it looks up: it runs where that is, and the gradient of that may
+    be kept as rows. divisor: the internal operator that counts, of operand 1, what this one divides
+    by where the attribute `ignore_index` leaves some out. Known of a whole batch ahead, the count
+    is a further operand."""
 
     name: str
     params: tuple[Param, ...]

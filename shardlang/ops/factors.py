@@ -1,7 +1,7 @@
-"""Typed operands -> factor rules: numbers the dims of a call as factors; lines up the dims of several operands.
+"""Typed operands -> factor rules: numbers the dims of a call as factors; lines up the dims of
+several operands.
 
-Each family says what its dims mean; texts to emit are in texts.py.
-"""
+Each family says what its dims mean; texts to emit are in texts.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FREE: Mark = (Split.FREE, (0, 0))
 
 
 class Factors:
-    """Dims -> factor indices, in order of first appearance. `marks` says which dims are not FREE."""
+    """Dims -> factor indices, in order of first appearance. `marks`: dims that are not FREE."""
 
     __slots__ = ("_factors", "_index", "_marks")
 
@@ -40,7 +40,7 @@ class Factors:
         return tuple([self.term(term) for term in terms])
 
     def by_place(self, tensors: Sequence[Sequence[Term]]) -> list[tuple[DimFactors, ...]]:
-        """The factors of several tensors that are lined up from the right: one dim at two places is two factors."""
+        """The factors of tensors aligned from the right: a dim at two positions is two factors."""
         found: list[list[DimFactors]] = [[] for _ in tensors]
         for back in range(max(map(len, tensors)), 0, -1):
             for mine, terms in zip(found, tensors, strict=True):
@@ -50,7 +50,7 @@ class Factors:
         return [tuple(mine) for mine in found]
 
     def alone(self, term: Term, split: Split = Split.WHOLE) -> DimFactors:
-        """A factor of this one tensor dim only, whatever its dims are elsewhere; () for a literal 1."""
+        """A factor of only this tensor dim, whatever its dims are elsewhere; () for a literal 1."""
         if not term:
             return ()
         self._factors.append(Factor(term_text(term), term_size(term) or 1, split))
@@ -99,7 +99,7 @@ def sized(term: Term) -> str:
 
 
 def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, ...], list[tuple[Term, ...]]] | None:
-    """The dims of the result, and each operand's dims after unification; None after reporting SH280."""
+    """The result's dims, and each operand's dims after unification; None after reporting SH280."""
     first = types[0].dims
     if all(t.dims == first or not t.dims for t in types[1:]):
         return first, [t.dims for t in types]
@@ -117,7 +117,7 @@ def broadcast(site: CallSite, types: Sequence[TensorType]) -> tuple[tuple[Term, 
 
 
 def elementwise(site: CallSite, dtype: str, through: tuple[tuple[int, ...], ...] = ()) -> Inference | None:
-    """The rule of element-wise operators, dims aligned from the right; None after reporting SH280."""
+    """The rule of element-wise operators, dims aligned from the right; None after SH280."""
     lined = broadcast(site, site.operands)
     if lined is None:
         return None
@@ -161,7 +161,7 @@ def _report_mismatch(
 
 
 def namesakes(types: Sequence[TensorType]) -> str | None:
-    """Help for two different dims of one name and size among those of some operands; None where all differ."""
+    """Help for two different dims of one name and size among some operands'; None if all differ."""
     dims = list(dict.fromkeys(d for type in types for term in type.dims for d in term))
     for one, other in combinations(dims, 2):
         mine, theirs = told_apart((one,), (other,))
@@ -216,7 +216,7 @@ def _join(a: str, b: str) -> str:
 
 
 def promote(types: Sequence[TensorType]) -> str:
-    """torch's promotion: values without dims count only where their kind (bool, integer, float) is higher."""
+    """torch's promotion: values without dims count only if their kind (bool, int) is higher."""
     first = types[0].dtype
     if all(t.dtype == first for t in types):
         return first
@@ -233,7 +233,7 @@ def promote(types: Sequence[TensorType]) -> str:
 
 
 def require(site: CallSite, at: int, what: str) -> bool:
-    """Whether operand `at` is "floating", an "integer", "bool" or a "number" (all but bool); reports SH281 if not."""
+    """Whether operand `at` is "floating", "integer", "bool" or "number" (not bool); else SH281."""
     type = site.operands[at]
     kind = ("bool", "integer", "floating")[_kind(type.dtype)]
     if kind == what or (what == "number" and kind != "bool"):

@@ -1,9 +1,10 @@
-"""The factor rule of an operator: from it follow legality, propagation, collectives, cost and the gradient's states.
+"""The factor rule of an operator: from it follow legality, propagation, collectives, cost and the
+gradient's states.
 
-A factor is an index of the operator's computation (a letter of its einsum form). Factors are named by position in
-`FactorRule.factors`; per operand and result the rule lists, for each tensor dim, its factors, major first.
-A dim with no factor (a literal 1, or a dim that is made whole) is the empty tuple and is never split.
-"""
+A factor is an index of the operator's computation (a letter of its einsum form). Factors are named
+by position in `FactorRule.factors`; per operand and result the rule lists, for each tensor dim, its
+factors, major first. A dim with no factor (a literal 1, or a dim that is made whole) is the empty
+tuple and is never split."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ DimFactors = tuple[int, ...]
 
 
 class Split(Enum):
-    """The meaning of a split of a factor over an axis. Operands that have it: S; operands without it: R."""
+    """The meaning of a split of a factor over an axis. Operands with it: S; operands without: R."""
 
     FREE = "free"  # results that have it are S; a result that lacks it is P (a sum over the factor)
     INSIDE = "inside"  # the operator reduces statistics itself: results that have it are S, those that lack it are I
@@ -26,10 +27,11 @@ class Split(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape less all INSIDE
-    factors, an INSIDE factor all-reduces forward and backward, for cost and for the plan's table.
-    exchanged: of a FREE factor, of rows that another operand asks for by number: it may be split over axes that split
-    that operand too; the result is then split as that operand is, and rows are sent to who asks (`shared_axes`)."""
+    """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape
+    less all INSIDE factors, an INSIDE factor all-reduces forward and backward, for cost and for the
+    plan's table. exchanged: of a FREE factor, of rows that another operand asks for by number: it
+    may be split over axes that split that operand too; the result is then split as that operand is,
+    and rows are sent to who asks (`shared_axes`)."""
 
     name: str
     size: int
@@ -40,11 +42,11 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorRule:
-    """`through`: sets of operands that may be pending together, making the result pending; the other operands are R.
+    """`through`: sets of operands that may be pending together, making the result pending; the
+    other operands are R.
 
     add: ((0, 1),); mul, einsum: ((0,), (1,)); sum, relabel, scale: ((0,),); relu: ().
-    Equal rules are one object (made by `factor_rule`), so a rule is its own key for memoising.
-    """
+    Equal rules are one object (made by `factor_rule`), so a rule is its own key for memoising."""
 
     factors: tuple[Factor, ...]
     operands: tuple[tuple[DimFactors, ...], ...]
@@ -61,7 +63,7 @@ def factor_rule(
     results: tuple[tuple[DimFactors, ...], ...],
     through: tuple[tuple[int, ...], ...] = (),
 ) -> FactorRule:
-    """The one FactorRule with these parts; a factor of two dims of one tensor is WHOLE, as no split cuts both."""
+    """The one FactorRule with these parts; a factor in two dims of one tensor is WHOLE."""
     key = (factors, operands, results, through)
     rule = _RULES.get(key)
     if rule is None:
@@ -77,7 +79,7 @@ def _in_two_dims(tensor: tuple[DimFactors, ...]) -> list[int]:
 
 
 def shared_axes(rule: FactorRule, axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """From axes by factor: those that split an exchanged factor and another one as well, in the order of the former."""
+    """From axes by factor: those that split an exchanged factor and another one too."""
     for f, factor in enumerate(rule.factors):
         if factor.exchanged and axes[f]:
             others = {axis for g, mine in enumerate(axes) if g != f for axis in mine}

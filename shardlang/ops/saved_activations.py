@@ -2,8 +2,7 @@
 memory of its own: facts of torch's and the runtime's functions, that declarations name.
 
 All in local sizes, of one rank. That tensors of several operators are one memory is put together in
-plan/bytes/saved_activations.py.
-"""
+plan/bytes/saved_activations.py."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ Shape = tuple[int, ...]
 class Local:
     """An operator on one rank. operands, results: local shapes; types: the whole ones.
 
-    gradient: per operand, whether one flows to it. order: the dims of the first operand as they lie in memory, major
-    first. cut: per factor, whether several ranks share it. exchanged: whether rows go from rank to rank.
-    """
+    gradient: per operand, whether one flows to it. order: the dims of the first operand as they lie
+    in memory, major first. cut: per factor, whether several ranks share it. exchanged: whether rows
+    go from rank to rank."""
 
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
@@ -44,7 +43,7 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """operands, results: which of them backward reads. more: bytes of what is made for backward alone."""
+    """operands, results: which of them backward reads. more: bytes made for backward alone."""
 
     operands: tuple[int, ...] = ()
     results: tuple[int, ...] = ()
@@ -53,7 +52,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Aliasing:
-    """shared: the result is a view of the first operand. order: its dims as they lie in memory, major first."""
+    """shared: the result is a view of the first operand. order: its dims in memory, major first."""
 
     shared: bool
     order: Shape

@@ -1,4 +1,4 @@
-"""The facts from which an operator writes its text: one place in an emitted program. Made by emit/, read by ops/."""
+"""The facts from which an operator writes its text at one place. Made by emit/, read by ops/."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ class Offset:
 class OpSite:
     """One operator on one rank's shards.
 
-    operands: the Python expressions (mostly names) of the local operands. numbers: those of them that are static
-    numbers, as such; None for all others.
-    operand_shapes, result_shapes: per tensor, the *local* sizes (16, or `hidden_local` where they are uneven).
-    operand_types, result_types: the whole (logical) types.
-    attrs: the operator's attributes. rule: its factor rule. axes: per factor, the axes that split it, major first.
-    groups: per factor, the Python text of the group over those axes (`mesh.mp`, `mesh["dp", "cp"]`), "" where unsplit.
-    offsets: per factor, the global index of its first local element; None where unsplit.
-    training: False in the program of `eval`, where `rows` is the text of the number of real rows in the whole batch
-    (the others are padding) and `batch` the index of the batch factor (-1: none).
-    path, call: the random key of the operator (its address, and the number of the call). inside: the address is from a
-    layer that is `p` here.
-    sparse: an operand is a table whose gradient is kept as rows. recomputed: the operator runs again in backward, where
-    states must not move a second time. sizes: of factors, the sizes of their parts that are given by hand.
-    """
+    operands: the Python expressions (mostly names) of the local operands. numbers: those of them
+    that are static numbers, as such; None for all others.
+    operand_shapes, result_shapes: per tensor, the *local* sizes (16, or `hidden_local` where they
+    are uneven). operand_types, result_types: the whole (logical) types.
+    attrs: the operator's attributes. rule: its factor rule. axes: per factor, the axes that split
+    it, major first. groups: per factor, the Python text of the group over those axes (`mesh.mp`,
+    `mesh["dp", "cp"]`), "" where unsplit. offsets: per factor, the global index of its first local
+    element; None where unsplit. training: False in the program of `eval`, where `rows` is the text
+    of the number of real rows in the whole batch (the others are padding) and `batch` the index of
+    the batch factor (-1: none).
+    path, call: the random key of the operator (its address, and the number of the call). inside:
+    the address is from a layer that is `p` here.
+    sparse: an operand is a table whose gradient is kept as rows. recomputed: the operator runs
+    again in backward, where states must not move a second time. sizes: of factors, the sizes of
+    their parts that are given by hand."""
 
     operands: tuple[str, ...]
     operand_shapes: tuple[tuple[Size, ...], ...]

@@ -1,4 +1,4 @@
-"""A site -> pieces of Python text that several families write: dims, groups, offsets, local sizes of factors."""
+"""A site -> pieces of Python that several families write: dims, groups, offsets, local sizes."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def groups_of(site: OpSite, factors: Iterable[int]) -> list[str]:
 
 
 def group_text(site: OpSite, factors: Iterable[int]) -> str:
-    """The group over all axes of `factors`: `mesh.mp`; a tuple where several factors are split; "" where none is."""
+    """The group over all axes of `factors`: `mesh.mp`; a tuple for several factors; "" for none."""
     groups = groups_of(site, factors)
     return "" if not groups else groups[0] if len(groups) == 1 else tuple_text(groups)
 
 
 def cut(site: OpSite, at: int, dims: Iterable[int] | None = None) -> bool:
-    """Whether operand `at` has less than the whole of some of `dims` (default: all) on a rank or in a microbatch."""
+    """Whether operand `at` lacks a part of some of `dims` (default: all) on a rank or in a part."""
     chosen = range(len(site.operand_shapes[at])) if dims is None else dims
     shape = site.operand_types[at].shape
     return any(site.operand_shapes[at][d] != shape[d] for d in chosen)
 
 
 def offset_text(site: OpSite, factors: DimFactors) -> str:
-    """The global index of the first local element of a tensor dim, made of `factors`, major first."""
+    """The global index of the first local element of a tensor dim of `factors`, major first."""
     parts: list[str] = []
     inner = 1
     for f in reversed(factors):
@@ -72,7 +72,7 @@ def local_factor(site: OpSite, factor: int) -> Size:
 
 
 def _seen_cut(site: OpSite, factor: int) -> bool:
-    """Whether a tensor dim of this factor alone is locally smaller (cut in time, without a group)."""
+    """Whether a tensor dim of only this factor is locally smaller (cut in time)."""
     whole = site.rule.factors[factor].size
     return any((factor,) in dims and shape[dims.index((factor,))] != whole for dims, shape in _tensors(site))
 

@@ -1,4 +1,4 @@
-"""Spans -> the places that an emitted program cites: `quickstart.shard:14  h = x @ w`, without absolute paths."""
+"""Spans -> places that an emitted program cites: `quickstart.shard:14  h = x @ w`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMENT = re.compile(r'\s*#[^"]*$')
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One statement of the user's: lines with equal places are one block. `layer` is "" in the model of `train`."""
+    """One statement of the user: lines with equal places. `layer`: "" outside of layers."""
 
     file: str
     line: int
@@ -53,6 +53,6 @@ def cited(span: Span, root: Source, layer: str = "", call: int = 0) -> Citation:
 
 
 def _layer(path: str) -> str:
-    """The layer of an operator's path: `up` of `up.y`; nothing for the model's own statements and those of `train`."""
+    """The layer of an operator's path: `up` of `up.y`; nothing for statements outside of layers."""
     layer = path.rpartition(".")[0]
     return "" if layer == "train" else layer

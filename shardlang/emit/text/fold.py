@@ -1,7 +1,6 @@
 """Many paths -> few: layers of an array that are the same are written once, `encoder.blocks[0..6]`.
 
-patterns.py reads the result.
-"""
+patterns.py reads the result."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ class Layers:
 
 
 def folded(items: Sequence[Item]) -> list[Item | Layers]:
-    """The items with neighbouring layers joined that are the same. Layer by layer, it is their order."""
+    """The items with equal neighbouring layers joined. The order is layer by layer."""
     found: list[Item | Layers] = []
     split = ((item, _LAYER.fullmatch(item.path)) for item in items)
     for array, group in groupby(split, lambda pair: pair[1] and pair[1][1]):
@@ -105,9 +104,8 @@ def patterns(chosen: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _patterns(node: _Tree, counts: Mapping[int, int]) -> list[str]:
-    """The pattern after the path of `node` for what is chosen below; [""] for all. counts: node (by its
-    id) -> how many paths of it are chosen.
-    """
+    """The pattern after the path of `node` for what is chosen below; [""] for all. counts: node (by
+    its id) -> how many paths of it are chosen."""
     chosen = counts.get(id(node), 0)
     if chosen in (0, node.size):
         return [""] if chosen else []

@@ -1,8 +1,7 @@
 """Lines of Python and their comments -> text as a careful engineer would lay it out.
 
-A block is one statement of the user's program: a title that cites it, then its lines, their comments aligned.
-Knows nothing of plans or operators.
-"""
+A block is one statement of the user's program: a title that cites it, then its lines, their
+comments aligned. Knows nothing of plans or operators."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One statement of Python, what is said of it (may be empty), and how far it is indented within its block."""
+    """One statement of Python, its comment (may be empty), and its indentation within its block."""
 
     code: str
     comment: str = ""
@@ -64,7 +63,7 @@ def _row(code: list[str], said: str, column: int, room: int, lead: str) -> list[
 
 
 def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
-    """Where comments begin: after the longest one-line code that still leaves every such comment its place."""
+    """Where comments begin: after the longest one-line code that leaves room for them."""
     single = [(len(code[0]), len(said)) for code, said in rows if len(code) == 1 and said]
     fitting = [c for c, said in single if c + said + 2 <= room]
     return max(fitting, default=0)
@@ -78,7 +77,7 @@ def _wrapped(code: str, room: int) -> list[str]:
 
 
 def _broken(items: Sequence[str], room: int) -> list[str]:
-    """Items indented by four, as many on a line as fit; a comma after each, if there are several."""
+    """Items indented by four, as many on a line as fit; a comma after each of several."""
     comma = "," if len(items) > 1 else ""
     lines: list[str] = []
     for item in items:
@@ -91,7 +90,7 @@ def _broken(items: Sequence[str], room: int) -> list[str]:
 
 
 def call_text(name: str, arguments: Sequence[str], depth: int = 0) -> str:
-    """`name(...)` on one line at `depth` levels of indentation where it fits, else broken as `_broken` breaks it."""
+    """`name(...)` at `depth` levels of indentation, on one line if it fits, else as `_broken`."""
     flat = f"{name}({', '.join(arguments)})"
     if len(flat) + 4 * depth < WIDTH and "\n" not in flat:
         return flat

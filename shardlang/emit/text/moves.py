@@ -1,4 +1,4 @@
-"""A conversion -> the call of the runtime that makes it. Which conversions there are is plan/'s affair."""
+"""A conversion -> the call of the runtime that makes it. plan/ decides which there are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def source_layout(plan: Plan, conversion: Conversion) -> Layout:
 
 
 def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> Code:
-    """The Python expression of a conversion applied to the form named `source`. VIEW has none: it is a rename."""
+    """The expression of a conversion of the form named `source`. VIEW has none: it is a rename."""
     move, layout = conversion.move, source_layout(plan, conversion)
     name = move.kind.value
     if plan.graph.values[conversion.value].kind is Kind.CONSTANT:
@@ -51,8 +51,7 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
 
 def _number(conversion: Conversion, source: str, group: str) -> Code:
     """The text for a number literal, which is no tensor: the same on all ranks, or on the first
-    alone in a pending sum.
-    """
+    alone in a pending sum."""
     match conversion.move.kind:
         case MoveKind.I_TO_P | MoveKind.R_TO_P:
             return around("", source, f" if {group}.index == 0 else 0")
@@ -76,19 +75,19 @@ def _sizes(plan: Plan, conversion: Conversion, dim: int, sizes: Sizes, keyword: 
 
 
 def moved_axes(source: Layout, target: Layout, mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a permutation's group, in mesh order: those of each dim and of each state that the target changes,
-    but for that of the microbatches, along which nothing moves.
-    """
+    """The axes of a permutation's group, in mesh order: those of each dim and of each state that
+    the target changes, but for that of the microbatches, along which nothing moves."""
     changed = {axis for before, after in _pairs(source, target) if before != after for axis in (*before, *after)}
     return mesh.ranked(tuple(axis.name for axis in mesh.axes if axis.name in changed))
 
 
 def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh: Mesh) -> tuple[int, ...]:
-    """Per member of the group over `axes` (first is major): the member that holds its block before the permutation.
+    """Per member of the group over `axes` (first is major): the member that holds its block before
+    the permutation.
 
-    A block of a dim is numbered by the coordinates on the axes that cut it, major first; the same number on the axes
-    that cut it before gives the member. Pending, replicated and identical axes are matched likewise, part by part.
-    """
+    A block of a dim is numbered by the coordinates on the axes that cut it, major first; the same
+    number on the axes that cut it before gives the member. Pending, replicated and identical axes
+    are matched likewise, part by part."""
     parts = _parts(source, target, axes, mesh)
     ranges = [range(mesh.axis_size(axis)) for axis in axes]
     members = [dict(zip(axes, place, strict=True)) for place in itertools.product(*ranges)]
@@ -99,7 +98,7 @@ def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh:
 
 
 def _parts(source: Layout, target: Layout, axes: tuple[str, ...], mesh: Mesh) -> list[Part]:
-    """Axes (before, after) of each dim and of each state, limited to the group; the last part is the identical axes."""
+    """Axes (before, after) of each dim and state, limited to the group; the identical axes last."""
     limited = [(_within(before, axes), _within(after, axes)) for before, after in _pairs(source, target)]
     used_before = {a for before, _ in limited for a in before}
     used_after = {a for _, after in limited for a in after}

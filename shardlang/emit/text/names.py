@@ -1,8 +1,8 @@
 """Paths and names of the user -> Python identifiers, one per form of a value, none taken twice.
 
-A value has a form as produced and one per conversion. Where the produced form is pending and one converted form
-serves all readers, that one bears the user's name and the other says why it exists (`h_pending`).
-"""
+A value has a form as produced and one per conversion. Where the produced form is pending and one
+converted form serves all readers, that one bears the user's name and the other says why it exists
+(`h_pending`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from shardlang.records import dataclass, remembered
 from shardlang.types.layout import Layout
 
 _AT = re.compile(r"\[\d+\]")
-# What a function of the emitted module may not shadow: its imports, its module-level names, and builtins in use.
+# What a function of the emitted module may not shadow: its imports, its module-level names, and
+# builtins in use.
 RESERVED = frozenset(
     {
         "F",
@@ -58,7 +59,7 @@ RESERVED = frozenset(
 
 
 def identifier(text: str) -> str:
-    """The nearest Python identifier: `blocks[3].h:1` -> `blocks_3_h_1`; a keyword gets an underscore."""
+    """The nearest Python identifier: `blocks[3].h:1` -> `blocks_3_h_1`; keywords get an `_`."""
     name = re.sub(r"\W+", "_", text.replace("]", "")).strip("_") or "value"
     name = f"_{name}" if name[0].isdigit() else name
     return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
@@ -84,7 +85,7 @@ class Taken:
 
 
 def attribute(base: str, path: str) -> str:
-    """`p`, `blocks[3].fc1.weight` -> the expression that reads it; what Python has other uses for is an item."""
+    """`p`, `blocks[3].fc1.weight` -> the expression that reads it; reserved names are items."""
     for part in path.split(".") if path else ():
         name, bracket, index = part.partition("[")
         base += f".{name}" if is_plain(name) else f"[{literal(name)}]"
@@ -116,11 +117,11 @@ class Naming:
         self, values: Set[int] | None = None, apart: Set[int] = frozenset(), call: int = ROOT,
         reserved: Iterable[str] = (), formals: Mapping[int, str] | None = None,
     ) -> dict[Form, str]:  # fmt: skip
-        """The Python text of each form of each value that the plan reads or makes; of `values` alone, if they are
-        given. apart: sums over the microbatches that one function reads beside their parts. call: the call of a layer
-        (index into `Graph.calls`) whose function it is, with the layer's parameters in `p`. reserved: further names
-        that are taken. formals: values that are called as a layer calls what it is given.
-        """
+        """The Python text of each form of each value that the plan reads or makes; of `values`
+        alone, if they are given. apart: sums over the microbatches that one function reads beside
+        their parts. call: the call of a layer (index into `Graph.calls`) whose function it is, with
+        the layer's parameters in `p`. reserved: further names that are taken. formals: values that
+        are called as a layer calls what it is given."""
         graph = self.plan.graph
         wanted = {v.id for v in graph.values} if values is None else values
         paths = {id: self._path(id, call) for id in sorted(wanted)} | dict(formals or {})
@@ -151,8 +152,8 @@ class Naming:
 
 @remembered
 def _alike(plan: Plan) -> set[int]:
-    """The conversions whose form is called as what they convert: no line makes a view, nor a sum over the microbatches.
-    """
+    """The conversions whose form is called as what they convert: no line makes a view, nor a sum
+    over the microbatches."""
     return {c.id for c in plan.conversions if c.move.kind is MoveKind.VIEW or summed_in_time(plan, c)}
 
 
@@ -173,7 +174,7 @@ def _mesh_names(plan: Plan) -> Iterable[str]:
 
 @remembered
 def _by_claim(graph: Graph) -> list[Value]:
-    """Data first, then results of the shortest paths: the user's own names go to what he wrote outermost."""
+    """Data first, then results of the shortest paths: outermost values keep the user's names."""
     rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
     return sorted(graph.values, key=lambda v: (rank[v.kind], v.path.count(".") if v.kind is Kind.RESULT else 0, v.id))
 
@@ -181,8 +182,7 @@ def _by_claim(graph: Graph) -> list[Value]:
 def short_names(graph: Graph) -> dict[int, str]:
     """Per value the shortest tail of its path that no other one has, as an identifier.
 
-    `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind.
-    """
+    `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind."""
     return _short(graph, readable_paths(graph))
 
 
@@ -234,7 +234,7 @@ def _value_forms(
 
 
 def _base_text(value: Value, layer: str) -> str | None:
-    """The text of a value that no line makes: a number, or a parameter or state of the layer; None for all others."""
+    """The text of a value without a line: a number, a layer's parameter or state; else None."""
     match value.kind:
         case Kind.PARAM | Kind.STATE:
             return attribute("p", relative(value.path, layer)) if is_below(value.path, layer) else None
@@ -250,7 +250,7 @@ def number_text(number: float | int) -> str:
 
 
 def _main_form(plan: Plan, value: Value, tree: list[Conversion], read: set[int]) -> int:
-    """The form that bears the user's name: where a pending result is read in one form that is not, that one."""
+    """The form with the user's name: of a pending result its one other form, if there is one."""
     produced = plan.produced.get(value.id)
     if value.kind is not Kind.RESULT or produced is None or not _ranked(plan, produced).pending:
         return -1
@@ -266,7 +266,7 @@ def _reasoned(name: str, reasons: Sequence[str]) -> list[str]:
 
 
 def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
-    """Why a form exists, from its layout: `pending`, `whole`, or the names of the cut dims; then with the axes."""
+    """Why a form exists, from its layout: `pending`, `whole`, or its cut dims; then the axes."""
     layout = _ranked(plan, layout)
     cut = [(identifier(t[0].name if t else "1"), a) for t, a in zip(value.type.dims, layout.dims, strict=True) if a]
     if layout.pending:
@@ -282,7 +282,7 @@ def _reasons(plan: Plan, value: Value, layout: Layout) -> list[str]:
 
 
 def _gathered(plan: Plan, value: Value, layout: Layout) -> list[str]:
-    """The dims along which a value is produced in parts, and which a form of it has whole; [] where one is cut anew."""
+    """The dims in which a form joins a value's parts; [] if it cuts one anew."""
     produced = plan.produced.get(value.id)
     if produced is None or produced.mesh != layout.mesh:
         return []

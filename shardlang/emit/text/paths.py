@@ -1,9 +1,9 @@
-"""Values' addresses -> the paths they are named by: what a layer returns is called as its caller named it.
+"""Values' addresses -> the paths they are named by: what a layer returns is called as its caller
+named it.
 
-`down.return`, assigned to `scores`, is `scores`; `up.return`, piped on, is `up_out`; `train.metric:accuracy` is
-`accuracy`.
-Making identifiers of paths is names.py's.
-"""
+`down.return`, assigned to `scores`, is `scores`; `up.return`, piped on, is `up_out`;
+`train.metric:accuracy` is `accuracy`.
+Making identifiers of paths is names.py's."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def readable_paths(graph: Graph) -> dict[int, str]:
 
 @remembered
 def given_paths(graph: Graph) -> Mapping[int, list[tuple[str, bool]]]:
-    """Values that a layer returns and its caller named -> the paths of these names, the innermost first, and whether a
-    path is of this value alone: of a layer that is called twice, it is of two.
+    """Values that a layer returns and its caller named -> the paths of these names, the innermost
+    first, and whether a path is of this value alone: of a layer that is called twice, it is of two.
     """
     found: dict[int, list[tuple[str, bool]]] = {}
     for address, ids in sorted(graph.addresses.items(), key=lambda item: (item[0].count("."), item[0]), reverse=True):
@@ -48,7 +48,7 @@ def readable_within(graph: Graph, value: int, layer: str) -> str:
 
 
 def readable(path: str, results: Mapping[str, str]) -> str:
-    """A path without the words of the compiler. results: what layers return -> the path that is given to it."""
+    """A path without the compiler's words. results: results of layers -> the path they return."""
     match = _NUMBERED.fullmatch(path.replace("metric:", ""))
     if match is None:
         return path

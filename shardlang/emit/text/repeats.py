@@ -1,8 +1,7 @@
 """A coordinate's actions -> text that says what repeats once: `0F0*4 (0F4 0B0)*28 0B28*4`.
 
 `0F4` is stage, kind and microbatch. `X*n` is X n times, each time one microbatch further, `X*n+k` k
-further. The runtime's stages.py reads the result.
-"""
+further. The runtime's stages.py reads the result."""
 
 from __future__ import annotations
 

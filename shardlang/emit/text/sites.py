@@ -75,7 +75,7 @@ class Sites:
 
 
 def batch_factor(plan: Plan, op: Op) -> int:
-    """The factor of an operator that is the batch dim in one of its operands or results; -1 where it has none."""
+    """The operator's factor that is the batch dim in some operand or result; -1 if none is."""
     batch = plan.graph.batch
     tensors = [*zip(op.operands, op.rule.operands, strict=True), *zip(op.results, op.rule.results, strict=True)]
     for value, dims in tensors:

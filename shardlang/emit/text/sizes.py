@@ -1,7 +1,8 @@
-"""Layouts -> local sizes, groups and offsets as Python text, and a record of which of them a program used.
+"""Layouts -> local sizes, groups and offsets as Python text, and a record of which of them a
+program used.
 
-Sizes that divide are numbers; sizes that do not are names, defined once at the top of the function that uses them.
-"""
+Sizes that divide are numbers; sizes that do not are names, defined once at the top of the function
+that uses them."""
 
 from __future__ import annotations
 
@@ -39,18 +40,18 @@ class Groups:
         return f"{name}[{', '.join(map(literal, axes))}]"
 
     def note(self, axes: Sequence[str], mesh: int = 0) -> None:
-        """Record a group that the program uses without naming it in its text (reductions of gradients)."""
+        """Record a group that the program uses without naming it (reductions of gradients)."""
         ranked = self.meshes[mesh].ranked(tuple(axes))
         if ranked:
             self.used.add((mesh, ranked))
 
     def note_all(self, several: Iterable[Sequence[str]]) -> None:
-        """Record the group over all axes of `several`, in the mesh's order: the runtime sums such numbers at once."""
+        """Record the group over all axes of `several`, in mesh order: for sums of numbers."""
         axes = {axis for some in several for axis in some}
         self.note([axis.name for axis in self.meshes[0].axes if axis.name in axes])
 
     def listed(self, mesh: int) -> list[tuple[str, ...]]:
-        """Axes tuples that something is sent over on one mesh, fewer axes first, then in the mesh's order."""
+        """Axes tuples over which one mesh sends, fewer axes first, then in the mesh's order."""
         order = {axis.name: at for at, axis in enumerate(self.meshes[mesh].axes)}
         mine = [axes for index, axes in self.used if index == mesh and self.meshes[mesh].ranked(axes) == axes]
         return sorted(mine, key=lambda axes: (len(axes), [order[a] for a in axes]))

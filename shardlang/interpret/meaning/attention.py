@@ -1,4 +1,4 @@
-"""The meaning of attention and rotary positions: each from its formula, for the queries or places that are here."""
+"""The meaning of attention and rotary positions, from the formulas, for the local positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardlang.interpret.meaning.call import Call
 
 
 def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, *keep: Tensor) -> Tensor:
-    """Weights exp(q k' * scale) over their sum along the keys that are seen; a query that sees none gives 0."""
+    """Weights exp(q k' * scale) over their sum along the seen keys; 0 if a query sees none."""
     if q.dim() > 2:
         sharing = q.shape[-3] // max(1, k.shape[-3])
         k, v = (x.repeat_interleave(sharing, -3) for x in (k, v))

@@ -1,4 +1,4 @@
-"""One operator as its meaning is asked for: what a function of the table is given besides the operands."""
+"""One operator as its meaning is computed: what a function of the table gets besides operands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.interpret.meaning.draws import key_of
 from shardlang.ops.rule import DimFactors, FactorRule
 
-# The element types of the language: a graph is computed in those that its values have (see elements.py).
+# The element types of the language: a graph is computed in those that its values have (see
+# elements.py).
 ELEMENTS = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
     "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
@@ -24,7 +25,7 @@ ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class PassSettings:
-    """The state that all operators of one pass share: training or `eval`, and what random keys are made of."""
+    """The state that all operators of a pass share: training or `eval`, and random keys' parts."""
 
     training: bool = True
     step: int = 1
@@ -33,9 +34,10 @@ class PassSettings:
 
 @dataclass(frozen=True)
 class Call:
-    """attrs, rule: the operator's. sizes, starts: per factor the size and the global index of the first element of what
-    is computed here: the whole on one device, a rank's part on one of many. dtypes: of the results. constants: per
-    operand the static number it is, or None. key: of its random numbers."""
+    """attrs, rule: the operator's. sizes, starts: per factor the size and the global index of the
+    first element of what is computed here: the whole on one device, a rank's part on one of many.
+    dtypes: of the results. constants: per operand the static number it is, or None. key: of its
+    random numbers."""
 
     operator: str
     attrs: Mapping[str, Any]
@@ -56,7 +58,7 @@ class Call:
         return tuple(math.prod(self.sizes[f] for f in factors) for factors in dims)
 
     def start(self, factors: DimFactors) -> int:
-        """The global index of the first element that is here of a tensor dim made of `factors`, major first."""
+        """The global index of the first local element of a tensor dim of `factors`, major first."""
         index, inner = 0, 1
         for f in reversed(factors):
             index += self.starts[f] * inner
@@ -81,7 +83,7 @@ def call_of(graph: Graph, op: Op, run: PassSettings) -> Call:
 
 
 def settled(result: Tensor, operands: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
-    """The result in its declared type, and never one of the operands itself: each value has its own gradient."""
+    """The result in its declared type, and never an operand itself: each has its own gradient."""
     result = result if result.dtype == dtype else result.to(dtype)
     return result.view_as(result) if any(result is x for x in operands) else result
 

@@ -1,9 +1,8 @@
 """The language's random numbers, written a second time: numpy alone, from their definition.
 
-A number is a pure function of (seed, path, number of the call, step, index in the whole value): the key is the first
-eight bytes of blake2b of `seed\\0path\\0call\\0step`, the generator splitmix64 (Steele, Lea and Flood, 2014) at
-key + (index + 1) * golden ratio, all modulo 2**64.
-"""
+A number is a pure function of (seed, path, number of the call, step, index in the whole value): the
+key is the first eight bytes of blake2b of `seed\\0path\\0call\\0step`, the generator splitmix64
+(Steele, Lea and Flood, 2014) at key + (index + 1) * golden ratio, all modulo 2**64."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def key_of(seed: int, path: str, call: int = 0, step: int = 0) -> int:
 
 
 def words(key: int, index: np.ndarray, lane: int = 0) -> np.ndarray:
-    """uint64 of the shape of `index` (uint64): 64 random bits an index; lanes are independent of each other."""
+    """uint64 of the shape of `index` (uint64): 64 random bits an index; lanes are independent."""
     shape, index = index.shape, index.reshape(-1)  # numpy warns when a scalar wraps around, and not when an array does
     x = np.uint64((key + lane * _LANE + _GOLDEN) % _WORD) + index * np.uint64(_GOLDEN)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -36,7 +35,7 @@ def words(key: int, index: np.ndarray, lane: int = 0) -> np.ndarray:
 
 
 def indices(whole: Sequence[int], starts: Sequence[int], shape: Sequence[int]) -> np.ndarray:
-    """uint64 [*shape]: the row-major index in `whole` of each element of the block of `shape` at `starts`."""
+    """uint64 [*shape]: the row-major index in `whole` of each element of a block at `starts`."""
     lines = [np.arange(start, start + size, dtype=np.uint64) for start, size in zip(starts, shape, strict=True)]
     index = np.zeros((), dtype=np.uint64)
     for line, size in zip(lines, whole, strict=True):
@@ -46,7 +45,7 @@ def indices(whole: Sequence[int], starts: Sequence[int], shape: Sequence[int]) -
 
 def uniform(key: int, whole: Sequence[int], starts: Sequence[int] | None = None,
             shape: Sequence[int] | None = None) -> Tensor:
-    """float32 in [0, 1): a block of a value of shape `whole` (all of it by default); 24 bits a number."""
+    """float32 in [0, 1): a block of a value of shape `whole` (by default all); 24 bits a number."""
     index = indices(whole, starts or [0] * len(whole), whole if shape is None else shape)
     return torch.from_numpy(np.asarray((words(key, index) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)))
 

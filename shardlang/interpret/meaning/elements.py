@@ -1,7 +1,6 @@
 """A plan -> the same plan in one floating type: what `shardc verify` emits and runs in float64.
 
-Layouts, operators and conversions stay; only element types differ, in values and in casts.
-"""
+Layouts, operators and conversions stay; only element types differ, in values and in casts."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from shardlang.types.dim import FLOATS
 
 
 def in_type(plan: Plan, dtype: str) -> Plan:
-    """All floating types of the plan become `dtype`, "f64" or "f32" (where "f64" that is asked for by name stays)."""
+    """All floating types of the plan become `dtype`, "f64" or "f32" (a named "f64" stays)."""
 
     def changed(name: str) -> str:
         return dtype if name in FLOATS and name != "f64" else name

@@ -1,4 +1,4 @@
-"""The values a run begins with: initial parameters and states, and batches that stand for a program's data."""
+"""The values a run begins with: parameters and states, and batches in place of a program's data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEFT_OUT = 0.125
 
 
 def initial(graph: Graph, seed: int) -> dict[int, Tensor]:
-    """Parameters and states as `init` says, by value id: drawn in float32 in every run, as the runtime draws."""
+    """Parameters and states as `init` says, by value id: drawn in float32, as the runtime does."""
     values = (graph.values[v] for v in (*graph.params, *graph.states))
     return {v.id: _begin(v, seed).to(ELEMENTS[v.type.dtype]) for v in values}
 
@@ -53,11 +53,10 @@ def _interval(init: Init) -> tuple[float, float]:
 
 
 def batch(graph: Graph, seed: int, step: int) -> dict[int, Tensor]:
-    """A batch of random numbers for the data fields, by value id: normal where floating, else below the field's bound,
-    an eighth of them ignored where the field's uses ignore a number that is not.
+    """A batch of random numbers for the data fields, by value id: normal where floating, else below
+    the field's bound, an eighth of them ignored where the field's uses ignore a number that is not.
 
-    Verification needs numbers without symmetry, not the user's data, which may not be at hand.
-    """
+    Verification needs numbers without symmetry, not the user's data, which may not be at hand."""
     known = index_bounds(graph.values, graph.ops)
     fields = {}
     for id in graph.data:

@@ -1,8 +1,9 @@
-"""The meaning of lookups by index and of random operators: embedding, gather, one_hot, arange, dropout.
+"""The meaning of lookups by index and of random operators: embedding, gather, one_hot, arange,
+dropout.
 
-Each is written for the part that is here (`call.sizes`, `call.starts`): on one device that is the whole. An index that
-lies elsewhere gives 0, so that the sum over all parts is the lookup in the whole.
-"""
+Each is written for the part that is here (`call.sizes`, `call.starts`): on one device that is the
+whole. An index that lies elsewhere gives 0, so that the sum over all parts is the lookup in the
+whole."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from shardlang.interpret.meaning.call import Call
 
 
 def place(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
-    """Where among `size` local elements that begin at `start` each index is (0 where it is not), and whether it is."""
+    """Where each index is among `size` local elements from `start` (else 0), and whether it is."""
     local = index.long() - start
     here = (local >= 0) & (local < size)
     return torch.where(here, local, 0), here
@@ -46,7 +47,7 @@ def _one_hot(call: Call, ids: Tensor) -> Tensor:
 
 
 def _auc(call: Call, scores: Tensor, label: Tensor) -> Tensor:
-    """The share of pairs of a 1 and a 0 in which the 1 has the greater score; equal scores count half."""
+    """The share of pairs of a 1 and a 0 in which the 1 has the greater score; ties count half."""
     ones, zeros = scores[label != 0].view(-1, 1), scores[label == 0].view(1, -1)
     return ((ones > zeros).double() + 0.5 * (ones == zeros).double()).mean()
 
@@ -66,7 +67,7 @@ def _dropout2d(call: Call, x: Tensor) -> Tensor:
 
 
 def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
-    """0 where an element (of the first `rank` dims) falls out, 1 / (1 - p) elsewhere; all 1 in `eval`."""
+    """0 for dropped elements (of the first `rank` dims), 1 / (1 - p) elsewhere; all 1 in `eval`."""
     p, dims = call.attrs["p"], call.rule.operands[0][:rank]
     if not call.run.training or p == 0:
         return x.new_ones(x.shape[:rank])

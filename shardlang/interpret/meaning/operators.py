@@ -1,8 +1,9 @@
-"""The meaning of each operator on whole tensors, from its definition: a table name -> function(call, operands).
+"""The meaning of each operator on whole tensors, from its definition: a table name ->
+function(call, operands).
 
-Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums, norms and losses are
-in statistics.py, lookups and random ones in lookups.py, attention in attention.py.
-"""
+Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums,
+norms and losses are in statistics.py, lookups and random ones in lookups.py, attention in
+attention.py."""
 
 from __future__ import annotations
 
@@ -27,9 +28,8 @@ def _elementwise(function: Callable[..., Tensor]) -> Function:
 
 
 def _promoted(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
-    """A function of two operands in the type of its result: torch divides whole numbers in float32 whatever the run's
-    type, and here a number is a tensor, where in torch it is a number.
-    """
+    """A function of two operands in the type of its result: torch divides whole numbers in float32
+    whatever the run's type, and here a number is a tensor, where in torch it is a number."""
     return lambda call, left, right: function(left.to(call.dtypes[0]), right.to(call.dtypes[0]))
 
 
@@ -45,7 +45,7 @@ def _gelu(call: Call, x: Tensor) -> Tensor:
 
 
 def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
-    """Equal tensors share the gradient, as in torch; a number is a bound, and what equals it keeps the gradient."""
+    """Equal tensors share the gradient, as in torch; what equals a bound keeps the gradient."""
 
     def extremum(call: Call, left: Tensor, right: Tensor) -> Tensor:
         left, right = left.to(call.dtypes[0]), right.to(call.dtypes[0])
@@ -98,7 +98,7 @@ ELEMENTWISE: dict[str, Function] = {
 
 
 def _einsum(call: Call, *operands: Tensor) -> Tensor:
-    """Each operand with one dim a factor, all lined up and multiplied by torch.einsum; dims of size 1 fall away."""
+    """Each operand with one dim a factor, aligned and multiplied by torch.einsum."""
     (result,) = call.rule.results
     inputs: list[object] = []
     for x, dims in zip(operands, call.rule.operands, strict=True):
@@ -146,7 +146,7 @@ SHAPES: dict[str, Function] = {
 
 
 def _conv2d(call: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """torch takes no images and weights without channels, which ranks have of uneven parts: one of zeros stands in."""
+    """torch rejects images and weights without channels (uneven parts): one of zeros stands in."""
     attrs = call.attrs
     options = attrs["stride"], attrs["padding"], attrs["dilation"], attrs["groups"]
     if x.shape[1] == 0:

@@ -13,7 +13,7 @@ from shardlang.interpret.meaning.row_optimizers import ROW_RULES, Memory, Rule
 
 
 def sgd(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
-    """Momentum m <- momentum m + (1 - dampening) g, which begins as g; with Nesterov the step is g + momentum m."""
+    """Momentum m <- momentum m + (1 - dampening) g; with Nesterov the step is g + momentum m."""
     momentum = arguments.get("momentum", 0.0)
     gradient = gradient + arguments.get("weight_decay", 0.0) * x
     direction = gradient
@@ -49,9 +49,9 @@ RULES: Mapping[str, Rule] = {"sgd": sgd, "adam": adam, "adamw": adamw, **ROW_RUL
 
 
 def rate(base: float, kind: str, given: Mapping[str, Any], step: int, total: int) -> float:
-    """The learning rate of step `step`, from 1, of `total`: up in `warmup` equal steps, then in equal steps of an angle
-    or of a line to `min` at the last; without `warmup` the first step is at the top.
-    """
+    """The learning rate of step `step`, from 1, of `total`: up in `warmup` equal steps, then in
+    equal steps of an angle or of a line to `min` at the last; without `warmup` the first step is at
+    the top."""
     if kind == "constant":
         return base
     rising, least = given["warmup"] or 1, given["min"]

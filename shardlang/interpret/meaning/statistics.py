@@ -1,8 +1,8 @@
-"""The meaning of operators with sums or maxima inside on whole tensors: reductions, softmax, normalisations, losses.
+"""The meaning of operators with sums or maxima inside on whole tensors: reductions, softmax,
+normalisations, losses.
 
-Each from its formula, differentiated by torch. Means are sums over the count of the whole, so that the sum over all
-parts is the mean.
-"""
+Each from its formula, differentiated by torch. Means are sums over the count of the whole, so that
+the sum over all parts is the mean."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _batch_norm(call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: T
 def moved_statistics(
     call: Call, x: Tensor, mean: Tensor, variance: Tensor, *given: Tensor
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The running statistics after a batch: `momentum` of the way to the batch's, the variance unbiased."""
+    """The running statistics after a batch: `momentum` of the way to the batch's, unbiased."""
     dims, momentum = _others(call, x), call.attrs["momentum"]
     x, mean, variance = x.detach(), mean.detach(), variance.detach()
     count = x.numel() // max(1, mean.numel())
@@ -128,7 +128,7 @@ def _picked(call: Call, scores: Tensor, label: Tensor) -> Tensor:
 
 
 def _averaged(call: Call, items: Tensor, kept: Tensor, count: Tensor | None) -> Tensor:
-    """The sum of the items that are kept over the count of the whole: given, where it depends on other parts."""
+    """The sum of the kept items over the count of the whole, given if others have parts."""
     whole = kept.sum() if call.attrs["ignore_index"] is not None else _count(call, call.rule.operands[1])
     return torch.where(kept, items, 0.0).sum() / (whole if count is None else count)
 
@@ -156,7 +156,7 @@ def _mean_of(items: Callable[[Tensor, Tensor], Tensor]) -> Function:
 
 
 def _logit_entropies(x: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability that a logit gives its label: of sigmoid(x) by `target`, of sigmoid(-x) by the rest."""
+    """-log of the probability of a label: of sigmoid(x) by `target`, of sigmoid(-x) by the rest."""
     return -target * functional.logsigmoid(x) - (1.0 - target) * functional.logsigmoid(-x)
 
 

@@ -1,7 +1,8 @@
-"""Where a comparison, an argmax or a ranking may go either way: what it compares is equal up to rounding.
+"""Where a comparison, an argmax or a ranking may go either way: what it compares is equal up to
+rounding.
 
-Such an element says nothing of a plan, nor does what is computed from it; everything else is compared as ever.
-"""
+Such an element says nothing of a plan, nor does what is computed from it; everything else is
+compared as ever."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def undecided(op: Op, values: Mapping[int, Tensor], tolerance: float) -> Tensor | None:
-    """bool, of the result's shape: where rounding decides. None for an operator that is continuous or of whole numbers.
+    """bool, of the result's shape: where rounding decides. None for an operator that is continuous
+    or of whole numbers.
 
-    values: one device's. Equal up to rounding is what differs by `tolerance` of the greatest magnitude at most.
-    """
+    values: one device's. Equal up to rounding is what differs by `tolerance` of the greatest
+    magnitude at most."""
     operands = [values[v] for v in op.operands]
     if not any(x.is_floating_point() for x in operands):
         return None

@@ -1,7 +1,6 @@
 """A graph on one device: every value, the loss, the metrics, and every gradient, in plain torch.
 
-Independent of planner, emitter and runtime. ranks.py runs a plan on many ranks.
-"""
+Independent of planner, emitter and runtime. ranks.py runs a plan on many ranks."""
 
 from __future__ import annotations
 
@@ -24,11 +23,12 @@ DRAWS = 3
 
 @dataclass(frozen=True)
 class Results:
-    """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where it does not depend).
+    """values: by id, without gradient graph. gradients: of the loss, by value id (zeros where it
+    does not depend).
 
-    uses: the part of a value's gradient that comes back along one use, by (op, operand position). states: after the
-    step, by value id. nearby: the same step from parameters and data that are moved by a unit in the last place.
-    """
+    uses: the part of a value's gradient that comes back along one use, by (op, operand position).
+    states: after the step, by value id. nearby: the same step from parameters and data that are
+    moved by a unit in the last place."""
 
     values: Mapping[int, Tensor]
     loss: Tensor | None
@@ -45,7 +45,7 @@ class Results:
 
 @dataclass
 class _Pass:
-    """One forward pass, keeping each value and each operand as a node of torch's graph of its own."""
+    """One forward pass; each value and each operand is a node of its own in torch's graph."""
 
     graph: Graph
     run: PassSettings
@@ -75,9 +75,9 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
         training: bool = True, step: int = 1, seed: int = 0, moved: torch.Generator | None = None) -> Results:
     """One step's forward and (when training) backward pass.
 
-    fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as in random keys.
-    moved: draws which way each number that is given moves by a unit in the last place.
-    """
+    fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as
+    in random keys. moved: draws which way each number that is given moves by a unit in the last
+    place."""
 
     @cache
     def nearby() -> list[Results]:
@@ -101,7 +101,7 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
 
 
 def leaf(graph: Graph, value: int, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]) -> Tensor:
-    """A value that no operator makes, whole, on its own memory; InternalError where it has not the declared shape."""
+    """A value that no operator makes, whole, in its own memory; InternalError for a wrong shape."""
     declared = graph.values[value]
     wanted = ELEMENTS[declared.type.dtype]
     if declared.kind is Kind.CONSTANT:

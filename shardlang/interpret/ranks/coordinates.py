@@ -31,14 +31,14 @@ class Coordinates:
         return tuple(dict(zip(names, place, strict=True)) for place in itertools.product(*ranges))
 
     def index(self, rank: int, axes: Sequence[str]) -> int:
-        """The number of a rank among those that differ from it along `axes` alone; the first is major."""
+        """The number of a rank among those that differ only along `axes`; the first is major."""
         number = 0
         for axis in axes:
             number = number * self.mesh.axis_size(axis) + self.at[rank][axis]
         return number
 
     def groups(self, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The ranks that differ along `axes` alone, group by group, members by their index over `axes`."""
+        """The ranks that differ only along `axes`, group by group, members by index over `axes`."""
         return _groups(self.mesh, tuple(axes))
 
     def rest(self, axes: Sequence[str]) -> tuple[str, ...]:
@@ -46,16 +46,16 @@ class Coordinates:
         return tuple(a.name for a in self.mesh.axes if a.name not in axes)
 
     def block(self, rank: int, shape: Sequence[int], layout: Layout, part_sizes: SizesOfDims = ()) -> Block:
-        """(start, size) along each dim of a rank's part of a value of `shape`; part_sizes: per dim."""
+        """(start, size) along each dim of a rank's part of a value of `shape`; part_sizes: per dim.
+        """
         part_sizes = part_sizes or (None,) * len(shape)
         return tuple(self.part(rank, *dim) for dim in zip(shape, layout.dims, part_sizes, strict=True))
 
     def part(
         self, rank: int, size: int, axes: Sequence[str], part_sizes: tuple[int, ...] | None = None
     ) -> tuple[int, int]:  # fmt: skip
-        """(start, size) of a rank's part of `size` things cut over `axes`: in the sizes listed for as many
-        parts, else in torch.chunk's.
-        """
+        """(start, size) of a rank's part of `size` things cut over `axes`: in the sizes listed for
+        as many parts, else in torch.chunk's."""
         return _parts(self.mesh, size, tuple(axes), part_sizes)[rank]
 
 

@@ -1,9 +1,9 @@
 """The conversion table, forward and backward, on the tensors of all ranks at once.
 
-A value is a list of local tensors by rank. Each row is a pair of functions from the tensors of a group to its tensors;
-one node of torch's graph holds the tensors of the whole group, and its backward is the row's dual and nothing else.
-Written from specs/redistribution.md, independent of runtime/comm/collectives.py.
-"""
+A value is a list of local tensors by rank. Each row is a pair of functions from the tensors of a
+group to its tensors; one node of torch's graph holds the tensors of the whole group, and its
+backward is the row's dual and nothing else. Written from specs/redistribution.md, independent of
+runtime/comm/collectives.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def total(xs: Tensors) -> Tensors:
 
 
 def summed(xs: Tensors) -> Tensors:
-    """The sum, one tensor for all members: for what no one writes into, and nothing is differentiated through."""
+    """The sum, one tensor for all members: nobody writes into it or differentiates through it."""
     return [torch.stack(xs).sum(0).to(xs[0].dtype)] * len(xs)  # of bools the sum is a whole number
 
 
@@ -72,7 +72,7 @@ def padded(dim: int, xs: Tensors) -> Tensors:
 
 
 def exchanged(gather: int, split: int, xs: Tensors, part_sizes: Sizes = None) -> Tensors:
-    """Member i gets block i, along `split`, of what each member has, put together along `gather`."""
+    """Member i gets block i, along `split`, of what each member has, joined along `gather`."""
     pieces = [x.split(_sizes(x, split, len(xs), part_sizes), split) for x in xs]
     return [torch.cat([mine[i] for mine in pieces], gather) for i in range(len(xs))]
 
@@ -108,7 +108,7 @@ def row(move: Move, part_sizes: SizesOfDims = ()) -> tuple[Change, Change]:
 
 
 class _Exchange(Function):
-    """A change of a group's tensors with its dual: from the gradients of all members to the gradients of all."""
+    """A change of a group's tensors with its dual: gradients of all members to those of all."""
 
     @staticmethod
     def forward(ctx: Any, forth: Change, back: Change, *xs: Tensor) -> tuple[Tensor, ...]:
@@ -133,7 +133,8 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
 
 def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, coordinates: Coordinates,
               after_coordinates: Coordinates, part_sizes: SizesOfDims = ()) -> Tensors:
-    """A value's tensors after a move of the plan; a view renames coordinates. part_sizes: per dim."""
+    """A value's tensors after a move of the plan; a view renames coordinates. part_sizes: per dim.
+    """
     if move.kind is MoveKind.PERMUTE:
         return permuted(xs, before, after, coordinates, after_coordinates)
     forth, back = row(move, part_sizes)
@@ -144,7 +145,7 @@ def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, c
 def permuted(
     xs: Sequence[Tensor], before: Layout, after: Layout, coordinates: Coordinates, after_coordinates: Coordinates
 ) -> Tensors:
-    """Every rank takes the tensor of the rank that holds its blocks, and its part in I, R and P, under `before`."""
+    """Every rank takes the tensor of the rank that holds its blocks and states under `before`."""
     holders = {_part(before, rank, coordinates): rank for rank in range(len(xs))}
     sources = [holders[_part(after, rank, after_coordinates)] for rank in range(len(xs))]
     users = [sources.index(rank) for rank in range(len(xs))]
@@ -156,7 +157,7 @@ def permuted(
 
 
 def _part(layout: Layout, rank: int, coordinates: Coordinates) -> tuple[int, ...]:
-    """The number of a rank's block of each dim, and its numbers among the pending, replicated and identical."""
+    """The number of a rank's block of each dim, and those in pending, replicated and identical."""
     named = (*layout.split_axes(), *layout.pending, *layout.replicated)
     every = (*layout.dims, layout.pending, layout.replicated, coordinates.rest(named))
     return tuple(coordinates.index(rank, axes) for axes in every)

@@ -1,8 +1,8 @@
-"""Where the places of a plan's meshes are in a run: which rank, at which microbatch, in which stage of a pipeline.
+"""Where the places of a plan's meshes are in a run: which rank, at which microbatch, in which stage
+of a pipeline.
 
-A plan's meshes are those of one stage, with the microbatches as their last axis; all stages share them. So one place
-stands for a rank of each stage.
-"""
+A plan's meshes are those of one stage, with the microbatches as their last axis; all stages share
+them. So one place stands for a rank of each stage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Grid:
         return {value: op.op for op in self.plan.ops for value in self.plan.graph.ops[op.op].results}
 
     def stages(self, value: int) -> tuple[int, ...]:
-        """The stages that have a value: the one that computes it, or those that use a parameter or field."""
+        """The stages that have a value: its maker, or the users of a parameter or field."""
         pipeline = self.plan.pipeline
         if pipeline is None:
             return (0,)

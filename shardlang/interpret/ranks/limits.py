@@ -9,12 +9,14 @@ from shardlang.plan.bytes.memory import held_bytes, local_bytes, memory
 from shardlang.plan.bytes.saved_activations import made_bytes
 from shardlang.plan.plan import ParamPlan, Plan
 
-# A value, the gradient at it, and one more while both are compared or made: nothing is given up before backward ends.
+# A value, the gradient at it, and one more while both are compared or made: nothing is given up
+# before backward ends.
 _ACTIVATIONS = 3
-# What one device, with which they are compared, has of a parameter: it before and after, its gradient, and state.
+# What one device, with which they are compared, has of a parameter: it before and after, its
+# gradient, and state.
 _DEVICE = 5
-# What glibc takes for what is asked for, where tensors of all sizes come and go (1.25 to 1.6 were measured), and a
-# process without ranks.
+# What glibc takes for what is asked for, where tensors of all sizes come and go (1.25 to 1.6 were
+# measured), and a process without ranks.
 _ALLOCATED, _PROCESS = 1.6, 400_000_000
 
 
@@ -29,8 +31,7 @@ def _held(plan: Plan, param: ParamPlan) -> int:
     """The memory for a parameter on all ranks: what is stored before and after the step, or the
     gradient before its reduction in place of the one after; the optimizer's state; the reduced
     gradient, which ranks of one sum share. The gradient of a table is made whole here, and under
-    ZeRO too what operators read. One device beside them has as much, once.
-    """
+    ZeRO too what operators read. One device beside them has as much, once."""
     itself, gradient, optimizer = held_bytes(plan, param)
     mesh = plan.meshes[param.stored.mesh]
     whole = _DEVICE * plan.graph.values[param.value].type.bytes
@@ -42,7 +43,7 @@ def _held(plan: Plan, param: ParamPlan) -> int:
 
 
 def available() -> int:
-    """Bytes that can be had without swapping, as Linux tells it, within the limit of a container."""
+    """Bytes that are free without swapping, as Linux reports, within the limit of a container."""
     found = [1 << 62]
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):

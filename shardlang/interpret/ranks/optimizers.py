@@ -1,8 +1,8 @@
-"""A step of a run's optimizers: on whole parameters, or on what each rank stores, clipped by the global norm.
+"""A step of a run's optimizers: on whole parameters, or on what each rank stores, clipped by the
+global norm.
 
-Kinds without a formula take a plain step of their learning rate: what is compared is what ranks do, and an optimizer
-works on each element alone.
-"""
+Kinds without a formula take a plain step of their learning rate: what is compared is what ranks do,
+and an optimizer works on each element alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NONE: Mapping[int, Tensor] = {}
 
 @dataclass
 class Optimizers:
-    """One run's optimizers: what each remembers, per parameter and rank. total: the steps of the whole run."""
+    """One run's optimizers: their state, per parameter and rank. total: steps of the whole run."""
 
     plan: Plan
     total: int = 1
@@ -31,7 +31,7 @@ class Optimizers:
     memory: dict[tuple[int, int], Memory] = field(default_factory=dict)
 
     def settings(self) -> dict[int, tuple[str, Mapping[str, Any]]]:
-        """Parameter -> kind and arguments of its optimizer; a program without `train` descends plainly."""
+        """Parameter -> kind and arguments of its optimizer; without `train` plain descent."""
         training = self.plan.program.training
         found: dict[int, tuple[str, Mapping[str, Any]]] = dict.fromkeys(self.plan.graph.params, ("sgd", {"lr": 0.1}))
         for optimizer in training.optimizers if training else ():
@@ -60,7 +60,7 @@ class Optimizers:
     def from_ranks(
         self, params: Mapping[int, Tensor], gradients: Mapping[int, Sequence[Tensor]], rows: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
-        """As `whole`, from the gradients that ranks store: what an optimizer should make of equal gradients."""
+        """As `whole`, from the gradients that ranks store: the expected result of an optimizer."""
         together = {v: storage(self.plan, v).assembled(parts) for v, parts in gradients.items()}
         return self.whole(params, together, rows)
 
@@ -69,8 +69,7 @@ class Optimizers:
         rows: Mapping[int, Tensor] = _NONE,
     ) -> dict[int, list[Tensor]]:
         """The tensors that each rank stores after a step. The norm sums squares over what cuts a
-        parameter, and nothing else.
-        """
+        parameter, and nothing else."""
         squares = sum(_norm_square(storage(self.plan, v), parts) for v, parts in gradients.items())
         masks = {v: self._parts(v, mask) for v, mask in rows.items()}
         return self._stepped({v: kept[v] for v in gradients}, gradients, self._factor(math.sqrt(squares)), masks)
@@ -110,7 +109,7 @@ class Optimizers:
 
 
 def _norm_square(kept: Storage, parts: Sequence[Tensor]) -> float:
-    """The squared norm of a parameter's gradient, each element once: of the ranks that are first where it is whole."""
+    """The squared norm of a parameter's gradient, each element once: from its first ranks."""
     cut = {*kept.plan.stored.split_axes(), *(kept.plan.zero_axes if kept.plan.zero else ())}
     rest = [axis for axis in kept.coordinates.rest(()) if axis not in cut]
     first = (rank for rank, at in enumerate(kept.coordinates.at) if all(at[axis] == 0 for axis in rest))

@@ -1,8 +1,9 @@
-"""A plan executed on simulated ranks in one process: operators on every rank's part, conversions, forward and backward.
+"""A plan executed on simulated ranks in one process: operators on every rank's part, conversions,
+forward and backward.
 
-One graph of torch's holds the tensors of all ranks; what passes between ranks are the nodes of exchanges.py, each with
-the dual of its row. Nothing of the emitter or the runtime is used. whole.py has the expected numbers.
-"""
+One graph of torch's holds the tensors of all ranks; what passes between ranks are the nodes of
+exchanges.py, each with the dual of its row. Nothing of the emitter or the runtime is used. whole.py
+has the expected numbers."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ Locals = list[Tensor]    # by rank
 
 
 class CannotRun(Exception):
-    """A step of the plan that its ranks cannot take: shapes that do not fit, a form that is not there.
+    """A step of the plan that its ranks cannot take: shapes that do not fit, a form that is not
+    there.
 
-    form: what the step would have made. made: the forms that were there before it.
-    """
+    form: what the step would have made. made: the forms that were there before it."""
 
     def __init__(self, form: Form, message: str, made: Mapping[Form, Locals]) -> None:
         super().__init__(message)
@@ -42,12 +43,12 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Results:
-    """forms: the local tensors of each form of each value. gradients: likewise, of forms that have one.
+    """forms: the local tensors of each form of each value. gradients: likewise, of forms that have
+    one.
 
-    stored: the gradient of what each rank stores of a parameter, reduced. states: after the step, as stored.
-    Only of an emitted program: figures: its loss and metrics as reported. unseen: forms whose gradient
-    cannot be told from another's.
-    """
+    stored: the gradient of what each rank stores of a parameter, reduced. states: after the step,
+    as stored. Only of an emitted program: figures: its loss and metrics as reported. unseen: forms
+    whose gradient cannot be told from another's."""
 
     forms: Mapping[Form, Locals]
     gradients: Mapping[Form, Locals]
@@ -72,7 +73,7 @@ def coordinates(plan: Plan, layout: Layout) -> Coordinates:
 
 
 def returned_form(plan: Plan, value: int) -> Form:
-    """The form of the loss that backward starts from: the end of a chain of conversions that no operator reads."""
+    """The form of the loss that backward starts from: the last that no operator reads."""
     read = {use.conversion for op in plan.ops for use in op.operands if use.value == value}
     parents = {c.parent for c in plan.conversions}
     ends = [c.id for c in plan.conversions if c.value == value and c.id not in read and c.id not in parents]
@@ -155,7 +156,7 @@ class _Pass:
         return converted(xs, conversion.move, before, after, here, there, part_sizes)
 
     def backward(self, inner: bool = True) -> dict[Form, Locals]:
-        """Every rank seeds its loss with 1; the gradients of all forms on all ranks at once (of parameters alone)."""
+        """Every rank seeds its loss with 1; the gradients of all forms (or of parameters alone)."""
         if self.plan.graph.loss is None:
             return {}
         losses = self.forms[returned_form(self.plan, self.plan.graph.loss)]
@@ -179,9 +180,8 @@ def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Te
         inner: bool = True) -> Results:
     """One step on all ranks of the plan; CannotRun names the step that does not work.
 
-    fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see `store`). inner: give
-    the gradients of all forms, and not those of parameters alone.
-    """
+    fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see
+    `store`). inner: give the gradients of all forms, and not those of parameters alone."""
     for mesh in plan.meshes:
         stages = plan.pipeline.mesh.axis_size(plan.pipeline.axis) if plan.pipeline else 1
         if mesh.size * stages != plan.ranks * plan.microbatches:

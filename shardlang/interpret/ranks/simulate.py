@@ -1,8 +1,9 @@
-"""A whole run on simulated ranks in one process: the runtime's loop, with the plan's ranks in the place of its model.
+"""A whole run on simulated ranks in one process: the runtime's loop, with the plan's ranks in the
+place of its model.
 
-Data, figures, evaluation and saving are those of the program emitted for one rank, which is where the simulated ranks'
-parameters are put together after each step. Evaluation so runs on one device, from what the ranks have trained.
-"""
+Data, figures, evaluation and saving are those of the program emitted for one rank, which is where
+the simulated ranks' parameters are put together after each step. Evaluation so runs on one device,
+from what the ranks have trained."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from shardlang.runtime.step.train import Run, datasets
 
 
 class Simulated(Accumulation):
-    """Goes through a step on all simulated ranks; `kept` is what each stores of parameters and states."""
+    """Runs a step on all simulated ranks; `kept` has each rank's parameters and states."""
 
     def __init__(self, plan: Plan, run: Run) -> None:
         super().__init__(run.program, run.model, run.figures, run.evaluated)
@@ -62,7 +63,7 @@ class Simulated(Accumulation):
         return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
 
     def _figure(self, value: int, mine: ranks.Results) -> Tensor:
-        """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
+        """A loss or metric: the sum over the first of the groups on which it is pending."""
         form = returned_form(self.plan, value)
         layout = ranks.layout_of(self.plan, form)
         first = ranks.coordinates(self.plan, layout).groups(layout.pending)[0]
@@ -70,7 +71,7 @@ class Simulated(Accumulation):
 
     @torch.no_grad()
     def update(self, step: int, total: int) -> None:
-        """A step of the optimizers on all ranks; what they store is then put together for evaluation and saving."""
+        """A step of the optimizers on all ranks; the result is joined for evaluation and saving."""
         self.kept = {**self.kept, **self.optimizers.stored(self.kept, self.reduced, self.rows)}
         whole = {**self.model.leaves, **self.model.states}
         for value, path in self.paths.items():
@@ -78,10 +79,11 @@ class Simulated(Accumulation):
 
 
 def simulate(plan: Plan, alone: Path, base: Path, metrics: Path | None, save_weights: Path | None) -> int:
-    """Trains the plan; 0, or 3 where the run failed (what is printed). alone: the program as emitted for one rank.
+    """Trains the plan; 0, or 3 where the run failed (what is printed). alone: the program as
+    emitted for one rank.
 
-    plan: in the element types to compute in. base: the folder that the program's paths are relative to.
-    """
+    plan: in the element types to compute in. base: the folder that the program's paths are relative
+    to."""
     try:
         with Claims() as claims:
             metrics = claims.figures(metrics) if metrics is not None else None

@@ -1,9 +1,8 @@
 """An operator on simulated ranks: each computes the operator's meaning on the part that it has.
 
-No rank can compute alone what an operator reduces or exchanges within itself. There the ranks that share a factor of it
-join their parts by their places and compute the whole once. Each is handed its slice, or a copy where the result lacks
-the factor.
-"""
+No rank can compute alone what an operator reduces or exchanges within itself. There the ranks that
+share a factor of it join their parts by their places and compute the whole once. Each is handed its
+slice, or a copy where the result lacks the factor."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ Dims = tuple[DimFactors, ...]
 
 @dataclass(frozen=True)
 class Split:
-    """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it. part_sizes: factor -> the
-    sizes of its parts, if listed."""
+    """An operator on all ranks. call: on the whole. axes: per factor, the axes that split it.
+    part_sizes: factor -> the sizes of its parts, if listed."""
 
     call: Call
     axes: tuple[tuple[str, ...], ...]
@@ -38,7 +37,7 @@ class Split:
 
     @cached_property
     def joined(self) -> frozenset[int]:
-        """The factors that ranks join: those that the operator reduces or exchanges, and what their axes split too."""
+        """The factors that ranks join: those reduced or exchanged, and others on their axes."""
         pairs = list(zip(self.call.rule.factors, self.axes, strict=True))
         inside = [axis for factor, axes in pairs if factor.split is Mark.INSIDE for axis in axes]
         within = {*inside, *shared_axes(self.call.rule, self.axes)}
@@ -69,7 +68,7 @@ class Split:
         return replace(call, sizes=tuple(sizes), starts=tuple(starts))
 
     def place(self, rank: int, dims: Dims) -> tuple[slice, ...]:
-        """The place of a rank's part in the tensor of its group, along each factor of some tensor dims."""
+        """The place of a rank's part in the tensor of its group, along factors of some dims."""
         call, every = self.calls[rank], slice(None)
         starts = [(f, call.starts[f]) for dim in dims for f in dim]
         return tuple(slice(start, start + call.sizes[f]) if f in self.joined else every for f, start in starts)
@@ -86,7 +85,7 @@ class Split:
         return whole.reshape(call.local(dims))
 
     def hand_out(self, result: Tensor, members: Sequence[int]) -> list[Tensor]:
-        """Each member's slice; where there is none to cut, copies, of which the first has the gradient."""
+        """Each member's slice; without a cut, copies, of which the first has the gradient."""
         (dims,) = self.call.rule.results
         if not any(f in self.joined for dim in dims for f in dim):
             copies = [result.detach().clone().requires_grad_(result.requires_grad) for _ in members[1:]]
@@ -96,7 +95,7 @@ class Split:
         return [apart[self.place(r, dims)].reshape(self.calls[r].local(dims)) for r in members]
 
     def once(self, at: int) -> tuple[str, ...]:
-        """The axes over which operand `at` joins, on one rank, a sum that others are split for (a bias)."""
+        """The axes over which operand `at` joins, on one rank, a sum that others split (a bias)."""
         rule = self.call.rule
         beside = {other for some in rule.through if at in some for other in some}
         kept = {f for tensor in (rule.operands[at], *rule.results) for dim in tensor for f in dim}
@@ -135,7 +134,7 @@ def _added(split: Split, at: int, xs: Tensors) -> Tensors:
 
 
 def _counts(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
-    """The number of labels in the whole that a loss keeps, where it divides by that and has it as no operand."""
+    """The number of labels that a loss keeps in the whole, if that is no operand of it."""
     divisor, rule = REGISTRY[split.call.operator].divisor, split.call.rule
     if not divisor or split.call.attrs["ignore_index"] is None or len(operands) > 2:
         return []

@@ -1,8 +1,7 @@
 """How ranks keep parameters and states, and what becomes of a parameter's gradients once a step.
 
-Turns whole tensors into what each rank stores (a block, or with ZeRO some rows of it), that into the form that
-operators start from, and local gradients into the gradient of what is stored.
-"""
+Turns whole tensors into what each rank stores (a block, or with ZeRO some rows of it), that into
+the form that operators start from, and local gradients into the gradient of what is stored."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from shardlang.types.layout import Layout, chunk_sizes
 
 @dataclass(frozen=True)
 class Storage:
-    """Where one parameter or state lies. part_sizes: per dim the sizes of its parts, if listed. Under ZeRO
-    a rank's rows are its part of the first dim of its block."""
+    """Where one parameter or state lies. part_sizes: per dim the sizes of its parts, if listed.
+    Under ZeRO a rank's rows are its part of the first dim of its block."""
 
     shape: tuple[int, ...]
     plan: ParamPlan
@@ -59,15 +58,14 @@ class Storage:
 
     def gather(self, pieces: Sequence[Tensor]) -> list[Tensor]:
         """The values that operators start from: the blocks, put together from their rows; without
-        ZeRO, what is stored itself.
-        """
+        ZeRO, what is stored itself."""
         if not self.plan.zero:
             return list(pieces)
         groups = self.coordinates.groups(self.plan.zero_axes)
         return exchanges.exchange(pieces, groups, lambda xs: exchanges.gathered(0, xs), exchanges.nothing)
 
     def reduce(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """The gradient of what each rank stores: summed over the axes on which it is pending, its rows kept."""
+        """The gradient of what each rank stores: summed over pending axes, only its rows kept."""
         groups = self.coordinates.groups(self.plan.reduce_axes)
         sums = exchanges.exchange(gradients, groups, exchanges.summed, exchanges.nothing)
         if not self.plan.zero:
@@ -80,7 +78,7 @@ class Storage:
 
 
 def storage(plan: Plan, value: int) -> Storage:
-    """The storage of a parameter or state; one that the plan does not name is whole on every rank."""
+    """The storage of a parameter or state; one that the plan does not name is whole everywhere."""
     produced = plan.produced[value]
     planned = plan.params.get(value, ParamPlan(value, Layout(produced.dims, mesh=produced.mesh), ()))
     mesh = plan.meshes[planned.stored.mesh]

@@ -1,7 +1,7 @@
-"""The batches that ranks and one device are both given: a program's own data, or numbers drawn in its place.
+"""The batches that ranks and one device are both given: a program's own data, or numbers drawn in
+its place.
 
-Ranks read their parts of a batch as they do in every run; here the same batches are made whole.
-"""
+Ranks read their parts of a batch as they do in every run; here the same batches are made whole."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Drawn:
 class Batches:
     """`program` and `data` are what ranks are started with; `of` gives the whole batch of a step.
 
-    drawn: why the numbers are random, or empty where they are the program's own. total: steps of a whole run.
-    """
+    drawn: why the numbers are random, or empty where they are the program's own. total: steps of a
+    whole run."""
 
     program: Program
     data: Mapping[str, Dataset]
@@ -88,7 +88,7 @@ def own(program: Program, graph: Graph) -> Batches:
 
 
 def drawn(program: Program, graph: Graph, steps: int, why: str) -> Batches:
-    """Random numbers: normal where floating, else below each field's bound; `why` is said to the user."""
+    """Random numbers: normal if floating, else below each field's bound; `why` is for the user."""
     source = program.data
     names = {f.name: value for f, value in zip(source.fields, graph.data, strict=True)}
     data = Drawn(graph, names, program.seed, source.batch, steps)

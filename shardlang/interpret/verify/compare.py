@@ -1,8 +1,9 @@
-"""Simulated ranks against one device: each form of each value, each gradient, each parameter after a step.
+"""Simulated ranks against one device: each form of each value, each gradient, each parameter after
+a step.
 
-`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then backward, then what
-ranks store. A difference is described for a person: value, layout, source line, rank, index.
-"""
+`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then
+backward, then what ranks store. A difference is described for a person: value, layout, source line,
+rank, index."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ from shardlang.types.layout import Layout, layout_text
 class Difference:
     """The first value that is not what one device has.
 
-    kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state", "parameter" or
-    "step" (one that cannot run: `message`). layout: as written in types. rank, microbatch: where it shows most;
-    summed: the axes over which ranks were summed for it. index: in the whole value. place: `file:line`.
-    form: in the plan. order: of two differences in one step, the one with the lesser was computed first.
-    """
+    kind: "value", "figure" (a loss or metric as reported), "gradient", "stored gradient", "state",
+    "parameter" or "step" (one that cannot run: `message`). layout: as written in types. rank,
+    microbatch: where it shows most; summed: the axes over which ranks were summed for it. index: in
+    the whole value. place: `file:line`. form: in the plan. order: of two differences in one step,
+    the one with the lesser was computed first."""
 
     kind: str
     path: str
@@ -78,11 +79,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """ok, or the first difference. values, gradients: forms compared, parameters: what ranks store of them, once a
-    step. largest: the greatest relative error.
+    """ok, or the first difference. values, gradients: forms compared, parameters: what ranks store
+    of them, once a step. largest: the greatest relative error.
 
-    undecided: paths of values that rounding decides (undecided.py): nothing that depends on them is compared.
-    """
+    undecided: paths of values that rounding decides (undecided.py): nothing that depends on them is
+    compared."""
 
     ok: bool
     difference: Difference | None
@@ -127,10 +128,10 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 
 def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
            free: Tensor | None = None, part_sizes: SizesOfDims = ()) -> Finding:
-    """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
+    """The worst of all ranks; along pending axes ranks are summed, along the others each must have
+    its block.
 
-    free: elements that may be anything. part_sizes: per dim the sizes of its parts, if listed.
-    """
+    free: elements that may be anything. part_sizes: per dim the sizes of its parts, if listed."""
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
     at, shape, scale = coordinates(plan, layout), tuple(expected.shape), scale_of(expected)
@@ -149,11 +150,12 @@ def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan
 
 
 def dual(layout: Layout) -> Layout:
-    """The layout of a gradient: split alike; identical where the value is pending or I, pending where it is R."""
+    """The layout of a gradient: split alike; identical for pending or I, pending for R."""
     return Layout(layout.dims, layout.replicated, (), layout.mesh)
 
 
-# The order in which things are computed in a step; values by their place in the plan, gradients the other way round.
+# The order in which things are computed in a step; values by their place in the plan, gradients the
+# other way round.
 _PHASES = ("value", "step", "figure", "gradient", "stored gradient", "state", "parameter")
 
 
@@ -171,7 +173,7 @@ def forms_of(plan: Plan) -> list[Form]:
 
 @dataclass
 class Comparison:
-    """Counts what was compared; `first` is the first difference over the tolerance. alone: one device's step."""
+    """Counts comparisons; `first` is the first difference over the tolerance. alone: one device."""
 
     plan: Plan
     tolerance: float
@@ -260,7 +262,7 @@ class Comparison:
             yield self.differs("figure", (value, -1), Layout((), mesh=self.plan.produced[value].mesh), finding)
 
     def _tied(self, form: Form, local: Sequence[Tensor], theirs: whole.Results) -> bool:
-        """Whether rounding explains a difference; then what follows from the value is left out from here on."""
+        """Whether rounding explains a difference; then later values are left out from here on."""
         graph = self.plan.graph
         producer = graph.producers.get(form[0])
         free = None if producer is None else undecided(graph.ops[producer], theirs.values, self.tolerance)
@@ -275,7 +277,7 @@ class Comparison:
         return True
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
-        """Backward runs against the order of the forms. A form without gradient here must not need one there."""
+        """Backward reverses the order of forms. A form without gradient must need none there."""
         for at, form in enumerate(reversed(self.forms)):
             wanted = expected.get(form)
             if form in mine.unseen or (form not in mine.gradients and (wanted is None or form not in mine.forms)):
@@ -331,11 +333,12 @@ class Comparison:
 
 def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9,
                 dtype: str = "f64") -> Report:
-    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random batches, and compares.
+    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random
+    batches, and compares.
 
-    Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an operator that the
-    interpreter does not know; everything else a plan can have wrong is in the report.
-    """
+    Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an
+    operator that the interpreter does not know; everything else a plan can have wrong is in the
+    report."""
     plan = in_type(plan, dtype)
     graph = plan.graph
     params = initial.initial(graph, seed)

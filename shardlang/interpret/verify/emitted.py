@@ -1,9 +1,10 @@
-"""The records of real ranks that ran an emitted program -> the same results that simulated ranks give.
+"""The records of real ranks that ran an emitted program -> the same results that simulated ranks
+give.
 
-The emitter's names tell which form of which value a local variable is. A value that has no line of its own (a product
-that takes in its bias) is not seen; a name that stands for the tensor of another has no gradient apart from it.
-A place is a rank at a microbatch, as in the plan's meshes (see grid.py).
-"""
+The emitter's names tell which form of which value a local variable is. A value that has no line of
+its own (a product that takes in its bias) is not seen; a name that stands for the tensor of another
+has no gradient apart from it. A place is a rank at a microbatch, as in the plan's meshes (see
+grid.py)."""
 
 from __future__ import annotations
 
@@ -36,9 +37,8 @@ FUNCTIONS = ("forward", "prepare", *ONCE)
 
 @dataclass(frozen=True)
 class Home:
-    """Where the variable of a form is: the stage, the functions that may have it (of a file, or of a layer), whether
-    they run once a step, its name, and in which of several calls by one rank.
-    """
+    """Where the variable of a form is: the stage, the functions that may have it (of a file, or of
+    a layer), whether they run once a step, its name, and in which of several calls by one rank."""
 
     stage: int
     file: str
@@ -50,7 +50,7 @@ class Home:
 
 
 def homes(plan: Plan) -> dict[Form, Home]:
-    """The forms that local variables stand for, in order of computation; of what several stages have, in the first."""
+    """The forms of local variables, in order of computation; shared ones in the first stage."""
     work = _Homes(emission(plan))
     for forward, module in zip(work.made.forwards, work.made.modules, strict=True):
         work.add(forward, f"{module}.py")
@@ -62,7 +62,7 @@ def homes(plan: Plan) -> dict[Form, Home]:
 
 @dataclass
 class _Homes:
-    """`calls`: how often a rank has called a function by now, by coordinate along the stages' axis."""
+    """`calls`: how often a rank has called a function so far, by stage coordinate."""
 
     made: Emission
     found: dict[Form, Home] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class _Homes:
             self._layer(layer, stage, at)
 
     def _layer(self, call: LayerCall, stage: int, at: int) -> None:
-        """The variables of a layer's function in one of its calls: as in the one that it was written from."""
+        """The variables of a layer's function in one of its calls, by those of its first call."""
         functions = self.made.functions
         name, body = functions.made[call.block, True].name, functions.bodies[call.block, True]
         number = self._next(at, name, call.path)
@@ -106,9 +106,8 @@ class _Homes:
 
 
 def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tuple[str, ...], bool]]:
-    """The functions of a file that have a form, and whether they run once a step; of what several make, the first of
-    these lines. own: the steps that stand in `forward` itself.
-    """
+    """The functions of a file that have a form, and whether they run once a step; of what several
+    make, the first of these lines. own: the steps that stand in `forward` itself."""
     steps = scope.phases
     totals, sums = ({(plan.conversions[at].value, at) for at in which} for which in (steps.totals, steps.sums))
     arguments = {(v, -1) for v in (*scope.received, *scope.fields)}
@@ -122,7 +121,7 @@ def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tup
 
 
 def due(plan: Plan) -> set[Form]:
-    """The forms that an emitted program must have: all that loss and metrics need, but what a later line takes in."""
+    """The forms that an emitted program must have: those of loss and metrics, except fused ones."""
     wanted = [v for v in (plan.graph.loss, *plan.graph.metrics.values()) if v is not None]
     taken_in = {plan.graph.ops[plan.ops[f.product].op].results[0] for f in fusions(plan).values()}
     made = _made(plan, list(steps_for(plan, [final_form(plan, value) for value in wanted])))
@@ -175,11 +174,11 @@ class StepRecords:
 
     @cached_property
     def calls(self) -> dict[tuple[int, str, str, str, int], list[Call]]:
-        """(rank, file, function, layer, microbatch) -> its calls; what runs once a step does so in any of the
-        microbatches. Functions of layers are known without their file.
+        """(rank, file, function, layer, microbatch) -> its calls; what runs once a step does so in
+        any of the microbatches. Functions of layers are known without their file.
 
-        Functions within a function count as it; of one that is computed again for backward the first call comes first.
-        """
+        Functions within a function count as it; of one that is computed again for backward the
+        first call comes first."""
         found: dict[tuple[int, str, str, str, int], list[Call]] = {}
         for rank, record in enumerate(self.records):
             for call in sorted(record.calls, key=lambda c: c.inner):
@@ -233,9 +232,9 @@ class StepRecords:
             raise InternalError(f"the emitted program computes `{path}` without a variable `{home and home.name}`")
 
     def _leaves(self) -> Iterator[tuple[Form, Locals]]:
-        """Local gradients of parameters as functions read them: of those that ranks store whole, in one stage, and
-        whose gradient each microbatch gives (one that is the same in all is taken from the first alone).
-        """
+        """Local gradients of parameters as functions read them: of those that ranks store whole, in
+        one stage, and whose gradient each microbatch gives (one that is the same in all is taken
+        from the first alone)."""
         for value in self.plan.graph.params:
             stages, path = self.grid.stages(value), self.plan.graph.values[value].path
             if len(stages) > 1 or not self._each(value):
@@ -253,7 +252,7 @@ class StepRecords:
         return time is None or (value in self.plan.params and time.name in self.plan.params[value].reduce_axes)
 
     def reduced(self) -> Iterator[dict[int, Locals]]:
-        """Reduced gradients, of each stage that has a parameter; the runtime takes one that never came for zeros."""
+        """Reduced gradients of each stage with a parameter; one that never came counts as zeros."""
         trained = [v for v in self.plan.graph.params if self.plan.graph.values[v].gradient]
         stored = list(self.parameters())
         for at, kept in enumerate(stored):
@@ -266,14 +265,12 @@ class StepRecords:
 
     def parameters(self) -> Iterator[dict[int, Locals]]:
         """The part that each rank stores of each parameter after the step; a further one for each
-        further stage that has it.
-        """
+        further stage that has it."""
         return self.copies(self.plan.graph.params, lambda r: r.parameters)
 
     def copies(self, values: Sequence[int], of: Callable[[Record], Named]) -> Iterator[dict[int, Locals]]:
         """The ranks' parts of some values, for each position; first in the first stage of each,
-        then in its second, ...
-        """
+        then in its second, ..."""
         for at in range(max((len(self.grid.stages(v)) for v in values), default=0)):
             found = {}
             for value in values:

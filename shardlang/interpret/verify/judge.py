@@ -1,8 +1,9 @@
-"""Three executions of a program held against each other: emitted on real ranks, planned on simulated ranks, one device.
+"""Three executions of a program held against each other: emitted on real ranks, planned on
+simulated ranks, one device.
 
-`start` runs the emitted program on real ranks and keeps what they recorded; `judge` then executes the other two step by
-step and compares. Starting forks, so it must come before anything here has computed: threads do not survive a fork.
-"""
+`start` runs the emitted program on real ranks and keeps what they recorded; `judge` then executes
+the other two step by step and compares. Starting forks, so it must come before anything here has
+computed: threads do not survive a fork."""
 
 from __future__ import annotations
 
@@ -30,18 +31,19 @@ from shardlang.runtime.program import Block
 from shardlang.runtime.step.model import given_weights
 
 TYPES = {"f64": torch.float64, "f32": torch.float32}
-# Of the greatest magnitude of a value. In float32 a sum of a thousand numbers is off by 1e-5 of its parts, and a
-# gradient is what is left of larger parts.
+# Of the greatest magnitude of a value. In float32 a sum of a thousand numbers is off by 1e-5 of its
+# parts, and a gradient is what is left of larger parts.
 TOLERANCES = {"f64": 1e-9, "f32": 1e-3}
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Job:
-    """plan: in the element type of the comparison (see elements.py), as the files in `folder` were emitted from it.
+    """plan: in the element type of the comparison (see elements.py), as the files in `folder` were
+    emitted from it.
 
-    base: the folder that the program's paths are relative to. random: draw batches even where there are data.
-    """
+    base: the folder that the program's paths are relative to. random: draw batches even where there
+    are data."""
 
     plan: Plan
     folder: Path
@@ -59,7 +61,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Started:
-    """A job whose real ranks have run: its batches, and the recorded run (None where there was none)."""
+    """A job whose real ranks have run: its batches, and the recorded run (None without one)."""
 
     job: Job
     batches: Batches
@@ -69,7 +71,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Verdict:
-    """simulated, emitted: each against one device; emitted is None where no real ranks ran. failed: a rank did."""
+    """simulated, emitted (None without real ranks): against one device. failed: a rank did."""
 
     simulated: Report
     emitted: Report | None
@@ -88,14 +90,14 @@ class Verdict:
 
     @property
     def culprit(self) -> str:
-        """Who does not compute what one device does: "emitted", "plan", "both", or "" where all agree."""
+        """What differs from one device: "emitted", "plan", "both", or "" if all agree."""
         plan = self.simulated.difference is not None
         emitted = self.emitted is not None and self.emitted.difference is not None
         return "both" if plan and emitted else "plan" if plan else "emitted" if emitted else ""
 
 
 def start(job: Job, progress: Progress = lambda _: None) -> Started:
-    """Reads the data and runs the real ranks. RunError where they cannot start; what a rank says goes to stderr."""
+    """Reads the data and runs the real ranks, with output to stderr. RunError if it cannot."""
     main = (job.folder / "main.py").resolve()
     program = read_program(main)
     program.base, program.precision = job.base, job.dtype
@@ -123,10 +125,10 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
 
 @dataclass
 class Side:
-    """One of the two that are held against one device, until it differs. `end` is set once nothing more can be said.
+    """One of the two that are held against one device, until it differs. `end` is set once nothing
+    more can be said.
 
-    optimizers: what they should make of the gradients that this side has.
-    """
+    optimizers: what they should make of the gradients that this side has."""
 
     comparison: Comparison
     optimizers: Optimizers
@@ -144,7 +146,7 @@ class Side:
 
 @dataclass
 class Judge:
-    """Takes one device and the simulated ranks through the steps, beside the records of the real ones."""
+    """Takes one device and the simulated ranks through the steps, beside the real ones' records."""
 
     started: Started
     tolerance: float
@@ -179,7 +181,7 @@ class Judge:
         )
 
     def _initial(self) -> dict[int, Tensor]:
-        """Parameters and states as they begin, whole; from the program's file of weights where it names one."""
+        """Initial parameters and states, whole; from the program's file of weights if any."""
         program, graph = self.started.batches.program, self.plan.graph
         given = given_weights(program)
         if given is None:
@@ -209,9 +211,8 @@ class Judge:
         self.emitted.note(next((d for d in found if d is not None), None))
 
     def _step(self, step: int, params: dict[int, Tensor]) -> dict[int, Tensor]:
-        """The parameters and states with which all begin the next step: those that real ranks have, as long as there
-        are any, else one device's.
-        """
+        """The parameters and states with which all begin the next step: those that real ranks have,
+        as long as there are any, else one device's."""
         fields = self.started.batches.next()
         theirs = whole.run(self.plan.graph, fields, params, step=step, seed=self.seed)
         rows = self.alone.looked_up(theirs.parts_of)
@@ -252,7 +253,7 @@ class Judge:
         params: Mapping[int, Tensor],
         rows: Mapping[int, Tensor],
     ) -> dict[int, Tensor]:
-        """The parameters and states of real ranks after the step; nothing where they have not come so far."""
+        """The parameters and states of real ranks after the step; nothing if none came so far."""
         seen = self._records(step)
         if seen is None:
             return {}

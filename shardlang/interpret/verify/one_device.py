@@ -1,4 +1,4 @@
-"""The values of one device for each form of a plan, their size, and whether they are zero in truth."""
+"""One device's values for each form of a plan, their size, and whether they are zero in truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shardlang.plan.plan import Plan
 
 # Below this a value's own size says nothing of the rounding of what it was computed from.
 SMALLEST_SCALE = 1e-4
-# Rounding on ranks is another draw of what moves one device: so many times the furthest of a few draws at most.
+# Rounding on ranks is another draw of what moves one device: so many times the furthest of a few
+# draws at most.
 FURTHER = 8
 
 
@@ -23,7 +24,7 @@ def scale_of(expected: Tensor) -> float:
 
 
 def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
-    """The gradient of one device at each form: the sum over the uses at and below it in the value's tree."""
+    """One device's gradient at each form: the sum over uses at and below it in the value's tree."""
     found: dict[Form, Tensor] = {}
 
     def add(value: int, conversion: int, part: Tensor) -> None:
@@ -46,9 +47,8 @@ def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
 
 
 def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, error: float) -> bool:
-    """Whether all that one device has for a form, and a relative error beside it, is what rounding leaves of zero: it
-    moves as far when parameters and data move by a unit in the last place.
-    """
+    """Whether all that one device has for a form, and a relative error beside it, is what rounding
+    leaves of zero: it moves as far when parameters and data move by a unit in the last place."""
     here = _computed(plan, kind, form, results)
     if here is None or max(float(here.abs().max()), error * scale_of(here)) > SMALLEST_SCALE:
         return False
@@ -58,7 +58,7 @@ def zero_in_truth(plan: Plan, kind: str, form: Form, results: whole.Results, err
 
 
 def _computed(plan: Plan, kind: str, form: Form, results: whole.Results) -> Tensor | None:
-    """The tensor of one device for a form, by the kind of comparison; None for what only an optimizer makes."""
+    """One device's tensor for a form, by the kind of comparison; None for an optimizer's result."""
     if kind == "gradient":
         found = form_gradients(plan, results).get(form)
     else:

@@ -1,4 +1,4 @@
-"""Sums, products, quotients and powers of two tensors (or of one and a number), dims lined up from the right."""
+"""Sums, products, quotients and powers of tensors and numbers, dims aligned from the right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _infer(through: tuple[tuple[int, ...], ...], floating: bool = False) -> Call
 
 
 def _dtype(site: CallSite, floating: bool) -> str:
-    """The promoted type; a whole number written beside an integer tensor keeps it an integer, and makes a bool one."""
+    """The promoted type; a whole number keeps an integer tensor, and makes a bool an integer."""
     types = site.operands
     tensors = [t for t, span in zip(types, site.spans, strict=True) if not (not t.dims and _whole(span.text))]
     dtype = promote(tensors or types)

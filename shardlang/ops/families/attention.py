@@ -1,8 +1,8 @@
-"""attention, fused; and rotary, which turns the pairs of a head by angles that grow with their place.
+"""attention, fused; and rotary, which turns the pairs of a head by angles that grow with their
+place.
 
-Batch, heads and the queries' places split freely; a rank needs the keys and values of all places, so they are gathered
-over an axis that cuts the queries' sequence.
-"""
+Batch, heads and the queries' places split freely; a rank needs the keys and values of all places,
+so they are gathered over an axis that cuts the queries' sequence."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def _causal(site: CallSite, queries: Term, keys: Term) -> bool:
 
 
 def _attention_rule(q: Sequence[Term], k: Sequence[Term], v: Sequence[Term], keep: bool) -> FactorRule:
-    """Heads of q are (heads of k, heads that share one of those), major first. Keys' places and the width that is
-    summed over stay whole; the width of v, another factor, does not."""
+    """Heads of q are (heads of k, heads that share one of those), major first. Keys' places and the
+    width that is summed over stay whole; the width of v, another factor, does not."""
     factors = Factors()
     lead = factors.dims(q[:-3])
     few: tuple[DimFactors, ...] = factors.dims(k[-3:-2])
@@ -138,19 +138,20 @@ def _emit_attention(site: OpSite) -> Code:
 
 
 def _fused(local: Local) -> bool:
-    """Whether torch has one kernel for it, which computes scores again in backward and keeps none."""
+    """Whether torch has one kernel for it, which recomputes scores in backward and keeps none."""
     return len(local.operands[0]) == 4 and local.operands[0][-1] == local.operands[2][-1]
 
 
 def _saved_attention(local: Local) -> Saved:
-    """Queries, keys, values and the result with a number for each query of each head; of a mask what torch adds."""
+    """Queries, keys, values and result with a number per query and head; torch's part of a mask."""
     q, k = local.operands[:2]
     dtype = local.operand_types[0].dtype
     mask = _mask(local, dtype)
     if _fused(local):
         # The logarithms of the sums are in f32 at least.
         return Saved((0, 1, 2), (0,), size(q[:-1], "f64" if dtype == "f64" else "f32") + mask)
-    # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for each of them.
+    # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for
+    # each of them.
     sharing = q[-3] // k[-3] if len(q) > 2 and k[-3] else 1
     more = elements(q) + elements(k) * sharing + elements(q[:-1]) * k[-2]
     if sharing == 1:

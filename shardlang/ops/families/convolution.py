@@ -1,4 +1,4 @@
-"""conv2d, max_pool2d, avg_pool2d on [batch, channels, height, width]; the spatial dims are never split."""
+"""conv2d, max_pool2d, avg_pool2d on [batch, channels, height, width]; spatial dims never split."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _weight_fits(site: CallSite, x: TensorType, weight: TensorType) -> bool:
 def _conv_rule(
     site: CallSite, x: Sequence[Term], weight: Sequence[Term], spatial: Sequence[Term], bias: bool
 ) -> FactorRule:
-    """Batch and output channels split freely, split input channels leave a sum; with groups no channel splits."""
+    """Batch and output channels split freely, input channels leave a sum; none with groups."""
     factors = Factors()
     batch = factors.term(x[0])
     if site.static["groups"] == 1:

@@ -1,7 +1,6 @@
 """Operators that work on each element alone: activations, powers, comparisons, where.
 
-Sums, products and powers of two tensors are in arithmetic.py.
-"""
+Sums, products and powers of two tensors are in arithmetic.py."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Operators that the planner adds and no program calls: a value handed on to the next stage, or copied between the
-memories of host and device.
+"""Operators that the planner adds and no program calls: a value handed on to the next stage, or
+copied between the memories of host and device.
 
-`kept_count` is beside the losses that it counts for, in losses.py.
-"""
+`kept_count` is beside the losses that it counts for, in losses.py."""
 
 from __future__ import annotations
 

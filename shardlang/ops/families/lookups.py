@@ -1,7 +1,6 @@
 """Lookups by index: embedding, gather, one_hot, arange.
 
-Over a split dim a rank looks up what it has, and the sum is pending.
-"""
+Over a split dim a rank looks up what it has, and the sum is pending."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Losses: cross_entropy, nll_loss, mse_loss, bce_with_logits, each one number.
 
-Each is a sum over the items of the whole batch divided by the count of the whole, so over a split batch it is pending
-and no run divides by a number of ranks. Counts that depend on the data are all-reduced within the operator.
-"""
+Each is a sum over the items of the whole batch divided by the count of the whole, so over a split
+batch it is pending and no run divides by a number of ranks. Counts that depend on the data are
+all-reduced within the operator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _class_dim(site: CallSite) -> int | None:
 
 
 def _likely_first(scores: TensorType, label: TensorType) -> list[int]:
-    """Positions to try: those of dims the label lacks by name first, so that nothing unifies by accident."""
+    """Positions to try: first dims that the label lacks by name, lest others unify."""
     lacking = [i for i, t in enumerate(scores.dims) if t not in label.dims]
     by_name = [i for i in lacking if not (scores.dims[i] and scores.dims[i][0].literal)]
     rest = [i for i in lacking if i not in by_name]
@@ -89,7 +89,8 @@ def _infer_cross_entropy(site: CallSite) -> Inference | None:
 
 
 def _infer_nll(site: CallSite) -> Inference | None:
-    # A pick among log-probabilities is linear in them: a rank picks where it has the class, and the sum is pending.
+    # A pick among log-probabilities is linear in them: a rank picks where it has the class, and the
+    # sum is pending.
     return _class_loss(site, (Split.FREE, (0, 0)), ((0,),))
 
 
@@ -114,7 +115,7 @@ def _count(site: OpSite) -> str:
 
 
 def _local_sum(site: OpSite, function: str, reduction: str) -> Code:
-    """The loss over the local items as torch or the runtime computes it, "mean", "sum" or per item ("none")."""
+    """The loss over the local items, by torch or the runtime: "mean", "sum" or each ("none")."""
     scores, label = site.operands[:2]
     dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
     factors = site.rule.operands[0][dim]
@@ -167,14 +168,14 @@ def _accumulate_class_loss(function: str) -> Callable[[OpSite], Code]:
 
 
 def _first_of(groups: list[str]) -> str:
-    """The condition that this rank is the first of groups (the items are pending over them, their count is not)."""
+    """The condition that this rank is the first of groups over which only items are pending."""
     if len(groups) > 1:
         return call_of("all", around("g.index == 0 for g in ", tuple_text(groups)))
     return f"{groups[0]}.index == 0" if groups else ""
 
 
 def _labelled(local: Local) -> tuple[int, int]:
-    """How many labels there are, and bytes of what of them the runtime's own losses keep: a place and a mark each."""
+    """The number of labels, and bytes per label that our losses keep: a position and a mark."""
     count = elements(local.operands[1])
     return count, count * (BYTES["i64"] + BYTES["bool"])
 
@@ -191,7 +192,7 @@ def _saved_cross_entropy(local: Local) -> Saved:
 
 
 def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
-    """The divisor of a loss: the operand that it is, or its bytes, where it is no number of the program's text."""
+    """The divisor of a loss: its operand, or its bytes, unless it is a number in the text."""
     if len(local.operands) > 2:
         return (2,), 0
     types = zip(local.operands, local.operand_types, strict=True)
@@ -314,9 +315,8 @@ def _alike_call(site: OpSite, function: str, reduction: str) -> Code:
 
 
 def _saved_alike(local: Local, squared: bool) -> Saved:
-    """Both; of a target in whole numbers what it is converted to. The memory of torch's mse_loss, one number, is that
-    of the squares.
-    """
+    """Both; of a target in whole numbers what it is converted to. The memory of torch's mse_loss,
+    one number, is that of the squares."""
     shape, dtype = local.operands[0], local.operand_types[0].dtype
     squares = max(0, elements(shape) - 1) * BYTES[dtype] if squared else 0
     if local.operand_types[1].floating:

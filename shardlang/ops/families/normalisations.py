@@ -1,7 +1,6 @@
 """softmax, log_softmax, layer_norm, rms_norm, batch_norm.
 
-Over a split dim they reduce their statistics; the dim is never gathered.
-"""
+Over a split dim they reduce their statistics; the dim is never gathered."""
 
 from __future__ import annotations
 
@@ -122,9 +121,8 @@ def _emit_norm(name: str) -> Callable[[OpSite], Code]:
 
 
 def _saved_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Saved:
-    """For torch's own norm the operands `whole`, with mean and deviation of each row; without these what is normalised,
-    before weight and bias (operands from `given` on), with the deviations.
-    """
+    """For torch's own norm the operands `whole`, with mean and deviation of each row; without these
+    what is normalised, before weight and bias (operands from `given` on), with the deviations."""
     shape, dtype, has = local.operands[0], local.operand_types[0].dtype, local.attrs["has"]
     each = size(tuple(n for d, n in enumerate(shape) if d not in dims), dtype)
     if whole:
@@ -140,7 +138,7 @@ def _saved_layer_norm(local: Local) -> Saved:
 
 
 def _saved_rms_norm(local: Local) -> Saved:
-    """torch's own multiplies x by the deviations: both are kept, and, for a weight's gradient, what comes of it."""
+    """torch's own multiplies x by deviations: both are kept, and the product for a weight."""
     dims, rank = local.attrs["dims"], len(local.operands[0])
     kept = _saved_norm(local, dims, ())
     plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
@@ -211,8 +209,8 @@ def _emit_batch_norm(site: OpSite) -> Code:
     group = group_text(site, others) if site.training else ""
     x, mean, variance, *given = site.operands
     named, tail = dict(zip(has, given, strict=True)), {name: site.attrs[name] for name in ("momentum", "eps")}
-    # Of channels that are cut unevenly a rank may have none, which torch's own does not take; nor does it know when it
-    # runs again for backward.
+    # Of channels that are cut unevenly a rank may have none, which torch's own does not take; nor
+    # does it know when it runs again for backward.
     own = site.recomputed or not _some(site.operand_shapes[0][dim])
     if group or (site.training and own):
         size = math.prod(rule.factors[f].size for f in others)

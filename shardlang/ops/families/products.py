@@ -44,7 +44,7 @@ def _infer_matmul(site: CallSite) -> Inference | None:
 
 
 def _one_dtype(site: CallSite, name: str) -> bool:
-    """Whether all operands have one element type: a product, unlike `*`, converts none, as in torch."""
+    """Whether all operands have one element type: a product, unlike `*`, converts none."""
     first = site.operands[0]
     other = next((i for i, t in enumerate(site.operands) if t.dtype != first.dtype), None)
     if other is None:
@@ -116,7 +116,7 @@ def _contraction_help(types: Sequence[TensorType], inner: Term, outer: Term, nam
 
 
 def _saved_matmul(local: Local) -> Saved:
-    """As any product; where leading dims are repeated for the other side, what is kept is the repeated copy."""
+    """As for any product; if leading dims are repeated for the other side, the copy is kept."""
     found, lead = others(local), local.results[0][:-2]
     sides = [(i, local.operands[i]) for i in found.operands]
     if any(len(shape) <= 2 for shape in local.operands):
@@ -162,7 +162,7 @@ def _infer_einsum(site: CallSite) -> Inference | None:
 
 
 def _known_terms(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> tuple[Term, ...] | None:
-    """The result's terms, each one of the operands' (a literal 1 where one has that); None after reporting SH283."""
+    """The result's terms, each an operand's (or a literal 1); None after reporting SH283."""
     known = dict.fromkeys(term for dims in operands for term in dims if term)
     ones = any(not term for dims in operands for term in dims)
     result: list[Term] = []
@@ -202,7 +202,7 @@ def _report_unknown(site: CallSite, term: Term, known: Collection[Term]) -> None
 
 
 def _separate(site: CallSite, operands: Sequence[tuple[Term, ...]]) -> bool:
-    """Whether no dim stands in two different products (that would need `rearrange` first); else SH283."""
+    """Whether no dim is in two different products (`rearrange` must come first); else SH283."""
     home: dict[Dim, Term] = {}
     for dims in operands:
         for term in dims:
@@ -241,7 +241,7 @@ Dims = tuple[DimFactors, ...]
 
 
 def _saved_einsum(local: Local) -> Saved:
-    """All operands, and of more than two, multiplied one after the other, the products on the way."""
+    """All operands; for more than two, multiplied in turn, the intermediate products too."""
     rule = local.rule
     sizes: dict[DimFactors, int] = {}
     for dims, shape in zip(rule.operands, local.operands, strict=True):

@@ -1,7 +1,6 @@
 """dropout and dropout2d.
 
-The same elements fall out under every layout, since each draws the number of its global index.
-"""
+The same elements fall out under every layout, since each draws the number of its global index."""
 
 from __future__ import annotations
 

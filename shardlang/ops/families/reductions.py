@@ -1,8 +1,7 @@
 """Reductions over named dims: sum, mean, amax, amin, argmax; and cumsum.
 
-A sum over a split dim is pending, and a mean divides by the count of the whole; a maximum is combined within the
-operator, since no sum over ranks means it.
-"""
+A sum over a split dim is pending, and a mean divides by the count of the whole; a maximum is
+combined within the operator, since no sum over ranks means it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _X = Param("x", "tensor")
 
 
 def positions(site: CallSite, terms: Sequence[Term] | None) -> tuple[int, ...] | None:
-    """Where the dims of `over` stand in the first operand, ascending (None: all dims); None after reporting SH286."""
+    """Positions of the dims of `over` in the first operand, ascending (None: all)."""
     type = site.operands[0]
     if terms is None:
         return tuple(range(len(type.dims)))
@@ -74,7 +73,7 @@ def _reduce(
 
 
 def _infer_linear(otherwise: str) -> Callable[[CallSite], Inference | None]:
-    """`otherwise`: the result's element type where the operand's is not floating; "" for the run's."""
+    """`otherwise`: the result's element type if the operand is not floating; "" for the run's."""
 
     def infer(site: CallSite) -> Inference | None:
         dims, type = positions(site, site.static["over"]), site.operands[0]
@@ -113,10 +112,10 @@ def _emit_mean(site: OpSite) -> Code:
 
 
 def tally_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str = "") -> Code:
-    """`rt.tally(...)`: sum and count of `items`, laid out as operand `at`, without the rows past `site.rows`.
+    """`rt.tally(...)`: sum and count of `items`, laid out as operand `at`, without the rows past
+    `site.rows`.
 
-    mask: which items count; once: the condition under which this rank counts them at all.
-    """
+    mask: which items count; once: the condition under which this rank counts them at all."""
     found = [(d, factors) for d, factors in enumerate(site.rule.operands[at]) if site.batch in factors]
     extra = {name: text for name, text in (("mask", mask), ("once", once)) if text}
     if site.batch < 0 or not found or not site.rows:

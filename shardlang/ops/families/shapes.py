@@ -1,4 +1,5 @@
-"""Operators that move or rename elements: rearrange, relabel, flatten, concat, slice; cast and detach.
+"""Operators that move or rename elements: rearrange, relabel, flatten, concat, slice; cast and
+detach.
 
 rearrange works by the names of factors alone: split the operand's dims into them, permute, merge.
 """
@@ -59,7 +60,7 @@ def _no_arrow(site: CallSite) -> None:
 
 
 def _unify_literals(site: CallSite, before: Sequence[Term], after: Sequence[Term]) -> None:
-    """Gives dims made from numbers on one side the terms of their size that only the other side has."""
+    """Gives dims made from numbers on one side the terms of their size from the other side."""
     left, right = {d for t in before for d in t}, {d for t in after for d in t}
     lone = [t for t in before if t and not set(t) & right]
     for term in [t for t in after if t and not set(t) & left]:
@@ -169,7 +170,7 @@ def _infer_relabel(site: CallSite) -> Inference | None:
 
 
 def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors, DimFactors]:
-    """The one set of factors that both dims have: the finer product's, the whole where neither refines the other."""
+    """The one set of factors of both dims: the finer product's; whole if neither refines."""
     if not before or not after:
         return (), ()
     if len(before) > 1 and len(after) > 1 and [d.size for d in before] != [d.size for d in after]:
@@ -253,7 +254,7 @@ def _infer_concat(site: CallSite) -> Inference | None:
 
 
 def _name(term: Term) -> str:
-    """The key of a dim made of another in arguments: its name, also where that one was made so itself."""
+    """The key of a dim made of another in arguments: its name, also for one made so itself."""
     return " * ".join(d.name for d in term)
 
 
