@@ -65,7 +65,7 @@ DIGITS = {"data_parallel": (1, 2, 4, 8), "tensor_parallel": (1, 2, 4, 8), "both"
 
 def test_digits(tmp_path: Path) -> None:
     runs = [ALONE, *(RunOf(strategy, ranks) for strategy, counts in DIGITS.items() for ranks in counts)]
-    found = figures(example("digits", epochs_10="steps = 46"), runs, tmp_path)
+    found = figures(example("digits", epochs_10="steps = 26"), runs, tmp_path)
     compare(found, 1e-5)
     for figure in found.values():
         assert farthest(found[ALONE], figure, "accuracy") <= 1e-6
