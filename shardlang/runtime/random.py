@@ -9,7 +9,7 @@ splitmix64 (Steele, Lea and Flood, 2014): the mixing function applied to key + i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import torch
@@ -21,7 +21,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-# Numbers made at once: the several int64 temporaries of a chunk then stay in a core's cache.
+# Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's cache.
 _CHUNK = 1 << 17
 
 
@@ -87,17 +87,23 @@ def global_index(
     shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int], device: torch.device | str | None = None
 ) -> Tensor:
     """int64 [*shape]: row-major index in `whole` of each element of a block of `shape` that begins at `offsets`."""
-    index = torch.zeros((), dtype=torch.int64, device=device)
-    stride = math.prod(whole)
-    for dim, (size, full, offset) in enumerate(zip(shape, whole, offsets, strict=True)):
+    joined = [(1, 1, 0)]
+    for size, full, offset in zip(shape, whole, offsets, strict=True):
+        if size == full:  # its elements follow each other within the dim before
+            joined[-1] = tuple(n * full for n in joined[-1])
+        else:
+            joined.append((size, full, offset))
+    index, stride = None, math.prod(whole)
+    for dim, (size, full, offset) in enumerate(joined):
         stride = stride // full if full else 0
-        line = torch.arange(offset, offset + size, device=device).mul_(stride)
-        index = index + line.view(-1, *[1] * (len(shape) - dim - 1))
-    return index.expand(tuple(shape))
+        line = torch.arange(offset, offset + size, device=device)
+        line = (line if stride == 1 else line.mul_(stride)).view(-1, *[1] * (len(joined) - dim - 1))
+        index = line if index is None else index + line
+    return index.view(tuple(shape))
 
 
 def _drawn(
-    draw: object,
+    draw: Callable[[int, Tensor], Tensor],
     key: int,
     shape: Sequence[int],
     whole: Sequence[int],
@@ -105,10 +111,12 @@ def _drawn(
     device: torch.device | str | None,
 ) -> Tensor:
     index = global_index(shape, whole, offsets, device).reshape(-1)
+    if not index.is_cpu or len(index) <= _CHUNK:
+        return draw(key, index).view(tuple(shape))
     result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
-    for begin in range(0, len(result), _CHUNK):
+    for begin in range(0, len(index), _CHUNK):
         end = begin + _CHUNK
-        result[begin:end] = draw(key, index[begin:end])  # type: ignore[operator]
+        result[begin:end] = draw(key, index[begin:end])
     return result.view(tuple(shape))
 
 
