@@ -44,21 +44,11 @@ def runs(rule: FactorRule, term: Term, factors: DimFactors) -> Iterator[DimRun]:
             dims, mine, left, right = [], [], 1, 1
 
 
-@dataclass(frozen=True, slots=True)
-class TensorDim:
-    """Where an operator meets a dim: operand (or, from len(operands) on, result) and tensor dim."""
-
-    tensor: int
-    dim: int
-
-
-def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[tuple[TensorDim, DimRun]]:
+def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[DimRun]:
     """All runs of an operator's operands, then results."""
-    for t, (dims, type) in enumerate(zip((*rule.operands, *rule.results), types, strict=True)):
-        for d, (factors, term) in enumerate(zip(dims, type.dims, strict=True)):
-            if factors:
-                for run in runs(rule, term, factors):
-                    yield TensorDim(t, d), run
+    for dims, type in zip((*rule.operands, *rule.results), types, strict=True):
+        for factors, term in zip(dims, type.dims, strict=True):
+            yield from runs(rule, term, factors) if factors else ()
 
 
 def spread(

@@ -23,7 +23,7 @@ FAULTS = (
           "plan/layouts/assignment.py",
           "(pending if index in rule.through[which] else replicated)",
           "(replicated if index in rule.through[which] else pending)", GENERATED),
-    Fault("minor factors are cut at will", "blocks of product dims", "plan/layouts/assignment.py",
+    Fault("minor factors are cut at will", "blocks of product dims", "plan/dim_factors.py",
           "used_up = used_up and degree == rule.factors[f].size", "used_up = True",
           ("plan/test_assignment.py",)),
     Fault("an axis is taken from a factor before a cut minor one", "products in the second look at layouts",

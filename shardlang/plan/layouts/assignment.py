@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from shardlang.ops.rule import DimFactors, FactorRule, Split, shared_axes
+from shardlang.plan.dim_factors import stranded_factor
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
@@ -113,22 +114,7 @@ def _cut(dims: tuple[DimFactors, ...], assignment: Assignment) -> tuple[AxisName
 
 def legal_products(rule: FactorRule, assignment: Assignment, mesh: Mesh) -> bool:
     """Whether in every tensor dim a minor factor is cut only where all factors before it are exactly used up."""
-    return all(
-        _product_legal(dim, rule, assignment, mesh)
-        for dims in (*rule.operands, *rule.results)
-        for dim in dims
-        if len(dim) > 1
-    )
-
-
-def _product_legal(dim: DimFactors, rule: FactorRule, assignment: Assignment, mesh: Mesh) -> bool:
-    used_up = True
-    for f in dim:
-        degree = mesh.degree(assignment.factors[f])
-        if degree > 1 and not used_up:
-            return False
-        used_up = used_up and degree == rule.factors[f].size
-    return True
+    return stranded_factor(rule, [mesh.degree(axes) for axes in assignment.factors]) is None
 
 
 def local_size(type_shape: tuple[int, ...], layout: Layout, mesh: Mesh) -> int:

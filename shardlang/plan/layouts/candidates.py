@@ -117,8 +117,7 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
 def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: LayoutTable, unused_axis: int) -> Candidates:
     """Assignments with their layouts and own costs."""
     layouts = [table.layouts(kind.rule, a) for a in assignments]
-    result = kind.demand.result if kind.demand else None
-    results = [(result, *x.results[1:]) if result else x.results for x in layouts]
+    results = [(kind.wanted, *x.results[1:]) if kind.wanted else x.results for x in layouts]
     return Candidates(
         kind, assignments, tuple(tuple(x.operands[i] for x in layouts) for i in range(len(kind.operands))),
         tuple(tuple(x[i] for x in results) for i in range(len(kind.results))),

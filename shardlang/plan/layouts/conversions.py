@@ -88,9 +88,8 @@ class _Walk:
         return [Target(self.table.intern(Layout(bare.dims, (*bare.pending, time.name), bare.replicated, bare.mesh)))]
 
     def _target(self, op: int, at: int) -> Target:
-        kind = self.planning.classes[op]
-        layouts = self.table.layouts(kind.rule, self.chosen[op])
-        return Target(layouts.operands[at], kind.operands[at].gradient)
+        layout = self.planning.operand(op, at, self.chosen, self.table)
+        return Target(layout, self.planning.classes[op].operands[at].gradient)
 
     def _source(self, value: int, tensor: Tensor, targets: tuple[Target, ...]) -> tuple[Layout, Layout | None]:
         """The produced layout, and the layout that a rule has it converted to at once."""
@@ -100,8 +99,7 @@ class _Walk:
             kind = self.planning.classes[producer]
             results = self.table.layouts(kind.rule, self.chosen[producer]).results
             at = graph.ops[producer].results.index(value)
-            wanted = kind.demand.result if kind.demand and at == 0 else None
-            return results[at], wanted
+            return results[at], kind.wanted if at == 0 else None
         trained = tensor.kind is Kind.PARAM and tensor.gradient
         pinned = self.planning.strategy.stored.get(value)
         ids = [(id(t.layout), t.gradient) for t in targets]

@@ -44,16 +44,16 @@ class _Improving:
 
     def sweep(self) -> bool:
         """Whether anything changed."""
-        changed = False
+        changed, planning, chosen, table = False, self.planning, self.chosen, self.table
         unsettled = self._unsettled()
         for op in reversed(self.planning.graph.ops):
             if op.id not in unsettled:
                 continue
             kind, now = self.planning.classes[op.id], self.chosen[op.id]
-            inputs = tuple([self._produced(v) for v in op.operands])
+            inputs = tuple([planning.result(v, chosen, table) for v in op.operands])
             users = tuple([
-                (r, self._need(user, at), self._unused(user), self.planning.classes[user].operands[at])
-                for r, v in enumerate(op.results) for user, at in self.planning.users[v]
+                (r, planning.operand(user, at, chosen, table), self._unused(user), planning.classes[user].operands[at])
+                for r, v in enumerate(op.results) for user, at in planning.users[v]
             ])  # fmt: skip
             ids = [(r, id(need), id(others), id(tensor)) for r, need, others, tensor in users]
             key = (kind, now, *map(id, inputs), *ids)
@@ -63,20 +63,6 @@ class _Improving:
             changed = changed or best is not now
             self.chosen[op.id] = best
         return changed
-
-    def _produced(self, value: int) -> Layout | None:
-        """The layout in which users see a value; None for leaves."""
-        producer = self.planning.graph.producers.get(value)
-        if producer is None:
-            return None
-        kind = self.planning.classes[producer]
-        at = self.planning.graph.ops[producer].results.index(value)
-        if at == 0 and kind.demand is not None and kind.demand.result is not None:
-            return kind.demand.result
-        return self.table.layouts(kind.rule, self.chosen[producer]).results[at]
-
-    def _need(self, op: int, at: int) -> Layout:
-        return self.table.layouts(self.planning.classes[op].rule, self.chosen[op]).operands[at]
 
     def _unsettled(self) -> set[int]:
         """The operators around which something is converted: only these have anything to gain."""
@@ -92,8 +78,8 @@ class _Improving:
                 if layout is not None and layout is not need and plain(layout) != plain(need):
                     found.update((op.id, producers[value]))
             made.update(zip(op.results, layouts.results, strict=True))
-            if kind.demand is not None and kind.demand.result is not None:
-                made[op.results[0]] = kind.demand.result
+            if kind.wanted is not None:
+                made[op.results[0]] = kind.wanted
         return found
 
     def _ways(self, kind: OpClass, now: Assignment) -> tuple[Assignment, ...]:
@@ -135,8 +121,8 @@ class _Improving:
             if layout is not None and tensor.kind not in LEAF:
                 cost += self.distances.between(layout, need, tensor) + _repeats(layout, unused)
         results = layouts.results
-        if kind.demand is not None and kind.demand.result is not None:
-            results = (kind.demand.result, *results[1:])
+        if kind.wanted is not None:
+            results = (kind.wanted, *results[1:])
         trained = {(r, need) for r, need, _, tensor in users if tensor.gradient}
         for r, need, others, tensor in dict.fromkeys(users):
             cost += _repeats(results[r], others)

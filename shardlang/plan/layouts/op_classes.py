@@ -7,7 +7,7 @@ planning a deep model cost what planning one of its layers does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from shardlang.graph.graph import LEAF, Graph, Kind
@@ -15,9 +15,11 @@ from shardlang.ops.families.internal import SENT
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import in_products
+from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.time_axis import InTime, Times, in_time
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
+from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
 
@@ -55,6 +57,11 @@ class OpClass:
     uneven_in_product: frozenset[int] = frozenset()
     batch_free: bool = False
 
+    @property
+    def wanted(self) -> Layout | None:
+        """The layout that a rule has the first result converted to at once, if one does."""
+        return self.demand.result if self.demand is not None else None
+
 
 @dataclass
 class Planning:
@@ -79,6 +86,19 @@ class Planning:
             made = Tensor(type.shape, BYTES[type.dtype], kind, gradient, uneven)
             known = self._known[key] = self._equal.setdefault(made, made)
         return known
+
+
+    def operand(self, op: int, at: int, chosen: Sequence[Assignment], table: LayoutTable) -> Layout:
+        """The layout that an operator needs of an operand."""
+        return table.layouts(self.classes[op].rule, chosen[op]).operands[at]
+
+    def result(self, value: int, chosen: Sequence[Assignment], table: LayoutTable) -> Layout | None:
+        """The layout in which users see a value; None for what no operator makes."""
+        producer = self.graph.producers.get(value)
+        if producer is None:
+            return None
+        kind, at = self.classes[producer], self.graph.ops[producer].results.index(value)
+        return (kind.wanted if at == 0 else None) or table.layouts(kind.rule, chosen[producer]).results[at]
 
 
 def build(graph: Graph, strategy: ResolvedStrategy) -> Planning:

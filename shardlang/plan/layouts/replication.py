@@ -58,7 +58,7 @@ class _Axis:
         graph = self.planning.graph
         if assignment.mesh != self.mesh or graph.ops[op].section != "loss" or graph.loss in graph.ops[op].results:
             return False
-        if kind.demand is not None and (kind.demand.chosen == "pin" or kind.demand.result is not None):
+        if kind.demand is not None and (kind.demand.chosen == "pin" or kind.wanted is not None):
             return False
         if not any(t.gradient for t in kind.results):
             return False
@@ -81,7 +81,7 @@ class _Axis:
         return not free[op] and self.axis in self._operand(op, at).replicated and self._tensor(op, at).gradient
 
     def _operand(self, op: int, at: int) -> Layout:
-        return self.table.layouts(self.planning.classes[op].rule, self.chosen[op]).operands[at]
+        return self.planning.operand(op, at, self.chosen, self.table)
 
     def _tensor(self, op: int, at: int) -> Tensor:
         return self.planning.classes[op].operands[at]
@@ -102,20 +102,13 @@ class _Axis:
             # Of equal bytes the sum once a step, in a bucket with others, before one of its own.
             alone = all(planning.classes[op].batch_free for op, _ in users if op in number)
             return Choice(-1, consumers, 0, more - 1 if more and alone else more)
-        assert producer is not None
-        source = self._result(producer, value)
+        source = planning.result(value, self.chosen, self.table)
+        assert producer is not None and source is not None
         marked = [self._marked(x) for x in free]
         low, high = self._cost(source, (*fixed, *free), tensor), self._cost(source, (*fixed, *marked), tensor)
         base = 0 if decided else self._cost(self._marked(source), (*fixed, *marked), tensor)
         low, high = 2 * max(0, low - base), 2 * max(0, high - base)
         return Choice(-1 if decided else number[producer], consumers, low, max(low, high))
-
-    def _result(self, producer: int, value: int) -> Layout:
-        kind = self.planning.classes[producer]
-        at = self.planning.graph.ops[producer].results.index(value)
-        if at == 0 and kind.demand is not None and kind.demand.result is not None:
-            return kind.demand.result
-        return self.table.layouts(kind.rule, self.chosen[producer]).results[at]
 
     def _marked(self, layout: Layout) -> Layout:
         """The layout as R along this axis."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardlang.plan.plan import Move, MoveKind
+from shardlang.plan.time_axis import PENDING, WHOLE, in_time
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
@@ -39,16 +40,10 @@ def cut_dim(layout: Layout, axis: str) -> int:
 
 def like(layout: Layout, other: Layout, axis: str) -> Layout:
     """A layout over ranks alone, with the state in time that `other` has."""
-    match other.state(axis):
-        case "S":
-            dim = cut_dim(other, axis)
-            return replace(layout, dims=tuple((axis, *a) if d == dim else a for d, a in enumerate(layout.dims)))
-        case "P":
-            return replace(layout, pending=(*layout.pending, axis))
-        case "R":
-            return replace(layout, replicated=(*layout.replicated, axis))
-        case _:
-            return layout
+    state = other.state(axis)
+    if state == "I":
+        return layout
+    return in_time(layout, {"P": PENDING, "R": WHOLE}.get(state, cut_dim(other, axis)), axis)
 
 
 def part(shape: tuple[int, ...], layout: Layout, axis: str, count: int) -> tuple[int, ...]:

@@ -169,7 +169,7 @@ class _Walk:
         types = tuple([values[v].type for v in (*op.operands, *op.results)])
         if not any(self.graph.batch in term for type in types for term in type.dims):
             return -1
-        found = [run.factors[0] for _, run in dim_runs(op.rule, types) if run.dims[0] is self.graph.batch]
+        found = [run.factors[0] for run in dim_runs(op.rule, types) if run.dims[0] is self.graph.batch]
         return next((f for f in found if op.rule.factors[f].split is Split.FREE), -1)
 
     def _split(self, op: Op, factor: int, pending: list[int]) -> None:

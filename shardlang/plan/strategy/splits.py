@@ -98,7 +98,7 @@ class SplitRules:
 
     def _decide(self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]) -> Demand | None:
         splits: dict[tuple[int, ...], FactorSplit] = {}
-        for _, run in dim_runs(op.rule, types):
+        for run in dim_runs(op.rule, types):
             if run.factors not in splits and any(d in self.by_dim for d in run.dims):
                 winners = [self._winner(d, covered) for d in run.dims]
                 # What may not be split at all competes with nothing.
