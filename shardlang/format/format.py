@@ -21,7 +21,6 @@ _OPENING = ("LPAR", "LSQB")
 _CLOSING = ("RPAR", "RSQB")
 _NO_SPACE_BEFORE = frozenset({"COMMA", "COLON", "DOT", "RANGE", "QUESTION", *_CLOSING})
 _NO_SPACE_AFTER = frozenset({"DOT", "RANGE", *_OPENING})
-_CALLED = frozenset({"NAME", "RPAR", "RSQB"})
 
 
 def format_file(file: ast.File) -> str:
@@ -78,11 +77,9 @@ class _Writer:
 
     def gap(self, between: str, kind: str) -> None:
         """Write what is between two tokens: comments, and line breaks that are kept or needed."""
-        breaks = 0
         at = 0
         for comment in _COMMENT.finditer(between):
-            breaks = between.count("\n", at, comment.start())
-            self._comment(comment.group().rstrip(), breaks)
+            self._comment(comment.group().rstrip(), between.count("\n", at, comment.start()))
             at = comment.end()
         breaks = between.count("\n", at)
         commented = at > 0
@@ -96,15 +93,10 @@ class _Writer:
 
     def _comment(self, text: str, breaks: int) -> None:
         if self.line and breaks == 0:
-            self.line += f"{' ' if self.line.endswith(' #') else '  '}{text}" if self.line.strip() else text
-            self._trailing(text)
+            self.line = f"{self.line.rstrip()} {text}"
             return
         self._break(breaks, "COMMENT")
         self.line += text
-
-    def _trailing(self, text: str) -> None:
-        code = self.line[: len(self.line) - len(text)].rstrip()
-        self.line = f"{code} {text}"
 
     def _break(self, breaks: int, kind: str) -> None:
         """End the line, and begin one at the next indentation; at most one blank line is kept."""

@@ -124,11 +124,11 @@ def _type(c: Children, s: Span) -> ast.TensorType:
 
 
 def _chain(c: Children, s: Span) -> ast.Expr:
-    """`a < b < c` is `a < b and b < c`, with one node `b`; the `and` is at the second `<`."""
+    """`a < b < c` is `a < b and b < c`, with one node `b`."""
     made: ast.Expr | None = None
     for n in range(0, len(c) - 2, 2):
-        link = ast.Binary(c[n + 1].text, c[n], c[n + 2], c[n + 1], c[n].span.to(c[n + 2].span))
-        made = link if made is None else ast.Binary("and", made, link, c[n + 1], made.span.to(link.span))
+        link = ast.Binary(c[n + 1].text, c[n], c[n + 2], c[n].span.to(c[n + 2].span))
+        made = link if made is None else ast.Binary("and", made, link, made.span.to(link.span))
     assert made is not None
     return made
 
@@ -185,7 +185,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "range": lambda c, s: ast.Range(c[0], c[1], s),
     "choice": lambda c, s: ast.Conditional(c[0], c[1], c[2], s),
     "stage_entry": lambda c, s: ast.StageEntry(c[0], c[1], s),
-    "binary": lambda c, s: ast.Binary(c[1].text, c[0], c[2], c[1], s),
+    "binary": lambda c, s: ast.Binary(c[1].text, c[0], c[2], s),
     "chain": _chain,
     "unary": lambda c, s: ast.Unary(c[0].text, c[1], s),
     "attribute": lambda c, s: ast.Attribute(c[0], c[1], s),

@@ -80,12 +80,11 @@ class Unary(Node):
 
 @node
 class Binary(Node):
-    """`op` is one of `+ - * / @ ** == != < <= > >= and or`; `op_span` is its place."""
+    """`op` is one of `+ - * / @ ** == != < <= > >= and or`."""
 
     op: str
     left: Expr
     right: Expr
-    op_span: Span
     span: Span
 
 

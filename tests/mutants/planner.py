@@ -162,7 +162,7 @@ FAULTS = (
           "for f in factors:\n        mine = math.gcd", "for f in reversed(factors):\n        mine = math.gcd",
           ("plan/test_strategy.py", "plan/test_positional.py")),
     Fault("an output layout is dropped", "`-> (..)` of a positional rule", "plan/layouts/conversions.py",
-          "wanted = kind.demand.result if kind.demand and at == 0 else None", "wanted = None",
+          "return results[at], kind.wanted if at == 0 else None", "return results[at], None",
           ("plan/test_positional.py",)),
     Fault("a gradient passes detach", "frozen parameters", "ops/families/shapes.py",
           "differentiable=False, freezes=True", "freezes=True", ("check/test_frozen.py",)),

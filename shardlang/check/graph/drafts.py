@@ -77,10 +77,6 @@ class Builder:
         self.address(draft.path, id)
         return id
 
-    def parameter(self, kind: Kind, path: str, name: str, type: TensorType, init: Init, span: Span) -> int:
-        """Add a parameter or a state."""
-        return self.named(ValueDraft(kind, path, name, type, span, init=init))
-
     def field(self, path: str, name: str, type: TensorType, bound: int | None, span: Span) -> int:
         """Add a field of the data source."""
         return self.named(ValueDraft(Kind.DATA, path, name, type, span, bound=bound))

@@ -58,7 +58,6 @@ class SplitRules:
     axes: Axes
     sink: Sink
     by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
-    used: set[tuple[SplitRule, Dim]] = field(default_factory=set)
     _known: dict[tuple[object, ...], Demand | None] = field(default_factory=dict)
     _seen: dict[TensorType, tuple[bool, int]] = field(default_factory=dict)
     _alike: dict[object, int] = field(default_factory=dict)
@@ -131,8 +130,6 @@ class SplitRules:
                     "SH309", f"two rules split `{dim.name}` differently", rule.dims[dim], "one rule",
                     labels=[(best.span, "as specific as the other")], help="keep one of them, or narrow one with `at`",
                 )  # fmt: skip
-        if best is not None:
-            self.used.add((best.rule, dim))
         return best
 
     def _joined(self, op: Op, splits: dict[tuple[int, ...], FactorSplit]) -> dict[tuple[int, ...], FactorSplit]:
