@@ -1,3 +1,3 @@
-"""Shardlang: a declarative language, compiler and runtime for training neural networks on many devices."""
+"""Shardlang: a declarative language, compiler and runtime for training on many devices."""
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
-"""Turns text that may hold anything into what a terminal can show safely, and says how many cells each character takes.
+"""Turns text that may hold anything into what a terminal can show safely, and says how many cells
+each character takes.
 
-Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width ones), and spaces
-that are none to the language, are shown as `<U+202E>`. Which parts of a line are marked is left to the renderers.
-"""
+Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width
+ones), and spaces that are none to the language, are shown as `<U+202E>`. Which parts of a line are
+marked is left to the renderers."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ TAB = 4
 
 
 def shown(character: str, cell: int) -> str:
-    """The text for `character` at cell `cell` of a line: for a tab, spaces up to its stop; an escape; or itself."""
+    """The text for `character` at cell `cell`: spaces up to a tab stop; an escape; or itself."""
     if " " <= character <= "~":
         return character
     if character == "\t":
@@ -48,7 +49,7 @@ def one_line(text: str) -> str:
 
 
 def laid_out(line: str) -> tuple[str, list[int]]:
-    """A line as shown, and the cell at which each of its characters starts (one more entry: where the line ends)."""
+    """A line as shown, and the cell at which each character starts (and where the line ends)."""
     parts: list[str] = []
     cells = [0]
     for character in line:

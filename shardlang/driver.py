@@ -1,8 +1,9 @@
-"""The compiler on one page: a file's text -> syntax tree -> checked program -> plan -> emitted files.
+"""The compiler on one page: a file's text -> syntax tree -> checked program -> plan -> emitted
+files.
 
-Each function is a stage and stops there; mistakes go to the sink. Showing them and the results is left to cli/.
-Passes are imported when they are first used, so that a command pays only for those that it runs.
-"""
+Each function is a stage and stops there; mistakes go to the sink. Showing them and the results is
+left to cli/. Passes are imported when they are first used, so that a command pays only for those
+that it runs."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ def check_source(
 ) -> Program | None:
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
 
-    A file that is no Shard is not checked: what a skipped line declared would be missed everywhere else. But where one
-    `strategy` is asked for, mistakes in others do not matter, and are told in a line for each.
-    """
+    A file that is no Shard is not checked: what a skipped line declared would be missed everywhere
+    else. But where one `strategy` is asked for, mistakes in others do not matter, and are told in a
+    line for each."""
     tree = parse_source(source, sink)
     unread = _set_aside(tree, strategy, sink)
     if sink.failed:
@@ -57,9 +58,8 @@ def check_source(
 
 
 def _set_aside(tree: ast.File, wanted: str | None, sink: Sink) -> tuple[str, ...]:
-    """Takes mistakes of syntax in strategies other than `wanted` out of the sink, and tells of each strategy in a line;
-    their names.
-    """
+    """Takes mistakes of syntax in strategies other than `wanted` out of the sink, and tells of each
+    strategy in a line; their names."""
     others = {s.name.text: s for s in tree.strategies if s.name.text != wanted}
     if wanted is None or len(others) == len(tree.strategies):
         return ()
@@ -88,11 +88,11 @@ def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
 
 
 def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
-    """The strategy asked for, or else all of them: by planning it (or the first) on `ranks`, the others without rank
-    arithmetic. Where one is asked for, of the others is told only how many mistakes they have.
+    """The strategy asked for, or else all of them: by planning it (or the first) on `ranks`, the
+    others without rank arithmetic. Where one is asked for, of the others is told only how many
+    mistakes they have.
 
-    The plan, where there are ranks and no errors.
-    """
+    The plan, where there are ranks and no errors."""
     from shardlang.plan.resolve import resolve
 
     planned = plan_program(program, name, ranks, sink) if ranks is not None else None
@@ -120,9 +120,8 @@ def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> 
 
 
 def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:
-    """The emitted files, name -> text; None after errors. Not `folded`: every layer is written out where it is called;
-    tests hold both to the same bits.
-    """
+    """The emitted files, name -> text; None after errors. Not `folded`: every layer is written out
+    where it is called; tests hold both to the same bits."""
     from shardlang.emit.emit import emit
 
     if plan.program.training is None or plan.graph.loss is None:
@@ -136,7 +135,7 @@ def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] 
 
 
 def _tell_reasons(sink: Sink, files: Files) -> None:
-    """An import that failed because a file is there and cannot be read says so, in place of that there is none."""
+    """A failed import of a file that is there and unreadable says so, not that there is none."""
     for index, diagnostic in enumerate(sink.found):
         span = diagnostic.primary.span if diagnostic.primary else None
         if diagnostic.code != "SH203" or span is None:

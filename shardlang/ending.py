@@ -1,9 +1,9 @@
-"""How a command ends before its time: Ctrl-C, a request to end (SIGTERM), a closed terminal (SIGHUP).
+"""How a command ends before its time: Ctrl-C, a request to end (SIGTERM), a closed terminal
+(SIGHUP).
 
-The first of them is an exception, so that what must be cleaned up is. A further one while that goes on ends the process
-at once: what was registered with `at_once` is still done. A signal that is ignored at the start, as `nohup` does, stays
-ignored.
-"""
+The first of them is an exception, so that what must be cleaned up is. A further one while that goes
+on ends the process at once: what was registered with `at_once` is still done. A signal that is
+ignored at the start, as `nohup` does, stays ignored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def over() -> None:
 
 
 def in_rank() -> None:
-    """In a forked rank: what comes to every process of a terminal is for the process that watches over the ranks."""
+    """In a forked rank: signals of the terminal go to the process that watches over the ranks."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
@@ -62,7 +62,7 @@ def at_once(undo: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Runs a short piece of work that must not be interrupted: a signal that comes meanwhile counts after it."""
+    """Runs a short piece of work without interruption: a signal meanwhile counts after it."""
     _holds.append(True)
     try:
         yield

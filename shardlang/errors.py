@@ -1,6 +1,5 @@
-"""A fault that stops a run and that its user can mend: a `RunError`, with a stable code and the place of the
-mistake.
-"""
+"""A fault that stops a run and that its user can mend: a `RunError`, with a stable code and the
+place of the mistake."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from shardlang.display import one_line, safe
 
 
 class RunError(Exception):
-    """A mistake in data, weights or surroundings. `file` and `line` say where, `help` what to do about it."""
+    """A mistake in data, weights or environment. `file`, `line` say where, `help` what to do."""
 
     def __init__(
         self, code: str, message: str, *, file: Path | None = None, line: int | None = None, help: str = ""

@@ -1,7 +1,8 @@
-"""The texts that a program is made of: the file itself, what it imports from files, the standard library.
+"""The texts that a program is made of: the file itself, what it imports from files, the standard
+library.
 
-Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. Others interpret the texts.
-"""
+Reads UTF-8 from regular files of a bounded size, and says in words why it cannot. Others interpret
+the texts."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ _STD = "std."
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; the message says why, as what goes on after `x.shard`: "is a directory"."""
+    """A file that cannot be read; the message continues `x.shard`: "is a directory"."""
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Unreadable where there is none, or it is no regular file, too large, not UTF-8 or forbidden."""
+    """The file's text. Unreadable if missing, no regular file, too large, not UTF-8, forbidden."""
     try:
         # Opened without waiting, so that a pipe or a device is refused instead of read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -73,16 +74,14 @@ def read_program(name: str) -> Source:
 
 def folder_of(name: str) -> Path:
     """The folder that paths in a file are relative to: the folder that it lies in itself, not that
-    of a link to it; for a program from the standard input the current folder.
-    """
+    of a link to it; for a program from the standard input the current folder."""
     return Path(os.path.realpath(name)).parent
 
 
 @dataclass
 class Files:
     """The files that imports find, each once whatever its name. `problems`: (importing file, path
-    as written) -> why not.
-    """
+    as written) -> why not."""
 
     texts: dict[str, Source] = field(default_factory=dict)
     problems: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -92,7 +91,7 @@ class Files:
         self.texts[os.path.realpath(source.name)] = source
 
     def load(self, importing: str, path: str, is_file: bool) -> Source | None:
-        """The source that `use` names, or None: the reason is in `problems`, unless there is just no such library."""
+        """The source that `use` names, or None: `problems` has the reason, unless it is missing."""
         name, place = self._place(importing, path, is_file)
         if place is None:
             return None

@@ -1,4 +1,4 @@
-"""A Pygments lexer for Shard (`pygments.lexers` entry point `shard`); a test holds its words to grammars/shard.lark."""
+"""A Pygments lexer for Shard (entry point `shard`); a test compares its words with the grammar."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""One run at a time writes to one place: what a run writes to, held by locks of the system (flock(2)).
+"""One run at a time writes to one place: what a run writes to, held by locks of the system
+(flock(2)).
 
-The system gives a lock back when the last process that has it ends, however it ends: ranks that are forked have it
-too. A lock is on a file that shardlang makes: in a folder, or beside a file that is replaced at the end. That file goes
-with its run; one that a killed run left behind is free, and is taken over.
-"""
+The system gives a lock back when the last process that has it ends, however it ends: ranks that are
+forked have it too. A lock is on a file that shardlang makes: in a folder, or beside a file that is
+replaced at the end. That file goes with its run; one that a killed run left behind is free, and is
+taken over."""
 
 from __future__ import annotations
 
@@ -45,9 +46,8 @@ _held: dict[str, _Place] = {}
 
 
 def require_apart(path: Path, what: str, is_folder: bool = True) -> None:
-    """RunError where what is to be written would be in one place with something else that this process writes, or has
-    a name of shardlang's own. Nothing needs to be there yet.
-    """
+    """RunError where what is to be written would be in one place with something else that this
+    process writes, or has a name of shardlang's own. Nothing needs to be there yet."""
     key = os.path.realpath(path)
     if key.endswith((LOCK, _PART)):
         reason = f"the name is that of a {'lock' if key.endswith(LOCK) else 'draft'} of shardlang"
@@ -71,7 +71,7 @@ def held_in(folder: Path) -> list[Path]:
 
 @dataclass
 class _Lock:
-    """A locked file. remove: it goes with the lock, or, where it is the place itself, if nothing was written to it."""
+    """A locked file. remove: it goes with the lock, also if it is the place itself and empty."""
 
     key: str
     file: Path
@@ -109,9 +109,8 @@ class Claims:
         self._take(path, path / LOCK, what, is_folder=True)
 
     def file(self, path: Path, kind: Kind) -> Path:
-        """A file that is replaced once its draft is whole; where that is, links followed. RunError where something of
-        the user's is in the way of either, or another run writes to it.
-        """
+        """A file that is replaced once its draft is whole; where that is, links followed. RunError
+        where something of the user's is in the way of either, or another run writes to it."""
         path = target(path, kind)
         require_apart(path, kind.what, is_folder=False)
         lock, draft = path.with_name(f".{path.name}{LOCK}"), draft_of(path)
@@ -149,7 +148,7 @@ def _is_lock(file: Path) -> bool:
 
 
 def _locked(key: str, place: Path, file: Path, what: str) -> _Lock:
-    """The lock on a file, which is made if absent and says who holds it, unless it is the place itself."""
+    """The lock on a file, made if absent, which names its holder unless it is the place itself."""
     beside = file != place
     while True:
         try:
@@ -212,7 +211,7 @@ def _is_there(file: Path, descriptor: int) -> bool:
 
 
 def _release(lock: _Lock) -> None:
-    """Gives a lock back, and before that removes its file: whoever waits for the name then makes a new one."""
+    """Removes a lock's file, then gives the lock back: those who wait make a new file."""
     held = _held.pop(lock.key, None)
     if held is not None and held.owner == os.getpid() and lock.remove:
         with suppress(OSError):

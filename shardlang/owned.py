@@ -1,8 +1,8 @@
 """Which files shardlang has written itself: those alone does it replace or remove.
 
-Each kind of file tells by what it begins with who wrote it. A path that leads to anything else is refused, with its
-name and what to type, before anything is written. An empty file holds nothing, and may become any kind.
-"""
+Each kind of file tells by what it begins with who wrote it. A path that leads to anything else is
+refused, with its name and what to type, before anything is written. An empty file holds nothing,
+and may become any kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is_tokens(path: Path) -> bool:
 
 
 def _is_figures(path: Path) -> bool:
-    """Each line is of a step or an evaluation; the last may have been cut short by the end of its run."""
+    """Each line is of a step or an evaluation; the end of a run may have cut the last short."""
     with path.open("rb") as file:
         while line := file.readline(1 << 20):
             cut_short = line.startswith((b'{"step"', b'{"epoch"')) and not line.endswith(b"\n")
@@ -59,7 +59,7 @@ def _head(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file that shardlang writes. what: in words. option: what names it. streams: may go to a pipe."""
+    """A kind of file that shardlang writes. what: in words. option: its name. streams: pipes."""
 
     what: str
     is_own: Callable[[Path], bool]
@@ -75,7 +75,7 @@ TOKENS = Kind("tokens", _is_tokens, "another file for -o")
 
 
 def target(path: Path, kind: Kind) -> Path:
-    """Where to write a file of a kind that `path` names: links are followed. RunError where something is in the way."""
+    """Where to write a file of a kind to `path`: links are followed. RunError if it is in use."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -17,7 +17,7 @@ def unindexed(path: str) -> str:
 
 
 def in_runs(paths: Iterable[str]) -> list[str]:
-    """The paths, neighbours of an array as a range as rules write it: `blocks[0..6].h` ends before `blocks[6].h`."""
+    """The paths, neighbours of an array as a range: `blocks[0..6].h` ends at `blocks[5].h`."""
     alike: dict[str, list[tuple[tuple[int, int], ...]]] = {}
     for path in paths:
         ranges = tuple((int(i), int(i) + 1) for i in _INDEX.findall(path))
@@ -41,7 +41,7 @@ def _joined(found: Sequence[tuple[tuple[int, int], ...]]) -> list[tuple[tuple[in
 
 
 def patterns(paths: Iterable[str]) -> list[str]:
-    """The paths in runs, those that differ in one name as one: `{q,k,v}.weight`. The last name is joined first."""
+    """The paths in runs; those that differ in one name as one: `{q,k,v}.weight`, the last first."""
     found = [tuple(_NAMES.split(run)) for run in in_runs(paths)]
     for at in range(1, 1 + max((len(names) for names in found), default=0)):
         alike: dict[tuple[object, ...], list[tuple[str, ...]]] = {}
@@ -65,7 +65,7 @@ def _either(alike: Sequence[tuple[str, ...]], at: int) -> tuple[str, ...]:
 
 
 def endings(paths: Sequence[str], others: Iterable[str]) -> list[str]:
-    """Patterns that cover `paths` and none of `others`, by their last names where these tell: `**.{q,k,v}.weight`."""
+    """Patterns that cover `paths` and none of `others`, by last names if possible: `**.{q,k}`."""
     taken = {ending for path in others for ending in _endings(path)}
     shortest = [next((e for e in _endings(path) if e not in taken), path) for path in paths]
     both = zip(shortest, paths, strict=True)

@@ -1,8 +1,7 @@
 """Paths that stand for several: `**.bias`, `encoder.blocks[0..6]`.
 
-`*` is any name or part of one, `**` any number of parts, `[*]` any index, `[0..6]` the indexes 0 to 5. The compiler
-reads what users write so, and the runtime what the compiler wrote.
-"""
+`*` is any name or part of one, `**` any number of parts, `[*]` any index, `[0..6]` the indexes 0 to
+5. The compiler reads what users write so, and the runtime what the compiler wrote."""
 
 from __future__ import annotations
 
@@ -14,9 +13,8 @@ _RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
 
 
 def matcher(pattern: str) -> Callable[[str], str]:
-    """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover the path. A pattern
-    covers all that is below what it names.
-    """
+    """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover
+    the path. A pattern covers all that is below what it names."""
     parts = _PART.findall(pattern)
     ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
     expression = "".join(_expression(name, index, at == len(parts) - 1) for at, (name, index) in enumerate(parts))

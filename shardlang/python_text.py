@@ -1,9 +1,9 @@
 """Texts and values of a program -> Python that they cannot leave: literals, comments, docstrings.
 
-Whatever a program, a path or a command line holds gets into an emitted file through this page alone, or as an
-identifier. The result has only characters that every reader of Python (its tokenizer, `str.splitlines`, an editor)
-takes alike: no control character, no end of a line but `\\n`, no mark that reorders what is shown.
-"""
+Whatever a program, a path or a command line holds gets into an emitted file through this page
+alone, or as an identifier. The result has only characters that every reader of Python (its
+tokenizer, `str.splitlines`, an editor) takes alike: no control character, no end of a line but
+`\\n`, no mark that reorders what is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ESCAPES = {"\\": "\\\\", QUOTE: f"\\{QUOTE}", "\n": "\\n", "\r": "\\r", "\t": "
 
 
 def literal(value: object) -> str:
-    """A static value as Python text: strings in double quotes, numbers, tuples and dicts of literals."""
+    """A static value as Python text: strings in double quotes, numbers, tuples and dicts."""
     match value:
         case str():
             return f"{QUOTE}{''.join(map(_escaped, value))}{QUOTE}"
@@ -39,7 +39,7 @@ def comment(text: str, room: int | None = None) -> str:
 
 
 def docstring(opening: str, *lines: str) -> str:
-    """A docstring: a sentence, over several lines where it is long; an empty line; then these lines."""
+    """A docstring: a sentence, on several lines if long; an empty line; then these lines."""
     first = textwrap.wrap(one_line(opening), 115, break_long_words=False, break_on_hyphens=False)
     if len(first) == 1 and not lines and len(first[0]) < 110:
         return f"{QUOTE * 3}{''.join(_ESCAPES.get(c, c) for c in first[0])}{QUOTE * 3}"
@@ -48,7 +48,7 @@ def docstring(opening: str, *lines: str) -> str:
 
 
 def emitted(text: str) -> str:
-    """An emitted file, held to what the head of this page promises: our fault where another page wrote around it."""
+    """An emitted file, checked against the promises of this page: a failure is our fault."""
     lines = text.replace("\n", "")
     if not lines.isprintable():
         stray = next(c for c in lines if not c.isprintable())

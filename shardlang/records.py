@@ -1,9 +1,8 @@
-"""`dataclass` as the standard library's, made in a third of the time: every command makes a hundred and fifty at its
-start.
+"""`dataclass` as the standard library's, made in a third of the time: every command makes a hundred
+and fifty at its start.
 
-To the type checker it is the standard library's. At run time no text is compiled to compare, hash, show or freeze a
-class; that frozen ones are not written to is left to the type checker.
-"""
+To the type checker it is the standard library's. At run time no text is compiled to compare, hash,
+show or freeze a class; that frozen ones are not written to is left to the type checker."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ else:
     import dataclasses
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, eq=True):
-        """The class with an `__init__` of its fields, compared by their values (`eq`) and hashed by them (`frozen`)."""
+        """The class with an `__init__` of its fields, compared and hashed by their values."""
 
         def made(cls: type) -> type:
             own = {name for name, value in vars(cls).items() if value is not None}
@@ -38,7 +37,7 @@ else:
 
 
 def remembered(function: Callable[[Record], Result]) -> Callable[[Record], Result]:
-    """`function` of a frozen record (without slots), worked out once for each: the record itself keeps the result."""
+    """`function` of a frozen record (without slots), computed once: the record keeps the result."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
@@ -58,7 +57,7 @@ def _shown(self: Any) -> str:
 
 
 def _compared(cls: Any, frozen: bool) -> dict[str, Any]:
-    """How two of a class are compared, and what its hash is: None, as of what may change, where it is not frozen."""
+    """The comparison of two of a class, and its hash: None if not frozen, for it may change."""
     values = _values([field.name for field in cls.__dataclass_fields__.values() if field.compare])
 
     def __eq__(self: Any, other: object) -> bool:

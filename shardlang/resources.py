@@ -1,7 +1,7 @@
-"""Where the files that ship with the language are: beside the package in a wheel, one folder up in a checkout.
+"""Where the files that ship with the language are: beside the package in a wheel, one folder up in
+a checkout.
 
-Only finds paths; what is in them is read by those who ask.
-"""
+Only finds paths; what is in them is read by those who ask."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str, in_checkout: str | None = None) -> Path:
-    """The folder `name` of the package (`stdlib`, `grammars`, `diagnostics/pages`), or `in_checkout` beside it.
+    """The folder `name` of the package (`stdlib`, `grammars`, `diagnostics/pages`), or
+    `in_checkout` beside it.
 
-    Raises FileNotFoundError where an installation has neither.
-    """
+    Raises FileNotFoundError where an installation has neither."""
     inside = _PACKAGE / name
     if inside.is_dir():
         return inside

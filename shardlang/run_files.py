@@ -1,8 +1,8 @@
-"""The files of one run: claims them all before the first is written, and gives a run a folder of its own for its logs.
+"""The files of one run: claims them all before the first is written, and gives a run a folder of
+its own for its logs.
 
 Without `--log-dir` that is `shardlang-logs/run-N`, and `shardlang-logs/latest` is a link to the
-newest. A file in the way, or in use by another run, is a RunError.
-"""
+newest. A file in the way, or in use by another run, is a RunError."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LOGS = Path("shardlang-logs")
 KEPT = 20
 _RUN = re.compile(r"run-(\d+)")
 _LOG = re.compile(r"rank-\d+\.log")
-# In the folder of a run: that it may go, and the sha256 of each emitted file, so that one that was changed is kept.
+# In the folder of a run: that it may go, and the sha256 of each emitted file, so that one that was
+# changed is kept.
 _MARK = ".shardlang-run"
 _MARKED = "The folder of a run of shardlang: it goes in time, unless anything in it changes."
 
@@ -46,7 +47,7 @@ def claim(
     claims: Claims, ranks: int, log_dir: Path | None, metrics: Path | None, save_weights: Path | None,
     emitted: Mapping[str, str] | None = None,
 ) -> RunFiles:  # fmt: skip
-    """Claims what a run writes. log_dir: None for one of its own. emitted: by name the files to be written there."""
+    """Claims what a run writes. log_dir: None for its own. emitted: the files to write there."""
     emitted = emitted or {}
     metrics = claims.figures(metrics) if metrics is not None else None
     save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
@@ -95,7 +96,7 @@ def _runs(parent: Path) -> dict[int, Path]:
 
 
 def _link(parent: Path, number: int) -> None:
-    """Lets `latest` be a link to a run, unless it is something else than such a link: then it stays as it is."""
+    """Makes `latest` a link to a run, unless it is something else than such a link."""
     latest, made = parent / "latest", parent / f".latest-{number}"
     with suppress(OSError):
         if os.path.lexists(latest) and not (latest.is_symlink() and _RUN.fullmatch(os.readlink(latest))):
@@ -129,8 +130,7 @@ def _drop(folder: Path) -> None:
 
 def _is_unchanged(path: Path, sums: Mapping[str, str]) -> bool:
     """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. A log is
-    known by its name and first line.
-    """
+    known by its name and first line."""
     if path.name in sums:
         return is_own(path, EMITTED) and _sum(path.read_bytes()) == sums[path.name]
     return _LOG.fullmatch(path.name) is not None and is_own(path, LOG)

@@ -1,8 +1,8 @@
-"""Temporary folders that go with the command that made them, and those that killed commands left behind.
+"""Temporary folders that go with the command that made them, and those that killed commands left
+behind.
 
-A lock of the system is on a file in each while its command lives; whoever makes the next folder removes those of this
-user whose lock is free.
-"""
+A lock of the system is on a file in each while its command lives; whoever makes the next folder
+removes those of this user whose lock is free."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Source files and spans: where in the user's text a thing stands.
 
-Turns offsets into lines and columns; reads nothing and prints nothing.
-"""
+Turns offsets into lines and columns; reads nothing and prints nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from shardlang.records import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One text and the name to show for it: a path as the user typed it, or `std.nn`, which is of the `library`."""
+    """One text and its shown name: a path as the user typed it, or `std.nn`, of the `library`."""
 
     name: str
     text: str
@@ -48,8 +47,8 @@ class Source:
 class Span:
     """A half-open range of characters of one source.
 
-    callers: for a place in a library, the user's own places that lead there, each with what is done there.
-    """
+    callers: for a place in a library, the user's own places that lead there, each with what is done
+    there."""
 
     source: Source
     start: int

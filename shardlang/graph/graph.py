@@ -130,7 +130,7 @@ class Graph:
         return found
 
     def shown(self, value: int) -> str:
-        """A value as its user calls it: the shortest path that was written for it, without the numbers of calls."""
+        """A value as its user calls it: its shortest written path, without numbers of calls."""
         written = [path for path, ids in self.addresses.items() if value in ids and not path.endswith("return")]
         path = min(written, key=lambda p: (p.startswith("train."), len(p)), default=self.values[value].path)
         return path.replace("train.metric:", "train.").partition("#")[0].partition(":")[0]

@@ -1,6 +1,5 @@
-"""The demands of rules on one operator, as the planner reads them. Made by resolve.py and its parts; nothing is
-decided here.
-"""
+"""The demands of rules on one operator, as the planner reads them. Made by resolve.py and its
+parts; nothing is decided here."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from shardlang.types.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """`factors[f]`: the axes a rule gives factor f, or None where none speaks of it. `complete`: nothing else is split.
+    """`factors[f]`: the axes a rule gives factor f, or None where none speaks of it. `complete`:
+    nothing else is split.
 
-    span: the rule to show. through: axes along which a sum stays pending (`+mp` on a sum of sums). replicated: axes
-    pinned as R (`^mp`). result: a layout that the first result is converted to at once (`shard .. -> ..`). chosen:
-    "shard", "pin" or "split".
-    """
+    span: the rule to show. through: axes along which a sum stays pending (`+mp` on a sum of sums).
+    replicated: axes pinned as R (`^mp`). result: a layout that the first result is converted to at
+    once (`shard .. -> ..`). chosen: "shard", "pin" or "split"."""
 
     factors: tuple[tuple[str, ...] | None, ...]
     span: Span = field(compare=False)
@@ -53,13 +52,14 @@ class ZeroRule:
 class ResolvedStrategy:
     """A strategy on a rank count: meshes and what its rules demand, all checked.
 
-    `meshes`: without axes of size 1, so layouts never name one; empty where `ranks` is None. demands: op id -> demand.
-    stored: value id (param, state, data) -> layout demanded of it by a pin.
-    graph: the program's, with what microbatches and stages add; None where that is nothing.
-    times: with microbatches, what each operator does in time; all else says nothing of that axis.
-    zero: param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity (`id`-free: the Dim).
-    sizes: those of a dim's parts that are given by hand. hosted: value id -> "host", those that are not on the device.
-    """
+    `meshes`: without axes of size 1, so layouts never name one; empty where `ranks` is None.
+    demands: op id -> demand. stored: value id (param, state, data) -> layout demanded of it by a
+    pin.
+    graph: the program's, with what microbatches and stages add; None where that is nothing. times:
+    with microbatches, what each operator does in time; all else says nothing of that axis. zero:
+    param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity
+    (`id`-free: the Dim). sizes: those of a dim's parts that are given by hand. hosted: value id ->
+    "host", those that are not on the device."""
 
     name: str
     ranks: int | None

@@ -1,7 +1,7 @@
-"""The dims of an operator's tensors against the factors of its rule: which factors a dim's axes fall to.
+"""The dims of an operator's tensors against the factors of its rule: which factors a dim's axes
+fall to.
 
-A rule knows dims as its own model does; the graph's types hold the dims that strategies name.
-"""
+A rule knows dims as its own model does; the graph's types hold the dims that strategies name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardlang.types.layout import PartSizes
 
 @dataclass(frozen=True, slots=True)
 class DimRun:
-    """Neighbouring dims of one tensor dim and the factors they are made of: equal products, both major first."""
+    """Neighbouring dims of a tensor dim and their factors: equal products, both major first."""
 
     dims: Term
     factors: DimFactors
 
 
 def runs(rule: FactorRule, term: Term, factors: DimFactors) -> Iterator[DimRun]:
-    """The shortest pieces of a tensor dim on which dims and factors agree; none where they never do."""
+    """The shortest pieces of a tensor dim on which dims and factors agree; none if never."""
     if len(term) == len(factors):
         sizes_agree = all(d.size == rule.factors[f].size for d, f in zip(term, factors, strict=True))
         if sizes_agree:
@@ -54,7 +54,7 @@ def dim_runs(rule: FactorRule, types: tuple[TensorType, ...]) -> Iterator[DimRun
 def spread(
     rule: FactorRule, factors: DimFactors, axes: tuple[str, ...], sizes: Mapping[str, int | None]
 ) -> dict[int, tuple[str, ...]]:
-    """Axes of a run, major first, over its factors: each axis to the first factor that has room for it."""
+    """Axes of a run, major first, over its factors: each to the first factor with room for it."""
     found: dict[int, list[str]] = {f: [] for f in factors}
     room = {f: rule.factors[f].size for f in factors}
     at = 0
@@ -71,8 +71,9 @@ def spread(
 
 
 def stranded_factor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[int, DimFactors] | None:
-    """A factor cut within a tensor dim where the factors before it are not used up, and that dim's factors; None where
-    none is. `degrees`: pieces of each factor, None where not known yet (then nothing is said)."""
+    """A factor cut within a tensor dim where the factors before it are not used up, and that dim's
+    factors; None where none is. `degrees`: pieces of each factor, None where not known yet (then
+    nothing is said)."""
     for dims in (*rule.operands, *rule.results):
         for dim in dims:
             used_up = True
@@ -87,9 +88,9 @@ def stranded_factor(rule: FactorRule, degrees: Sequence[int | None]) -> tuple[in
 
 
 def uneven_dims(dims: Iterable[Dim], graph: Graph) -> tuple[Dim, ...]:
-    """The dims that rules may cut unevenly, with all that operators take for the same: `relabel` makes one of another,
-    and what is cut so after it is cut so before. In the order of rules and operators, which mistakes are told in.
-    """
+    """The dims that rules may cut unevenly, with all that operators take for the same: `relabel`
+    makes one of another, and what is cut so after it is cut so before. In the order of rules and
+    operators, which mistakes are told in."""
     found = dict.fromkeys(dims)
     waiting = bool(found)
     same = _same(graph) if waiting else []
@@ -129,7 +130,7 @@ def _dims(op: Op, graph: Graph) -> Iterator[tuple[Term, DimFactors]]:
 
 
 def in_products(op: Op, graph: Graph, by_hand: PartSizes) -> frozenset[int]:
-    """Factors with given sizes that are also part of a product: there their parts would not be one piece."""
+    """Factors with listed sizes that are also in a product, where parts would not be one piece."""
     mine = of_factors(op, graph, by_hand)
     products = (factors for term, factors in _dims(op, graph) if len(factors) > 1 or len(term) > 1)
     return frozenset(f for factors in products for f in factors if f in mine) if mine else frozenset()

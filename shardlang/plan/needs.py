@@ -68,8 +68,9 @@ def layout_of(plan: Plan, at: Form) -> Layout:
 
 
 def left_pending(plan: Plan, value: int) -> tuple[str, ...]:
-    """The axes over which the runtime sums a loss or metric. It knows those of the first mesh alone, and that of the
-    microbatches: a number pending over others is summed by the emitted program, see `summed_first`."""
+    """The axes over which the runtime sums a loss or metric. It knows those of the first mesh
+    alone, and that of the microbatches: a number pending over others is summed by the emitted
+    program, see `summed_first`."""
     return runtime_axes(plan, layout_of(plan, final_form(plan, value)))
 
 
@@ -90,12 +91,12 @@ def form(use: OperandUse) -> Form:
 
 
 def final_form(plan: Plan, value: int) -> Form:
-    """The form of a loss or metric that the program returns: the end of its conversions that no operator reads."""
+    """The form of a loss or metric that the program returns: its last, which no operator reads."""
     return value, _ends(plan).get(value, -1)
 
 
 @remembered
 def _ends(plan: Plan) -> Mapping[int, int]:
-    """Value -> the last of its conversions that neither an operator nor a conversion reads, if there is one."""
+    """Value -> its last conversion that neither an operator nor a conversion reads, if any."""
     read = {use.conversion for op in plan.ops for use in op.operands} | {c.parent for c in plan.conversions}
     return {c.value: c.id for c in plan.conversions if c.id not in read}

@@ -2,8 +2,7 @@
 
 Frozen; read by emit/ and reports.
 
-Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8.
-"""
+Nothing here is per rank: a plan for 16,384 ranks has the size of one for 8."""
 
 from __future__ import annotations
 
@@ -44,12 +43,11 @@ class MoveKind(Enum):
 class Move:
     """One collective (or local step) between two layouts of one value.
 
-    axes: the axes it runs over, in the order of the blocks (major first). dim: the tensor dim gathered, cut, or
-    (all-to-all) split after the move; from_dim: for all-to-all, the dim gathered. PERMUTE, VIEW: `to` of the conversion
-    says it all.
-    forward_bytes, backward_bytes: bytes each rank sends (ring algorithms: all-reduce 2(n-1)/n, all-gather and
-    reduce-scatter (n-1)/n of the whole, all-to-all (n-1)/n of the local buffer).
-    """
+    axes: the axes it runs over, in the order of the blocks (major first). dim: the tensor dim
+    gathered, cut, or (all-to-all) split after the move; from_dim: for all-to-all, the dim gathered.
+    PERMUTE, VIEW: `to` of the conversion says it all.
+    forward_bytes, backward_bytes: bytes each rank sends (ring algorithms: all-reduce 2(n-1)/n,
+    all-gather and reduce-scatter (n-1)/n of the whole, all-to-all (n-1)/n of the local buffer)."""
 
     kind: MoveKind
     axes: tuple[str, ...]
@@ -61,10 +59,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """An edge of a value's tree: from conversion `parent` (or the value as produced: -1) by `move` to layout `to`.
+    """An edge of a value's tree: from conversion `parent` (or the value as produced: -1) by `move`
+    to layout `to`.
 
-    gradient: False where only metrics use it, or the value has no gradient (then no dual runs).
-    """
+    gradient: False where only metrics use it, or the value has no gradient (then no dual runs)."""
 
     id: int
     value: int
@@ -85,11 +83,12 @@ class OperandUse:
 
 @dataclass(frozen=True, slots=True)
 class PlannedOp:
-    """An operator with its assignment: per factor the axes that split it, operand forms, result layouts.
+    """An operator with its assignment: per factor the axes that split it, operand forms, result
+    layouts.
 
-    inside: (factor, axes, forward bytes, backward bytes) of each reduction of statistics within the operator.
-    chosen: why this layout: "shard", "pin", "split", "propagated" (and the rule's span is in `PlanNotes`).
-    """
+    inside: (factor, axes, forward bytes, backward bytes) of each reduction of statistics within the
+    operator. chosen: why this layout: "shard", "pin", "split", "propagated" (and the rule's span is
+    in `PlanNotes`)."""
 
     op: int
     factor_axes: tuple[tuple[str, ...], ...]
@@ -102,10 +101,11 @@ class PlannedOp:
 
 @dataclass(frozen=True, slots=True)
 class ParamPlan:
-    """A parameter: `stored` layout (S and I only, without ZeRO), the axes over which its gradient is reduced once a
-    step (where its uses are R; deferred, bucketed), and ZeRO: level 0..3 over `zero_axes` (most minor cut of dim 0 in
-    torch.chunk's sizes of the local shape). sparse: its gradient is rows, those of the batch. Its conversions other
-    than I -> R are ordinary conversions of the plan."""
+    """A parameter: `stored` layout (S and I only, without ZeRO), the axes over which its gradient
+    is reduced once a step (where its uses are R; deferred, bucketed), and ZeRO: level 0..3 over
+    `zero_axes` (most minor cut of dim 0 in torch.chunk's sizes of the local shape). sparse: its
+    gradient is rows, those of the batch. Its conversions other than I -> R are ordinary conversions
+    of the plan."""
 
     value: int
     stored: Layout
@@ -117,7 +117,7 @@ class ParamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of the program in order: an operator (index into `Plan.ops`) or a conversion (index)."""
+    """A line of the program, in order: an operator (index into `Plan.ops`) or a conversion."""
 
     kind: str  # "op" or "conversion"
     index: int
@@ -125,9 +125,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a pipeline coordinate does: `kind` "F" forward, "B" backward, "I" backward to the inputs only,
-    "W" backward to the parameters only, of `stage` on `microbatch`. Sends and receives follow from it.
-    """
+    """One thing that a pipeline coordinate does: `kind` "F" forward, "B" backward, "I" backward to
+    the inputs only, "W" backward to the parameters only, of `stage` on `microbatch`. Sends and
+    receives follow from it."""
 
     stage: int
     kind: str
@@ -136,12 +136,13 @@ class Action:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages over axis `axis` of `mesh`, the mesh of all ranks in the user's order (`Plan.meshes` lack that axis).
+    """Stages over axis `axis` of `mesh`, the mesh of all ranks in the user's order (`Plan.meshes`
+    lack that axis).
 
-    coordinates: stage -> the coordinate along `axis` that runs it. op_stage: op id -> stage; an operator `transfer`
-    is of the stage that receives. param_stages: parameter, state or data value id -> the stages that use it, ascending
-    (a tied parameter has several). actions: per coordinate, in order. schedule: its name, or the file's.
-    """
+    coordinates: stage -> the coordinate along `axis` that runs it. op_stage: op id -> stage; an
+    operator `transfer` is of the stage that receives. param_stages: parameter, state or data value
+    id -> the stages that use it, ascending (a tied parameter has several). actions: per coordinate,
+    in order. schedule: its name, or the file's."""
 
     axis: str
     mesh: Mesh
@@ -156,15 +157,15 @@ class Pipeline:
 class Plan:
     """A program laid out on `ranks` ranks.
 
-    produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the gradient is reduced).
-    loss: the layout of the loss. steps: the training graph's order; metrics follow the loss.
-    recompute: operators (ids) whose results are not kept but computed again in backward, a group for each call of a
-    layer that a rule covers, within one stage.
-    sizes: those of a dim's parts that are given by hand, wherever it is cut in as many; others are torch.chunk's.
-    memory_of: value id -> "host" for what the memory of the host keeps and its CPU computes; all else is on the device.
-    microbatches: above 1, every mesh ends in the time axis (`Axis.time`) of that size: what is cut over it is handled
-    one part after another, and nothing is sent over it.
-    """
+    produced: value id -> layout as produced (data: as loaded; params: as stored, with R where the
+    gradient is reduced). loss: the layout of the loss. steps: the training graph's order; metrics
+    follow the loss. recompute: operators (ids) whose results are not kept but computed again in
+    backward, a group for each call of a layer that a rule covers, within one stage.
+    sizes: those of a dim's parts that are given by hand, wherever it is cut in as many; others are
+    torch.chunk's. memory_of: value id -> "host" for what the memory of the host keeps and its CPU
+    computes; all else is on the device. microbatches: above 1, every mesh ends in the time axis
+    (`Axis.time`) of that size: what is cut over it is handled one part after another, and nothing
+    is sent over it."""
 
     program: Program
     graph: Graph
@@ -189,7 +190,8 @@ class Plan:
         return self.pipeline.op_stage[op] if self.pipeline is not None else 0
 
     def local_shape(self, value: int, layout: Layout) -> tuple[int, ...]:
-        """The largest local shape over the ranks of a value that is laid out so, in one microbatch."""
+        """The largest local shape over the ranks of a value that is laid out so, in one microbatch.
+        """
         return local_shape(self.graph.values[value].type, layout, self.meshes[layout.mesh], self.sizes)
 
     def local_bytes(self, value: int, layout: Layout) -> int:

@@ -1,8 +1,8 @@
-"""A checked program, a strategy and a rank count -> the plan: layouts, conversions, storage and the order of steps.
+"""A checked program, a strategy and a rank count -> the plan: layouts, conversions, storage and the
+order of steps.
 
-Rules are resolved by resolve.py, layouts chosen by propagate.py and replication.py, conversions grown by
-conversions.py.
-"""
+Rules are resolved by resolve.py, layouts chosen by propagate.py and replication.py, conversions
+grown by conversions.py."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ from shardlang.syntax import ast
 def plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
     """The plan of `program` on `ranks` ranks; None after reporting what is wrong.
 
-    Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to split.
-    """
+    Without a name the first strategy is taken; on one rank, none, since a rank alone has nothing to
+    split."""
     with _uncollected():
         return _plan(program, strategy_name, ranks, sink)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collection: a plan has no cycles, and walking a large program's objects takes longer than
-    planning.
-    """
+    """Without garbage collection: a plan has no cycles, and walking a large program's objects takes
+    longer than planning."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -131,7 +130,7 @@ def _planned_ops(planning: Planning, chosen: list[Assignment], placed: Conversio
 
 
 def _params(planning: Planning, stored: dict[int, Stored]) -> dict[int, ParamPlan]:
-    """Parameters and states; ZeRO cuts over those of its axes along which the stored form is whole."""
+    """Parameters and states; ZeRO cuts over its axes along which the stored form is whole."""
     found = {}
     for value, form in stored.items():
         kind = planning.tensors[value].kind
@@ -147,7 +146,7 @@ def _params(planning: Planning, stored: dict[int, Stored]) -> dict[int, ParamPla
 
 
 def _steps(planning: Planning, placed: Conversions) -> tuple[Step, ...]:
-    """Operators in order, the loss's before the metrics'; each conversion right before the first step that reads it."""
+    """Operators in order, the loss's first; conversions right before the first step that reads."""
     done: set[int] = set()
     steps: list[Step] = []
     conversions = placed.conversions
@@ -170,7 +169,7 @@ def _steps(planning: Planning, placed: Conversions) -> tuple[Step, ...]:
 
 
 def report_redistributions(planning: Planning, placed: Conversions, sink: Sink) -> None:
-    """`strict`: a conversion that sends data is an error unless a rule of the strategy fixes the form it makes."""
+    """`strict`: a conversion that sends data is an error unless a rule fixes the form it makes."""
     graph, seen = planning.graph, set()
     for (op, _), use in placed.uses.items():
         value = graph.values[use.value]
@@ -188,7 +187,7 @@ def report_redistributions(planning: Planning, placed: Conversions, sink: Sink) 
 
 
 def _inserted(planning: Planning, placed: Conversions, use: OperandUse) -> Move | None:
-    """The last move on the way to a use that sends data and that no rule for the value itself (`-> (..)`) asks for."""
+    """The last sending move on the way to a use that no rule for the value (`-> (..)`) asks for."""
     producer = planning.graph.producers.get(use.value)
     demand = planning.strategy.demands.get(producer) if producer is not None else None
     at = use.conversion

@@ -1,9 +1,8 @@
-"""A strategy and a rank count -> meshes and what its rules demand of each operator, or every mistake in it with
-what to type.
+"""A strategy and a rank count -> meshes and what its rules demand of each operator, or every
+mistake in it with what to type.
 
 Rules that do not depend on ranks are checked without them too. Choosing the layouts that no rule
-fixes is propagate.py's.
-"""
+fixes is propagate.py's."""
 
 from __future__ import annotations
 
@@ -41,9 +40,8 @@ from shardlang.types.mesh import Axis, Mesh
 R = TypeVar("R", ast.Pin, ast.Shard)
 
 def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, sink: Sink) -> ResolvedStrategy | None:
-    """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is checked, and no mesh
-    is made.
-    """
+    """The strategy on `ranks` ranks; None after reporting. Without ranks everything else is
+    checked, and no mesh is made."""
     if strategy is None:
         return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
     before, found = len(sink.found), Resolving(program, strategy, ranks, sink).run()
@@ -111,7 +109,7 @@ class Resolving:
         return next((r.axis.text for r in self.strategy.rules if isinstance(r, ast.Stages)), "")
 
     def _rewritten(self, rules: Rules, sized: list[SizedAxis]) -> tuple[Graph, Staging | None]:
-        """The graph with what microbatches, places and stages add to it; all that follows is about that graph."""
+        """The graph with additions of microbatches, placement and stages, for all later steps."""
         graph, count = self.program.graph, 1
         if rules.microbatches is not None and rules.microbatches.count > 1:
             count = rules.microbatches.count
@@ -162,7 +160,8 @@ class Resolving:
         return [read for read in found if read is not None]
 
     def _placed(self, rules: Rules, kind: type[R]) -> Iterator[tuple[Value, R]]:
-        """The values with their rules of a kind; a rule that covers several values is wrong once."""
+        """The values with their rules of a kind; a rule that covers several values is wrong once.
+        """
         wrong: set[Span] = set()
         for value, (_, rule) in rules.placed.items():
             if isinstance(rule, kind) and rule.span not in wrong:
@@ -172,7 +171,7 @@ class Resolving:
                     wrong.add(rule.span)
 
     def _meshes(self, sized: list[SizedAxis], positional: list[Positional], ranks: int | None) -> Grouping | None:
-        """The meshes of the strategy (those of the ranks of one stage); None without ranks or after mistakes."""
+        """The meshes of the strategy (for one stage's ranks); None without ranks or if wrong."""
         named = [(a.name, a.size) for a in sized if a.size is not None and a.size > 1]
         if ranks is None or self.sink.failed:
             return None

@@ -1,7 +1,6 @@
 """The axis of microbatches: what operators do along it, and where values are cut, pending or whole.
 
-Small values that all of planning reads; made by rewrite/microbatches.py.
-"""
+Small values that all of planning reads; made by rewrite/microbatches.py."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ WHOLE, PENDING = -1, -2
 class InTime:
     """The behaviour of an operator along `axis`: splits `factor`, or lets the pending sum `through`
     (an index into its rule's `through`); -1 for neither: then it is repeated with every microbatch,
-    or computed once from totals.
-    """
+    or computed once from totals."""
 
     axis: str
     factor: int = -1
@@ -31,7 +29,7 @@ class InTime:
 
 @dataclass(frozen=True)
 class Times:
-    """`ops`: by op id. `states`: of every value along the axis, as produced: the dim that is cut, PENDING, or WHOLE."""
+    """`ops`: by op id. `states`: of every produced value in time: a cut dim, PENDING, or WHOLE."""
 
     axis: str
     count: int
@@ -40,7 +38,7 @@ class Times:
 
 
 def in_time(layout: Layout, state: int, axis: str) -> Layout:
-    """A layout that says nothing of the time axis, with a state along it: a dim, PENDING, or WHOLE, which is R."""
+    """A layout that says nothing of time, with a state along it: a dim, PENDING, or WHOLE (R)."""
     if state == PENDING:
         return replace(layout, pending=(*layout.pending, axis))
     if state == WHOLE:

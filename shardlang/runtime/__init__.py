@@ -1,9 +1,10 @@
-"""All that an emitted program imports: `from shardlang import runtime as rt`. Nothing here knows the compiler."""
+"""All that an emitted program imports: `from shardlang import runtime as rt`. No compiler here."""
 
 import os
 
-# Read by OpenMP as torch loads it: idle threads sleep. Spinning, they take the processor from whatever else runs on
-# it; a step of a small model on two threads of a busy machine took 170 to 350 ms so, and 30 to 40 ms with this.
+# Read by OpenMP as torch loads it: idle threads sleep. Spinning, they take the processor from
+# whatever else runs on it; a step of a small model on two threads of a busy machine took 170 to 350
+# ms so, and 30 to 40 ms with this.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from shardlang.runtime import random as random

@@ -1,8 +1,7 @@
-"""The kinds of device that ranks compute on: how many there are here, how a rank takes one, what its process groups
-are made of, and how values are copied to it.
+"""The kinds of device that ranks compute on: how many there are here, how a rank takes one, what
+its process groups are made of, and how values are copied to it.
 
-No other module names a backend. Which kind a run takes is decided in launch/devices.py.
-"""
+No other module names a backend. Which kind a run takes is decided in launch/devices.py."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from torch import Tensor
 
 HOST = torch.device("cpu")
 
-# A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the launcher, not by this.
+# A collective may wait for a peer that loads data or compiles; a dead peer is noticed by the
+# launcher, not by this.
 TIMEOUT = datetime.timedelta(minutes=30)
 
 
@@ -30,7 +30,8 @@ class Cpu:
     tags = True
 
     def count(self) -> int | None:
-        """Devices of this kind that this process sees, each for one rank; None: as many ranks as are wanted."""
+        """Devices of this kind that this process sees, each for one rank; None: as many ranks as
+        are wanted."""
         return None
 
     def device(self, number: int) -> torch.device:
@@ -42,7 +43,8 @@ class Cpu:
         return self.noun
 
     def identity(self, device: torch.device) -> str:
-        """A name that two ranks of one machine share only where they have taken the same device; "": never."""
+        """A name that two ranks of one machine share only where they have taken the same device;
+        "": never."""
         return ""
 
     def take(self, device: torch.device) -> dict[str, Any]:
@@ -50,7 +52,8 @@ class Cpu:
         return {}
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
-        """A process group of `ranks`, ascending, in which this process is number `at`; all of them call it."""
+        """A process group of `ranks`, ascending, in which this process is number `at`; all of them
+        call it."""
         return dist.ProcessGroupGloo(store, at, len(ranks), TIMEOUT)
 
     def everyone(self) -> Any:
@@ -95,7 +98,8 @@ class Cuda(Cpu):
         options._timeout, options.group_name, options.global_ranks_in_group = TIMEOUT, name, list(ranks)
         made = dist.ProcessGroupNCCL(store, at, len(ranks), options)
         made._set_sequence_number_for_group()
-        # Now, not in the first collective: that may be behind a receive which waits for a rank that waits for this one.
+        # Now, not in the first collective: that may be behind a receive which waits for a rank that
+        # waits for this one.
         made.eager_connect_single_device(torch.device(self.name, torch.cuda.current_device()))
         return made
 
@@ -103,7 +107,8 @@ class Cuda(Cpu):
         group.shutdown()
 
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
-        """From page-locked memory on a stream of its own, so that it runs beside what the device was given before."""
+        """From page-locked memory on a stream of its own, so that it runs beside what the device
+        was given before."""
         current = torch.cuda.current_stream(device)
         stream = self._streams.setdefault(device, torch.cuda.Stream(device))
         with torch.cuda.stream(stream):
@@ -122,9 +127,8 @@ def kind_of(device: torch.device) -> Cpu:
 
 
 def _in_child(asked: Callable[[], str]) -> str:
-    """The answer of a forked process; "" if it fails. Asked in this one, torch may start CUDA, which ranks that are
-    forked later could then not use.
-    """
+    """The answer of a forked process; "" if it fails. Asked in this one, torch may start CUDA,
+    which ranks that are forked later could then not use."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""`RunError`, by the name that the runtime has for it; the command, which must not import torch, has it from above."""
+"""`RunError`, under the runtime's name; the command, which must not import torch, has it above."""
 
 from __future__ import annotations
 

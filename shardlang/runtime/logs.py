@@ -1,4 +1,5 @@
-"""The output of a run: a live line on a terminal, plain lines elsewhere, JSON lines of figures for `--metrics`.
+"""The output of a run: a live line on a terminal, plain lines elsewhere, JSON lines of figures for
+`--metrics`.
 
 Only rank 0 shows anything; each rank's own output goes to its log file, which launcher.py sets up.
 """
@@ -20,7 +21,7 @@ _PLAIN_EVERY = 5.0
 
 
 class Log:
-    """Reports steps and evaluations to `out` (None: nowhere) and to the metrics file (None: none)."""
+    """Reports steps and evaluations to `out` (None: nowhere) and the metrics file (None: none)."""
 
     def __init__(self, out: TextIO | None, metrics: Path | None) -> None:
         self.out = out
@@ -33,7 +34,7 @@ class Log:
         self._line = ""
 
     def start(self, total: int, per_epoch: int, batch: int, done: int = 0) -> None:
-        """Steps of the run and of an epoch, examples of a batch, and steps that were taken before this start."""
+        """Steps of the run and of an epoch, examples of a batch, and steps before this start."""
         if self.metrics is not None:
             kept = _until(self.metrics, done) if done else ""
             self.file = self.metrics.open("w", buffering=1)
@@ -52,9 +53,8 @@ class Log:
         self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
         hosted: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        """Figures of one step that took `seconds`. hosted: where this rank's own log is to have a line, milliseconds of
-        what ran on the host.
-        """
+        """Figures of one step that took `seconds`. hosted: where this rank's own log is to have a
+        line, milliseconds of what ran on the host."""
         taken = round(seconds * 1000, 3)
         if hosted is not None:
             print(_logged(step, figures, taken, hosted), flush=True)
@@ -124,7 +124,7 @@ def _logged(step: int, figures: Mapping[str, float], taken: float, hosted: Mappi
 
 
 def _until(metrics: Path, step: int) -> str:
-    """The lines of a file of figures until after `step`; what a run wrote after its last checkpoint comes again."""
+    """The lines of a file of figures up to `step`; a resumed run writes later ones again."""
     kept: list[str] = []
     if not metrics.is_file():
         return ""

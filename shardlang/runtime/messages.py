@@ -1,9 +1,9 @@
-"""Carries values and gradients between stages: receives are posted ahead, in the order of the sender; sends return at
-once; between stages of one rank a value is handed over as it is.
+"""Carries values and gradients between stages: receives are posted ahead, in the order of the
+sender; sends return at once; between stages of one rank a value is handed over as it is.
 
-A channel is one direction between two ranks. Over gloo all use the group of all ranks, told apart by tags; NCCL has no
-tags and runs a channel's messages one by one, so there each direction has a group of its own.
-"""
+A channel is one direction between two ranks. Over gloo all use the group of all ranks, told apart
+by tags; NCCL has no tags and runs a channel's messages one by one, so there each direction has a
+group of its own."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shardlang.runtime.stages import Action, Message, Received, Stage, arrivals,
 
 
 class Routes:
-    """The messages of one pass over a batch, training (`table` of the schedule) or evaluation, seen from this rank.
+    """The messages of one pass over a batch, training (`table` of the schedule) or evaluation, seen
+    from this rank.
 
-    mine: this rank's actions. peers: coordinate along the stages' axis -> rank.
-    """
+    mine: this rank's actions. peers: coordinate along the stages' axis -> rank."""
 
     def __init__(self, program: Program, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
         assert program.pipeline is not None

@@ -1,9 +1,8 @@
-"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, and the program as a
-whole.
+"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, and
+the program as a whole.
 
-Plain data with what follows from it for this rank (the block of a tensor that it holds); what is done with it is in
-train.py.
-"""
+Plain data with what follows from it for this rank (the block of a tensor that it holds); what is
+done with it is in train.py."""
 
 from __future__ import annotations
 
@@ -53,9 +52,8 @@ class Block:
 
 
 def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Block:
-    """This rank's block of a tensor of `shape` cut over axes of `mesh`; torch.chunk's sizes where `sizes` says
-    nothing.
-    """
+    """This rank's block of a tensor of `shape` cut over axes of `mesh`; torch.chunk's sizes where
+    `sizes` says nothing."""
     offsets, lengths = [], []
     for dim, size in enumerate(shape):
         group = mesh[listed(cut.get(dim, ()))]
@@ -76,8 +74,7 @@ def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequen
 class Declared:
     """A tensor that is saved: its whole `shape`, how it begins, how it is cut.
 
-    place: "host" where it is in the host's memory, "" on the device.
-    """
+    place: "host" where it is in the host's memory, "" on the device."""
 
     path: str
     shape: tuple[int, ...]
@@ -94,12 +91,12 @@ class Declared:
 
 @dataclass(frozen=True)
 class Parameter(Declared):
-    """A trained tensor. reduce: the axes over ranks that its gradient is summed over. zero: level and axes of ZeRO.
+    """A trained tensor. reduce: the axes over ranks that its gradient is summed over. zero: level
+    and axes of ZeRO.
 
-    once: its gradient is whole in each microbatch, and counts in the first alone. use: the type of the copy that
-    `forward` works with, made at each use, where that is not its own. sparse: its gradient is rows of it (sparse.py).
-    frozen: it gets no gradient and stays as it begins.
-    """
+    once: its gradient is whole in each microbatch, and counts in the first alone. use: the type of
+    the copy that `forward` works with, made at each use, where that is not its own. sparse: its
+    gradient is rows of it (sparse.py). frozen: it gets no gradient and stays as it begins."""
 
     reduce: Axes = ()
     zero: tuple[int, Axes] = (0, ())
@@ -117,15 +114,14 @@ AnyDeclared = TypeVar("AnyDeclared", bound=Declared)
 
 
 def each(layers: str, *tensors: AnyDeclared) -> list[AnyDeclared]:
-    """The tensors of every layer of `layers` (`blocks[0..6]`), layer by layer, each under its whole path."""
+    """The tensors of every layer of `layers` (`blocks[0..6]`), each under its whole path."""
     return [replace(tensor, path=f"{layer}.{tensor.path}") for layer in expanded(layers) for tensor in tensors]
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the random source draws
-    so), but those that all indexed uses ignore.
-    """
+    """A field of a data source, batch first. `bound`: whole numbers are from 0 and below it (the
+    random source draws so), but those that all indexed uses ignore."""
 
     name: str
     dtype: str
@@ -139,7 +135,7 @@ class Field:
 
 
 class Source:
-    """A data source: its kind, the whole batch, the fields in the order of `forward`'s arguments, its own arguments."""
+    """A data source: kind, whole batch, fields in the order of `forward`'s arguments, arguments."""
 
     def __init__(self, kind: str, *, batch: int, fields: Sequence[Field], **arguments: Any) -> None:
         self.kind, self.batch, self.fields = kind, batch, tuple(fields)
@@ -147,9 +143,8 @@ class Source:
 
 
 class Optimizer:
-    """An optimizer's kind, the paths (patterns.py) of what it trains, its own arguments. Without `at` it trains what no
-    other does.
-    """
+    """An optimizer's kind, the paths (patterns.py) of what it trains, its own arguments. Without
+    `at` it trains what no other does."""
 
     def __init__(self, kind: str, *, at: Sequence[str] = (), **arguments: Any) -> None:
         self.kind, self.at, self.arguments = kind, tuple(at), arguments
@@ -157,13 +152,13 @@ class Optimizer:
 
 @dataclass
 class Program:
-    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume` and `host_storage`
-    are set at launch.
+    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume` and
+    `host_storage` are set at launch.
 
-    forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from its fields to numbers
-    whose sums over the microbatches, by way of `prepared`, `forward` takes by name. conclude: from the sums of what
-    `forward` returns third to further metrics. With a `pipeline`, the functions of its stages are in these places.
-    """
+    forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
+    its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
+    name. conclude: from the sums of what `forward` returns third to further metrics. With a
+    `pipeline`, the functions of its stages are in these places."""
 
     name: str
     strategy: str
@@ -240,7 +235,7 @@ class Program:
         return {path: by[path] for path in paths if path in by}
 
     def coordinates(self, tensor: Declared) -> tuple[int, ...]:
-        """Where along the stages' axis a tensor is, ascending; where no stage uses it, with the first."""
+        """Where along the stages' axis a tensor is, ascending; an unused one is with the first."""
         if self.pipeline is None:
             return (0,)
         return tuple(sorted({self.pipeline.coordinates[stage] for stage in self.stages_of(tensor.path) or (0,)}))
@@ -263,13 +258,13 @@ def elements(shape: Sequence[int]) -> int:
 
 
 def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dtype:
-    """Values of float32 become float64 in a run in float64; in bf16 and f16 runs, parameters stay float32."""
+    """float32 values become float64 in a run in float64; in bf16 runs parameters stay float32."""
     return torch.float64 if program.precision == "f64" and tensor.dtype == "f32" else DTYPES[tensor.dtype]
 
 
 @contextlib.contextmanager
 def numbers_of(program: Program) -> Iterator[None]:
-    """Sets the floating type that torch gives `0.5 * n` and `1 / n` for whole n to that of the run."""
+    """Sets the floating type of `0.5 * n` and `1 / n` for whole n to that of the run."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if program.precision == "f64" else before)
     try:

@@ -1,10 +1,10 @@
-"""Turns a key and global indices into numbers: counter-based random numbers that do not depend on how a value is
-split.
+"""Turns a key and global indices into numbers: counter-based random numbers that do not depend on
+how a value is split.
 
-A number is a pure function of (seed, path of the operator, number of its call, step, index in the whole value), so
-every layout and rank count draws the same; CPU and CUDA agree bit for bit in `bits` and `uniform`. The generator is
-splitmix64 (Steele, Lea and Flood, 2014): the mixing function applied to key + index * golden ratio.
-"""
+A number is a pure function of (seed, path of the operator, number of its call, step, index in the
+whole value), so every layout and rank count draws the same; CPU and CUDA agree bit for bit in
+`bits` and `uniform`. The generator is splitmix64 (Steele, Lea and Flood, 2014): the mixing function
+applied to key + index * golden ratio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-# Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's cache.
+# Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's
+# cache.
 _CHUNK = 1 << 17
 
 
@@ -49,9 +50,9 @@ def _signed(value: int) -> int:
 
 
 def key(at: str | Node, *further: str | int, step: int | None = None) -> int:
-    """A 64-bit key from the seed, the current step (or `step`), a path and the number of the call (0 if it is left
-    out): `key("blocks[3].h", call)`, or with a layer and the path below it, `key(block, "h", call)`.
-    """
+    """A 64-bit key from the seed, the current step (or `step`), a path and the number of the call
+    (0 if it is left out): `key("blocks[3].h", call)`, or with a layer and the path below it,
+    `key(block, "h", call)`."""
     if isinstance(at, Node):
         below, *further = further
         at = f"{path(at)}.{below}".removeprefix(".")
@@ -78,7 +79,7 @@ def mix(x: Tensor) -> Tensor:
 
 
 def bits(key: int, index: Tensor, lane: int = 0) -> Tensor:
-    """64 random bits per int64 global index; `lane` gives further independent numbers for the same index."""
+    """64 random bits per int64 global index; `lane` gives independent numbers for an index."""
     start = _signed(key + lane * 0xD1B54A32D192ED03 + _GOLDEN)
     return mix(index.mul(_signed(_GOLDEN)).add_(start))
 
@@ -86,7 +87,7 @@ def bits(key: int, index: Tensor, lane: int = 0) -> Tensor:
 def global_index(
     shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int], device: torch.device | str | None = None
 ) -> Tensor:
-    """int64 [*shape]: row-major index in `whole` of each element of a block of `shape` that begins at `offsets`."""
+    """int64 [*shape]: row-major index in `whole` of each element of a block at `offsets`."""
     joined = [(1, 1, 0)]
     for size, full, offset in zip(shape, whole, offsets, strict=True):
         if size == full:  # its elements follow each other within the dim before
@@ -126,7 +127,8 @@ def _uniform(key: int, index: Tensor) -> Tensor:
 
 
 def _normal(key: int, index: Tensor) -> Tensor:
-    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids log(0).
+    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids
+    # log(0).
     radius = _shift(bits(key, index), 11).to(torch.float64).mul_(-(2.0**-53)).add_(1.0).log_().mul_(-2.0).sqrt_()
     angle = _shift(bits(key, index, 1), 11).to(torch.float64).mul_(2.0**-53 * 2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(torch.float32)
@@ -139,7 +141,7 @@ def uniform(
     offsets: Sequence[int],
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """float32 [*shape] in [0, 1): element i is the number of its global index in the row-major order of `whole`."""
+    """float32 [*shape] in [0, 1): element i is the number of its global index in `whole`."""
     return _drawn(_uniform, key, shape, whole, offsets, device)
 
 

@@ -9,7 +9,7 @@ from shardlang.runtime.weight_names import Names
 
 @dataclass(frozen=True)
 class Linear:
-    """Learning rates: up to the optimizer's at step `warmup`, then down to `min` at the last, in a line."""
+    """Learning rates: up to the optimizer's at step `warmup`, then linearly to `min`."""
 
     warmup: int = 0
     min: float = 0.0
@@ -22,7 +22,7 @@ class WarmupCosine(Linear):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint after every so many steps, and after the last, in folder `to`; the latest `keep` stay, 0: all."""
+    """A checkpoint every so many steps, and at the end, in folder `to`; `keep` stay, 0: all."""
 
     every: int
     keep: int

@@ -1,10 +1,10 @@
-"""Pipeline stages and their schedule as an emitted program writes them down: plain data, and the messages that follow.
+"""Pipeline stages and their schedule as an emitted program writes them down: plain data, and the
+messages that follow.
 
 `"0F0 0F1 1B0"` becomes actions: stage, kind, microbatch. Kinds: F forward, B backward, I backward
 to the inputs alone, W backward to the parameters alone. `0F0*4` is that four times, each time one
 microbatch further, and so is `(0F4 0B0)*4`; `(0F0*2 2F0*2)*3+2` goes two further each time.
-pipeline.py runs the actions, messages.py sends the messages.
-"""
+pipeline.py runs the actions, messages.py sends the messages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Action:
 @dataclass(frozen=True)
 class Message:
     """The values that stage `stage` receives for a microbatch: values (`forward`), or the gradients
-    of those that it sent.
-    """
+    of those that it sent."""
 
     stage: int
     forward: bool
@@ -41,10 +40,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Received:
-    """A value that a stage receives from the one before: whole shape, and how this rank's part is cut from it.
+    """A value that a stage receives from the one before: whole shape, and how this rank's part is
+    cut from it.
 
-    gradient: one flows back. evaluate: it is needed in an evaluation too.
-    """
+    gradient: one flows back. evaluate: it is needed in an evaluation too."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -57,11 +56,11 @@ class Received:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: `forward(p, *received, *fields)` gives what it sends, in the order that the next stage receives it;
-    then the loss, where the loss is; then a dict of metrics, where there are any, and one of sums for `conclude`.
-    parameters: the paths (patterns.py) of the parameters, states and layers that it uses.
-    `evaluate`, with the rows of the batch as a last argument, gives what it sends, then a dict of sums, if it has any.
-    prepare, prepared, conclude: as of a program.
+    """One stage: `forward(p, *received, *fields)` gives what it sends, in the order that the next
+    stage receives it; then the loss, where the loss is; then a dict of metrics, where there are
+    any, and one of sums for `conclude`. parameters: the paths (patterns.py) of the parameters,
+    states and layers that it uses. `evaluate`, with the rows of the batch as a last argument, gives
+    what it sends, then a dict of sums, if it has any. prepare, prepared, conclude: as of a program.
     """
 
     forward: Callable[..., Any]
@@ -76,7 +75,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Stages over `axis`: stage -> the coordinate that runs it; per coordinate its actions, in order."""
+    """Stages over `axis`: stage -> its coordinate; per coordinate its actions, in order."""
 
     axis: str
     coordinates: tuple[int, ...]
@@ -93,7 +92,7 @@ class Schedule:
         return any(action.kind in "IW" for row in self.table for action in row)
 
     def forwards(self, microbatches: int) -> tuple[tuple[Action, ...], ...]:
-        """The actions of an evaluation: a stage's turn comes one after that of the stage before it."""
+        """The actions of an evaluation: a stage's turn follows that of the stage before it."""
         order = sorted(
             (stage + part, stage, part) for stage in range(len(self.coordinates)) for part in range(microbatches)
         )

@@ -1,7 +1,7 @@
-"""Paths of parameters -> the tree that the functions of an emitted program are given: `p.blocks[3].fc1.weight`.
+"""Paths of parameters -> the tree that the functions of an emitted program are given:
+`p.blocks[3].fc1.weight`.
 
-A node is a layer and knows its path. parameters.py makes the tensors.
-"""
+A node is a layer and knows its path. parameters.py makes the tensors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 class Node:
-    """A layer, or an array of layers. Members are attributes (`p.w`); layers of an array, and members whose names
-    Python has other uses for, are items (`p.blocks[3]`, `p["lambda"]`, `p["__class__"]`). An iteration and a slice
-    give the layers of an array in the order of their index. `_made` holds the attributes that are made anew at each
-    use (ZeRO-3).
-    """
+    """A layer, or an array of layers. Members are attributes (`p.w`); layers of an array, and
+    members whose names Python has other uses for, are items (`p.blocks[3]`, `p["lambda"]`,
+    `p["__class__"]`). An iteration and a slice give the layers of an array in the order of their
+    index. `_made` holds the attributes that are made anew at each use (ZeRO-3)."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path
@@ -63,12 +62,12 @@ def _parts(path: str) -> list[str | int]:
 
 
 def _is_item(part: str | int) -> bool:
-    """As the emitter writes it: an index, a keyword, and what may be an attribute that Python or this page made."""
+    """As the emitter writes it: an index, a keyword, and attributes of Python or of this page."""
     return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
 
 
 def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
-    """path -> tensor, or -> function that makes it at each use, as one tree of attributes and items."""
+    """path -> tensor, or -> function that makes it at each use, as a tree of attributes."""
     root = Node()
     for path, leaf in leaves.items():
         node = root

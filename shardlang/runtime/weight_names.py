@@ -1,7 +1,7 @@
 """How a file of weights names what a program has, and where in its tensors each parameter lies.
 
-Reading the tensors is left to weights.py; that each parameter has one rule was checked before the program was emitted.
-"""
+Reading the tensors is left to weights.py; that each parameter has one rule was checked before the
+program was emitted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class Named:
     """Parameters `ours` are tensors `theirs`; each `*` stands for the same index on both sides.
 
-    transposed: rows are columns in the file. part: (i, n), the i-th of n equal parts along the first dim, from 1.
-    """
+    transposed: rows are columns in the file. part: (i, n), the i-th of n equal parts along the
+    first dim, from 1."""
 
     ours: str
     theirs: str
@@ -32,7 +32,7 @@ class FileTensor:
     part: tuple[int, int] = (1, 1)
 
     def shape(self, there: Sequence[int]) -> tuple[int, ...]:
-        """The shape of what is read of a tensor of shape `there`; of a part that does not divide, the tensor's own."""
+        """The shape to read of a tensor of shape `there`; its own if a part does not divide it."""
         shape = tuple(reversed(there)) if self.transposed else tuple(there)
         parts = self.part[1]
         if parts == 1 or not shape or shape[0] % parts:
@@ -55,16 +55,15 @@ class FileTensor:
 
 @dataclass(frozen=True)
 class Names:
-    """A name map. prefix: what names in the file may begin with, left out in the rules. ignored: names, with `*`, of
-    tensors that the program does not need.
-    """
+    """A name map. prefix: what names in the file may begin with, left out in the rules. ignored:
+    names, with `*`, of tensors that the program does not need."""
 
     rules: Sequence[Named]
     prefix: str = ""
     ignored: Sequence[str] = ()
 
     def places(self, due: Iterable[str], there: Collection[str]) -> dict[str, FileTensor]:
-        """Where each of `due` lies, among the names that are `there`; a name that is not is given as the map has it."""
+        """The place of each of `due` among the names `there`; a missing name is as in the map."""
         full = {name.removeprefix(self.prefix): name for name in there}
         return {path: self._place(path, full) for path in due}
 

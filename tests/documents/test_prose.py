@@ -51,21 +51,32 @@ def test_a_page_opens_with_what_it_is_for_and_an_example(page: Path) -> None:
     assert any(part.lstrip().startswith("```") for part in rest)
 
 
-def docstrings(source: Path) -> Iterator[tuple[int, str]]:
-    """The docstrings of a module, with the lines that they begin on."""
+def docstrings(source: Path) -> Iterator[tuple[ast.stmt, str]]:
+    """The docstrings of a module, with the statements that they are."""
     for node in ast.walk(ast.parse(source.read_text("utf-8"))):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text is not None:
-                yield node.body[0].lineno, text
+                yield node.body[0], text
 
 
 def test_sentences_of_docstrings_are_not_inverted() -> None:
     found = [
-        f"{source.relative_to(ROOT)}:{line} {sentence}"
+        f"{source.relative_to(ROOT)}:{at.lineno} {sentence}"
         for source in SOURCES
-        for line, text in docstrings(source)
+        for at, text in docstrings(source)
         for sentence in re.split(r"(?<=[.:;?!])\s+|\n\n", text)
         if INVERTED.match(sentence)
     ]
+    assert found == []
+
+
+def test_docstrings_and_comments_are_wrapped() -> None:
+    found = []
+    for source in SOURCES:
+        lines = source.read_text("utf-8").splitlines()
+        rows = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("# ")}
+        for at, _ in docstrings(source):
+            rows |= {*range(at.lineno, (at.end_lineno or at.lineno) + 1)}
+        found += [f"{source.relative_to(ROOT)}:{row}" for row in sorted(rows) if len(lines[row - 1]) > COLUMNS]
     assert found == []

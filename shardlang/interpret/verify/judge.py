@@ -90,7 +90,7 @@ class Verdict:
 
     @property
     def culprit(self) -> str:
-        """What differs from one device: "emitted", "plan", "both", or "" if all agree."""
+        """The one that differs from one device: "emitted", "plan", "both", or "" if all agree."""
         plan = self.simulated.difference is not None
         emitted = self.emitted is not None and self.emitted.difference is not None
         return "both" if plan and emitted else "plan" if plan else "emitted" if emitted else ""

@@ -1,8 +1,8 @@
-"""Steps of a plan -> the calls of layers that they are of, as a tree, and which of these calls are the same.
+"""Steps of a plan -> the calls of layers that they are of, as a tree, and which of these calls are
+the same.
 
-A layer that is called six times with the same sizes and layouts is one block, six times. Which text a block has, and
-where calls are folded into a loop, is left to emit/ and to the reports.
-"""
+A layer that is called six times with the same sizes and layouts is one block, six times. Which text
+a block has, and where calls are folded into a loop, is left to emit/ and to the reports."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def call_tree(
     plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), numbers: dict[object, int] | None = None,
     forms: Forms | None = None,
 ) -> Call:  # fmt: skip
-    """The root of the calls that `steps` are of, without those that are no lines. ends: forms that are read after these
-    steps. numbers: where the numbers of blocks are kept, so that several trees share them. forms: what is there before.
-    """
+    """The root of the calls that `steps` are of, without those that are no lines. ends: forms that
+    are read after these steps. numbers: where the numbers of blocks are kept, so that several trees
+    share them. forms: what is there before."""
     tree = Tree(forms or Forms(plan), steps, ends)
     return _Folding(tree, tree.ordered(), {} if numbers is None else numbers).root()
 

@@ -1,7 +1,6 @@
 """Calls of layers as a plan has them, and how what is in a layer is called from there.
 
-Which steps are of which call is said by tree.py, and which calls are the same by blocks.py.
-"""
+Which steps are of which call is said by tree.py, and which calls are the same by blocks.py."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ _INDEX = re.compile(r"(.*)\[(\d+)\]")
 class Call:
     """One call of a layer, with what it computes in order.
 
-    path: of the layer ("" for the model of `train`, and for the root, which is `train` itself). model: its name.
-    reads: forms that are made outside of it, or are parameters of other layers, in the order of first use. gives: forms
-    that are read outside of it. block: calls with the same number are the same but for their paths. region: the group
-    of `Plan.recompute` that this call is the whole of; -1 for none. call: index into `Graph.calls`.
-    """
+    path: of the layer ("" for the model of `train`, and for the root, which is `train` itself).
+    model: its name. reads: forms that are made outside of it, or are parameters of other layers, in
+    the order of first use. gives: forms that are read outside of it. block: calls with the same
+    number are the same but for their paths. region: the group of `Plan.recompute` that this call is
+    the whole of; -1 for none. call: index into `Graph.calls`."""
 
     path: str
     model: str
@@ -54,7 +53,7 @@ def array_of(path: str) -> tuple[str, int] | None:
 
 
 def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
-    """The items, with neighbours of an array that are the same block joined; a call alone is a run of one."""
+    """The items, with neighbours of an array that are the same block joined to runs."""
     found: list[Step | tuple[Call, ...]] = []
     for item in items:
         last = found[-1] if found else None
@@ -93,9 +92,9 @@ def without_stage(path: str) -> str:
 
 
 def called_as(graph: Graph, value: int, call: int) -> str:
-    """The path of a value as a call of a layer sees it: the formal that it is given as, or its path from the layer; the
-    last part alone of what is of another layer, such as the cast of an argument that mixed precision needs.
-    """
+    """The path of a value as a call of a layer sees it: the formal that it is given as, or its path
+    from the layer; the last part alone of what is of another layer, such as the cast of an argument
+    that mixed precision needs."""
     made = graph.calls[call] if call != ROOT else None
     value = origin(graph, value)
     formal = made.arguments.get(value) if made is not None else None

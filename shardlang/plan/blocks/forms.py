@@ -1,4 +1,4 @@
-"""The forms that lines of a program read and make: views and sums over the microbatches are no lines."""
+"""The forms that lines of a program read and make: views and sums over time are no lines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from shardlang.records import dataclass
 
 @dataclass
 class Forms:
-    """given: forms that are there before. standing: forms that others stand for, as the operand of a dropout does for
-    its result where there is none.
-    """
+    """given: forms that are there before. standing: forms that others stand for, as the operand of
+    a dropout does for its result where there is none."""
 
     plan: Plan
     given: Set[Form] = frozenset()

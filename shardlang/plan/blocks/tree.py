@@ -1,7 +1,7 @@
-"""Steps of a plan -> in which call of a layer each stands, and in which order: what is called stands together.
+"""Steps of a plan -> in which call of a layer each stands, and in which order: what is called
+stands together.
 
-A conversion stands with what makes its value or with what reads it, see `_side`.
-"""
+A conversion stands with what makes its value or with what reads it, see `_side`."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Tree:
         return found if self.owners is None else self._in_group(step, found)
 
     def _side(self, maker: int | None, readers: Set[int], shrinks: bool) -> int:
-        """A conversion that makes its value smaller stands where that is made, another one where it is read."""
+        """A conversion that makes its value smaller is at its maker, another one at its reader."""
         if not readers:
             return maker if maker is not None and shrinks else ROOT
         reading = self._common(readers)
@@ -216,9 +216,8 @@ class Tree:
     # The order of what is in a node.
 
     def _orders(self) -> dict[int, list[Step | int]] | None:
-        """Node -> its steps and the calls in it, each after what it reads; None after dissolving calls for which there
-        is no such order.
-        """
+        """Node -> its steps and the calls in it, each after what it reads; None after dissolving
+        calls for which there is no such order."""
         keys: dict[int, dict[Step | int, float]] = {ROOT: {}}
         firsts: dict[int, int] = {}  # node -> its first operator, or its first step where it has none
         placed: set[int] = set()
@@ -265,7 +264,7 @@ class Tree:
 
 
 def _sorted(keys: Mapping[Step | int, float], after: Mapping[Step | int, Set[Step | int]]) -> list[Step | int]:
-    """The items in an order that keeps `after`, by their keys where that leaves a choice; without those of a circle."""
+    """The items in an order that keeps `after`, else by their keys; without those of a circle."""
     waits = dict.fromkeys(keys, 0)
     for items in after.values():
         for item in items:

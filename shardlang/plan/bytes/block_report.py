@@ -1,4 +1,4 @@
-"""The calls of layers of a plan -> `blocks` of its report: what runs, in order, neighbours that are the same once."""
+"""The calls of layers of a plan -> `blocks` of its report, in order, equal neighbours once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
 
 def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> list[dict[str, Any]]:
     """The items that `train` runs. lines: where the report has each operator and each conversion
-    that it lists. folded: else each layer is a block of its own.
-    """
+    that it lists. folded: else each layer is a block of its own."""
 
     def items(call: Call) -> Iterator[dict[str, Any]]:
         for item in runs(call.items) if folded else call.items:
@@ -43,7 +42,7 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
 
 
 def same_layers(plan: Plan, path: str) -> list[str]:
-    """The layers, in runs, that are the same as the innermost of an array that a value is in; none if it is alone."""
+    """The layers, in runs, that equal the innermost of an array around a value; none if single."""
     found: list[str] = []
 
     def look(call: Call) -> None:

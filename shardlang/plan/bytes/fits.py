@@ -1,7 +1,8 @@
-"""The hardware that a file describes, and whether a plan fits it: a device's memory against what a rank keeps there.
+"""The hardware that a file describes, and whether a plan fits it: a device's memory against what a
+rank keeps there.
 
-The first `cluster` of the file counts, else the first `device` that it declares or imports. Speeds are not used.
-"""
+The first `cluster` of the file counts, else the first `device` that it declares or imports. Speeds
+are not used."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Device:
 
 
 def device(program: Program) -> Device | None:
-    """The device that a program is planned for; None where the file names none, or not its memory."""
+    """The device that a program is planned for; None if the file names none, or no memory."""
     declared = list(program.hardware.values())
     clusters = [h for h in declared if h.keyword == "cluster"]
     named = {s.name.text: s.value for s in clusters[0].settings}.get("device") if clusters else None
@@ -44,7 +45,7 @@ def device(program: Program) -> Device | None:
 
 
 def check_memory(plan: Plan, sink: Sink) -> None:
-    """SH450 where a rank keeps more on its device than the device has: names the parameter that takes most of it."""
+    """SH450 if a rank keeps more on its device than that has: names the largest parameter."""
     has = device(plan.program)
     if has is None:
         return
@@ -88,7 +89,7 @@ def _parts(plan: Plan, param: ParamPlan) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as a person writes them, rounded up so that what does not fit never reads as if it did."""
+    """Bytes as a person writes them, rounded up so that too much never reads as enough."""
     for unit, each in _UNITS:
         if count >= each:
             shown = math.ceil(count * 10 / each) / 10

@@ -1,8 +1,7 @@
-"""Bytes that a plan keeps on each rank: parameters, gradients, optimizer state, activations, the largest over the
-ranks.
+"""Bytes that a plan keeps on each rank: parameters, gradients, optimizer state, activations, the
+largest over the ranks.
 
-An estimate before any run: allocators, buffers of collectives and temporaries are not counted.
-"""
+An estimate before any run: allocators, buffers of collectives and temporaries are not counted."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All in bytes per rank, in one memory or in both; host: those of them that are in the host's."""
+    """All in bytes per rank, in one memory or in both; host: the part in the host's memory."""
 
     parameters: int
     gradients: int
@@ -42,13 +41,13 @@ class Memory:
 
 def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     """The memory of a rank when most activations are alive: of `stages`, by default of the
-    coordinate that holds most.
-    """
+    coordinate that holds most."""
     if stages is None and plan.pipeline is not None:
         return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
     held = _held(plan)
     mine = [held[value] for value in plan.params if used(plan, value, stages)]
-    # A stage's host memory has what its own operators leave there; they are few, and counted with the parameters'.
+    # A stage's host memory has what its own operators leave there; they are few, and counted with
+    # the parameters'.
     parameters, gradients, optimizer = (sum(each[i] for each in mine) for i in range(3))
     host = sum(sum(held[value]) for value in plan.params if value in plan.memory_of) + hosted_activations(plan)
     return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
@@ -72,18 +71,16 @@ def held_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int, int]:
 
 
 def row_bytes(plan: Plan, param: ParamPlan) -> int:
-    """The most that a gradient of rows is: an id and a row for each that a rank looks up, and those that it is sent;
-    no row twice.
-    """
+    """The most that a gradient of rows is: an id and a row for each that a rank looks up, and those
+    that it is sent; no row twice."""
     rows, *rest = plan.local_shape(param.value, param.stored)
     each = math.prod(rest) * BYTES[plan.graph.values[param.value].type.dtype] + BYTES["i64"]
     return min(rows, looked_up(plan, param) * plan.meshes[param.stored.mesh].degree(param.reduce_axes)) * each
 
 
 def looked_up(plan: Plan, param: ParamPlan) -> int:
-    """How many rows of a table get a gradient on a rank in a step, in all microbatches together; where rows are
-    exchanged, how many it may be asked for.
-    """
+    """How many rows of a table get a gradient on a rank in a step, in all microbatches together;
+    where rows are exchanged, how many it may be asked for."""
     found, lookups = 0, gradient_lookups(plan.graph, param.value)
     for op in plan.ops:
         if op.op in lookups:
@@ -143,9 +140,9 @@ def _copies(plan: Plan) -> dict[int, int]:
 
 
 def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
-    """The most that is kept for backward at one time: of each microbatch that is under way its part, by the order of
-    the schedule; of layers that are computed again only what goes in and out, and one of them whole. Data once.
-    """
+    """The most that is kept for backward at one time: of each microbatch that is under way its
+    part, by the order of the schedule; of layers that are computed again only what goes in and out,
+    and one of them whole. Data once."""
     found = saved_activations(plan)
     mine = range(len(plan.pipeline.coordinates)) if plan.pipeline and stages is None else stages or (0,)
     data = sum(found.data(v) for v in plan.graph.data if v in plan.produced and used(plan, v, stages))
@@ -158,7 +155,7 @@ def activations(plan: Plan, stages: Collection[int] | None = None) -> int:
 
 
 def peak(line: Sequence[Action], each: Mapping[int, int]) -> int:
-    """The most that one coordinate's actions keep at a time, a microbatch of stage s being worth `each[s]`."""
+    """The most that one coordinate keeps at a time; a microbatch of stage s counts `each[s]`."""
     now = most = 0
     for action in line:
         if action.kind == "F":

@@ -1,4 +1,4 @@
-"""A plan -> the parts of its report that answer the first questions: what is sent by kind, and what is largest."""
+"""A plan -> the first parts of its report: bytes sent by kind, and the largest of all."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ Entry = dict[str, Any]
 
 def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[int] | None) -> Entry:
     """The bytes that a rank of some stages sends in a step, and the largest of these and of those
-    that a rank of others keeps.
-    """
+    that a rank of others keeps."""
     return {
         "sent": _by_kind(plan, sending),
         "largest": {"sent": _largest_sent(plan, sending), "kept": _largest_kept(plan, keeping)},
@@ -79,7 +78,7 @@ def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
 
 
 def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str, int]]:
-    """The kind of each, its path, and its bytes: of an activation for all microbatches that are under way."""
+    """The kind of each, its path, and its bytes: of an activation for all live microbatches."""
     paths = {v.id: v.path for v in plan.graph.values}
     for param in plan.params.values():
         if used(plan, param.value, stages):

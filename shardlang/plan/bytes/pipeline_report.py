@@ -1,7 +1,7 @@
-"""A plan's pipeline -> what of it is shown: stages with their layers, the order of actions, idle time, a drawing.
+"""A plan's pipeline -> what of it is shown: stages with their layers, the order of actions, idle
+time, a drawing.
 
-Plain lists, numbers and strings; bytes are added by report.py, printing is the command's.
-"""
+Plain lists, numbers and strings; bytes are added by report.py, printing is the command's."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def layers(plan: Plan, pipeline: Pipeline) -> list[list[str]]:
 
 
 def drawing(pipeline: Pipeline, timeline: lists.Timeline) -> list[str]:
-    """A line a coordinate: `F3` is the forward of microbatch 3, `B3` its backward over twice the width; where a
-    coordinate runs several stages, `1F3` of stage 1. Dots are time in which it waits.
-    """
+    """A line a coordinate: `F3` is the forward of microbatch 3, `B3` its backward over twice the
+    width; where a coordinate runs several stages, `1F3` of stage 1. Dots are time in which it
+    waits."""
     several = len(set(pipeline.coordinates)) < len(pipeline.coordinates)
     names = [[lists.text(a) if several else f"{a.kind}{a.microbatch}" for a in line] for line in pipeline.actions]
     width = max((len(n) for line in names for n in line), default=1) + 1

@@ -1,6 +1,5 @@
-"""A plan -> the plain dict that `shardc plan --json` prints (specs/plan-json.md, specs/plan.schema.json). Prints
-nothing itself.
-"""
+"""A plan -> the plain dict that `shardc plan --json` prints (specs/plan-json.md,
+specs/plan.schema.json). Prints nothing itself."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ Report = dict[str, Any]
 
 
 def report(plan: Plan, folded: bool = True) -> Report:
-    """Everything about a plan that is shown, as lists, dicts, strings and numbers. folded: `blocks` in runs."""
+    """Everything about a plan that is shown, as plain data. folded: `blocks` in runs."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
     operators = _Operators(plan)
     return {
@@ -80,7 +79,7 @@ def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
 
 
 def _memories(plan: Plan) -> Report:
-    """The bytes in each memory, the device's memory by the file (null: not said), and what is copied in a step."""
+    """Bytes in each memory, the device's memory by the file (null: unknown), copies in a step."""
     kept, (to_device, to_host) = memory(plan), copied_bytes(plan)
     described = device(plan.program)
     return {
@@ -94,7 +93,7 @@ def _memories(plan: Plan) -> Report:
 
 
 def _pipeline(plan: Plan) -> Report | None:
-    """The pipeline's own part, with what each coordinate and each stage holds; None where there is none."""
+    """The pipeline's own part, with each coordinate's and stage's contents; None without one."""
     found = pipeline_report(plan)
     if found is None:
         return None
@@ -188,7 +187,7 @@ class _Operators:
         self.lines: dict[Step, dict[str, int]] = {}
 
     def all(self) -> Iterator[Report]:
-        """The entries; `lines` says then which entry, and which of its collectives, a step of the plan is."""
+        """The entries; `lines` then has the entry, and its collective, of each step of the plan."""
         waiting: list[int] = []
         latest: tuple[PlannedOp, list[Report]] | None = None
         at = -1
@@ -297,7 +296,8 @@ def _collective(
     phase: str, kind: str, by: tuple[str, str], value: str, axes: tuple[str, ...], mesh: int, groups: Report,
     texts: Sequence[str], shape: Sequence[int], sizes: tuple[int, int],
 ) -> Report:  # fmt: skip
-    """The entry of something that is sent: `by` what forward and backward, from and to the layouts of `texts`."""
+    """The entry of something that is sent: `by` what forward and backward, from and to the layouts
+    of `texts`."""
     return {
         "phase": phase,
         "kind": kind,

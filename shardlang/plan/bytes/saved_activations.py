@@ -1,8 +1,8 @@
 """Bytes that a microbatch saves on one rank in its forward, for its backward.
 
-The declaration of an operator says what its backward reads; here it is found which of these tensors are one memory
-(views, conversions that send nothing), so that each counts once, and which are not kept but computed again.
-"""
+The declaration of an operator says what its backward reads; here it is found which of these tensors
+are one memory (views, conversions that send nothing), so that each counts once, and which are not
+kept but computed again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, Mo
 
 class SavedActivations:
     """The bytes kept, by stage: in one microbatch until its backward (`of`), and of what is
-    computed again (`again`).
-    """
+    computed again (`again`)."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -36,7 +35,8 @@ class SavedActivations:
         self._owners = Owners(plan, frozenset(plan.steps))
         self._root: dict[Form, Form] = {}
         self._order: dict[Form, tuple[int, ...]] = {}
-        # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by operator.
+        # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by
+        # operator.
         self._sizes: dict[tuple[int, int], dict[object, int]] = {}
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
@@ -50,9 +50,8 @@ class SavedActivations:
         self._loss()
 
     def tensors(self, stage: int) -> Iterator[tuple[str, int, bool]]:
-        """The paths of what is kept, with its bytes and whether it stays until backward, or only while the largest
-        layer is computed again.
-        """
+        """The paths of what is kept, with its bytes and whether it stays until backward, or only
+        while the largest layer is computed again."""
         groups = [group for s, group in self._sizes if s == stage and group >= 0]
         largest = max(groups, key=lambda group: sum(self._sizes[stage, group].values()), default=-1)
         for group in {-1, largest}:
@@ -187,8 +186,7 @@ class SavedActivations:
 
     def _copy(self, stage: int, group: int, value: int, reader: int) -> None:
         """For a parameter or field: of a parameter that is used in a lower precision each use keeps
-        its copy, unless ZeRO drops it.
-        """
+        its copy, unless ZeRO drops it."""
         param, type = self.plan.params.get(value), self.plan.graph.values[value].type
         if param is not None and reader >= 0:
             self.saved.setdefault(reader, []).append(value)

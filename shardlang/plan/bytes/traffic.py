@@ -1,7 +1,7 @@
-"""Bytes that each rank sends in one step of a plan: conversions, statistics, gradients, and values from stage to stage.
+"""Bytes that each rank sends in one step of a plan: conversions, statistics, gradients, and values
+from stage to stage.
 
-The bytes of a microbatch count once for each of them. Times are not estimated.
-"""
+The bytes of a microbatch count once for each of them. Times are not estimated."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from shardlang.types.dim import BYTES
 
 
 def sent_bytes(plan: Plan, stages: Collection[int] | None = None) -> tuple[int, int]:
-    """Bytes each rank sends in one step, forward and backward (deferred reductions of gradients count as backward): of
-    `stages`, by default of the coordinate that sends most.
-    """
+    """Bytes each rank sends in one step, forward and backward (deferred reductions of gradients
+    count as backward): of `stages`, by default of the coordinate that sends most."""
     if stages is None and plan.pipeline is not None:
         return max((sent_bytes(plan, mine) for mine in stages_by_coordinate(plan)), key=sum)
     found = [both for at, both in _sent(plan).items() if stages is None or not at.isdisjoint(stages)]
@@ -41,9 +40,9 @@ def _sent(plan: Plan) -> Mapping[frozenset[int], tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Something that is sent in a step by ranks of `stages`: of the value or parameter at `path`, forward and backward
-    by a collective each ("" for none), over axes. what: "values", "gradients" (sums of parameters' gradients) or
-    "parameters" (that ZeRO has cut)."""
+    """Something that is sent in a step by ranks of `stages`: of the value or parameter at `path`,
+    forward and backward by a collective each ("" for none), over axes. what: "values", "gradients"
+    (sums of parameters' gradients) or "parameters" (that ZeRO has cut)."""
 
     what: str
     path: str
@@ -115,7 +114,7 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
 
 @remembered
 def conversion_stages(plan: Plan) -> dict[int, set[int]]:
-    """Conversion -> the stages that run it: that of the value's operator; of leaves those of all who read it."""
+    """Conversion -> the stages that run it: the operator's; for parameters all their readers'."""
     found: dict[int, set[int]] = {c.id: set() for c in plan.conversions}
     for op in plan.ops:
         for use in op.operands:
@@ -131,9 +130,8 @@ def conversion_stages(plan: Plan) -> dict[int, set[int]]:
 
 @remembered
 def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
-    """Per conversion what it sends in a step, forward and backward: what runs once is not counted with every part, and
-    what is taken ahead of the forward is counted there too.
-    """
+    """Per conversion what it sends in a step, forward and backward: what runs once is not counted
+    with every part, and what is taken ahead of the forward is counted there too."""
     if plan.microbatches == 1:
         return [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
     found = phases(plan)
@@ -152,7 +150,8 @@ def sends(plan: Plan, conversion: Conversion) -> bool:
 
 
 def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
-    """Bytes of a value that an operator sends to the next stage on another rank, and of its gradient."""
+    """Bytes of a value that an operator sends to the next stage on another rank, and of its
+    gradient."""
     op, pipeline, to = plan.graph.ops[planned.op], plan.pipeline, plan.stage(planned.op)
     if pipeline is None or op.operator != TRANSFER or pipeline.coordinates[to] == pipeline.coordinates[to - 1]:
         return 0, 0
@@ -163,7 +162,7 @@ def handed_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
 
 
 def copied_bytes(plan: Plan) -> tuple[int, int]:
-    """Bytes that each rank copies in one step to the device and to the host, gradients on their way back included."""
+    """Bytes that each rank copies in a step to the device and to the host, with gradients."""
     found = {TO_DEVICE: 0, TO_HOST: 0}
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
@@ -182,9 +181,9 @@ def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
 
 
 def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:
-    """Bytes that each rank sends in a step so that others have a parameter whole, forward and backward: under ZeRO 1
-    and 2 once, after the update; under 3 in each microbatch, wherever it is used.
-    """
+    """Bytes that each rank sends in a step so that others have a parameter whole, forward and
+    backward: under ZeRO 1 and 2 once, after the update; under 3 in each microbatch, wherever it is
+    used."""
     if not param.zero:
         return 0, 0
     others = plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1
@@ -195,7 +194,7 @@ def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, in
 
 
 def reduction_bytes(plan: Plan, param: ParamPlan) -> int:
-    """Bytes of one parameter's gradient reduction: once a step, under ZeRO 2 and 3 with each microbatch."""
+    """Bytes of one parameter's gradient reduction: once a step, or each microbatch (ZeRO 2, 3)."""
     mesh = plan.meshes[param.stored.mesh]
     local, reduced = local_bytes(plan, param), mesh.ranked(param.reduce_axes)
     if not plan.graph.values[param.value].gradient or not reduced:

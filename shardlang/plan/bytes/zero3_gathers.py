@@ -1,9 +1,9 @@
-"""How often ZeRO 3 gathers each parameter in a microbatch: at each use in forward, and in backward for what reads it.
+"""How often ZeRO 3 gathers each parameter in a microbatch: at each use in forward, and in backward
+for what reads it.
 
-As the runtime does (runtime/state/zero3.py): a pass brings parameters in the order of their uses, several in a
-collective of at most `bucket gradients` bytes, and one that is used again while its collective is open is there
-already.
-"""
+As the runtime does (runtime/state/zero3.py): a pass brings parameters in the order of their uses,
+several in a collective of at most `bucket gradients` bytes, and one that is used again while its
+collective is open is there already."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Gathered:
                 self.backward += brought(plan, list(self._again(steps)))
 
     def _stage(self, step: Step) -> int:
-        """The stage of an operator; -1 for a conversion, which counts where an operator reads it."""
+        """The stage of an operator; -1 for a conversion, which counts with its reader."""
         return self.plan.stage(self.plan.ops[step.index].op) if step.kind == "op" else -1
 
     def _read(self, step: Step) -> Iterator[int]:
@@ -47,8 +47,7 @@ class Gathered:
 
     def _again(self, steps: Sequence[Step]) -> Iterator[int]:
         """The parameters that backward reads, from the last operator to the first; of what is
-        computed again what its forward does.
-        """
+        computed again what its forward does."""
         inside: dict[int, list[Step]] = {}
         for step in steps:
             group = self._owners.of(step)
@@ -90,7 +89,7 @@ def brought(plan: Plan, uses: Sequence[int]) -> Counter[int]:
 
 
 def part_bytes(plan: Plan, param: ParamPlan, dtype: str = "") -> int:
-    """Bytes of the rows that ZeRO sends for one rank, padded to the first rank's; dtype: by default that of its use."""
+    """Bytes of the rows that ZeRO sends for one rank, padded to the first's, as `dtype`."""
     rows, *rest = plan.local_shape(param.value, param.stored) or (1,)
     each = math.prod(rest) * BYTES[dtype or plan.graph.values[param.value].type.dtype]
     return -(-rows // plan.meshes[param.stored.mesh].degree(param.zero_axes)) * each

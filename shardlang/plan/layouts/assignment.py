@@ -1,8 +1,8 @@
-"""From an operator's assignment (which axes split which factor) to the layouts its operands must have and its
-results get.
+"""From an operator's assignment (which axes split which factor) to the layouts its operands must
+have and its results get.
 
-This is section 3 of the layout calculus: per axis exactly one factor is split, or the operator is unsplit, or a pending
-sum passes through it. Which assignment an operator gets is decided elsewhere.
+This is section 3 of the layout calculus: per axis exactly one factor is split, or the operator is
+unsplit, or a pending sum passes through it. Which assignment an operator gets is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ AxisNames = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Assignment:
-    """`factors[f]`: the axes that split factor f, major first. `through`: (axis, index into `rule.through`).
+    """`factors[f]`: the axes that split factor f, major first. `through`: (axis, index into
+    `rule.through`).
 
-    `replicated`: the unsplit axes along which operands and results are R; along all axes named nowhere they are I.
-    Equal assignments are one object (made by `assign`), so an assignment is its own key for memoising.
-    """
+    `replicated`: the unsplit axes along which operands and results are R; along all axes named
+    nowhere they are I. Equal assignments are one object (made by `assign`), so an assignment is its
+    own key for memoising."""
 
     factors: tuple[AxisNames, ...]
     through: tuple[tuple[str, int], ...] = ()
@@ -113,7 +114,7 @@ def _cut(dims: tuple[DimFactors, ...], assignment: Assignment) -> tuple[AxisName
 
 
 def legal_products(rule: FactorRule, assignment: Assignment, mesh: Mesh) -> bool:
-    """Whether in every tensor dim a minor factor is cut only where all factors before it are exactly used up."""
+    """Whether a minor factor is cut only if all factors before it are used up, in every dim."""
     return stranded_factor(rule, [mesh.degree(axes) for axes in assignment.factors]) is None
 
 

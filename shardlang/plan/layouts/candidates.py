@@ -1,7 +1,7 @@
 """The assignments an operator may take along one mesh axis, and what each costs by itself.
 
-Legality is section 3 of the layout calculus (specs/layouts.md); which one is taken is propagate.py's.
-"""
+Legality is section 3 of the layout calculus (specs/layouts.md); which one is taken is
+propagate.py's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from shardlang.records import dataclass
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 
-# A cost is bytes * BYTE + local work: among equal bytes the assignment with least work and memory wins.
+# A cost is bytes * BYTE + local work: among equal bytes the assignment with least work and memory
+# wins.
 BYTE = 1 << 96
 Inside = tuple[int, tuple[str, ...], int, int]
 
@@ -25,9 +26,9 @@ Inside = tuple[int, tuple[str, ...], int, int]
 class Candidates:
     """Assignments of one operator class along one axis, in order of preference among equals.
 
-    operands[i], results[i]: the layouts under each assignment (one tuple for the operand or result). own: costs.
-    unused_axis: the one that leaves the axis unused though another could use it, or -1.
-    """
+    operands[i], results[i]: the layouts under each assignment (one tuple for the operand or
+    result). own: costs. unused_axis: the one that leaves the axis unused though another could use
+    it, or -1."""
 
     kind: OpClass
     assignments: tuple[Assignment, ...]
@@ -54,10 +55,11 @@ def initial(kind: OpClass) -> Assignment:
 
 
 def alternatives(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> tuple[Assignment, ...]:
-    """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule has settled it.
+    """Every legal way to use `axis`, the others staying as in `given`; `given` alone where a rule
+    has settled it.
 
-    `given` is not among them where it cuts a minor factor of a product alone: then `axis` was taken from the major one.
-    """
+    `given` is not among them where it cuts a minor factor of a product alone: then `axis` was taken
+    from the major one."""
     return tuple(a for a in _ways(kind, given, axis, mesh) if legal_products(kind.rule, a, mesh))
 
 
@@ -76,9 +78,8 @@ def _ways(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator[A
 
 
 def _masked(rule: FactorRule, given: Assignment, axis: str) -> list[Assignment]:
-    """In the place of an exchange of rows: all ranks look up everything among the rows that they have, and the sum is
-    pending.
-    """
+    """In the place of an exchange of rows: all ranks look up everything among the rows that they
+    have, and the sum is pending."""
     shared = shared_axes(rule, given.factors)
     if axis not in shared:
         return []
@@ -91,9 +92,9 @@ def _less(axes: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _repeated(kind: OpClass, given: Assignment, axis: str) -> list[Assignment]:
-    """With microbatches, what is made of parameters alone may be R from the start: then their gradients are reduced
-    once a step, where a conversion of the result would run with every microbatch. (Else replication.py decides.)
-    """
+    """With microbatches, what is made of parameters alone may be R from the start: then their
+    gradients are reduced once a step, where a conversion of the result would run with every
+    microbatch. (Else replication.py decides.)"""
     time = kind.time
     alone = time is not None and time.factor < 0 and time.through < 0 and any(t.gradient for t in kind.results)
     return [assign(given.factors, given.through, (*given.replicated, axis), given.mesh)] if alone else []
@@ -126,9 +127,8 @@ def candidates(kind: OpClass, assignments: tuple[Assignment, ...], table: Layout
 
 
 def own_cost(kind: OpClass, assignment: Assignment, table: LayoutTable) -> int:
-    """The cost of an assignment whatever its neighbours do: statistics, its parameters' gradients, what a transfer
-    sends, and work.
-    """
+    """The cost of an assignment whatever its neighbours do: statistics, its parameters' gradients,
+    what a transfer sends, and work."""
     mesh = table.meshes[assignment.mesh]
     operands = table.layouts(kind.rule, assignment).operands
     cost = sum(sum(x[2:]) for x in inside_bytes(kind, assignment, mesh)) * BYTE
@@ -163,8 +163,7 @@ def inside_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Insi
 def exchange_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
     """Bytes of rows that are sent to the ranks that look them up: the numbers asked for, with how
     many there are for each member, then the rows and their gradients; as many for each member, and
-    none asked for twice.
-    """
+    none asked for twice."""
     rule = kind.rule
     axes = shared_axes(rule, assignment.factors)
     if not axes:
@@ -185,9 +184,8 @@ def exchange_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[In
 
 
 def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
-    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward in a step for its statistics (in
-    float32).
-    """
+    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward in a step for
+    its statistics (in float32)."""
     found = []
     times = mesh.time.size if mesh.time else 1
     for f, factor in enumerate(kind.rule.factors):

@@ -1,8 +1,7 @@
-"""From chosen assignments to conversions: per value one cheapest tree from its produced layout to every form its
-users read.
+"""From chosen assignments to conversions: per value one cheapest tree from its produced layout to
+every form its users read.
 
-Storage of leaves comes from storage.py; the order of steps is planner.py's.
-"""
+Storage of leaves comes from storage.py; the order of steps is planner.py's."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from shardlang.types.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class ValueTree:
-    """A value's tree as edges, and the edge (-1: as produced) with its layout that each target reads."""
+    """A value's tree as edges, and the edge (-1: as produced) and layout that each target reads."""
 
     edges: tuple[Edge, ...]
     ends: tuple[tuple[int, Layout], ...]
@@ -31,7 +30,7 @@ class ValueTree:
 
 @dataclass
 class Conversions:
-    """The readers of each value: produced layouts, all conversions, and per (operator, operand position) its use."""
+    """The readers of each value: produced layouts, all conversions, and each operand's use."""
 
     produced: dict[int, Layout] = field(default_factory=dict)
     stored: dict[int, Stored] = field(default_factory=dict)
@@ -46,9 +45,8 @@ def place_conversions(planning: Planning, chosen: list[Assignment], table: Layou
 
 @dataclass
 class _Walk:
-    """One walk over all values. Trees are remembered by tensor, produced layout and targets, each of which is one
-    object (`LayoutTable`, `Planning.tensor`) and so known by its id.
-    """
+    """One walk over all values. Trees are remembered by tensor, produced layout and targets, each
+    of which is one object (`LayoutTable`, `Planning.tensor`) and so known by its id."""
 
     planning: Planning
     chosen: list[Assignment]
@@ -80,7 +78,7 @@ class _Walk:
             self.placed.uses[user] = OperandUse(value, end + first if end >= 0 else -1, layout)
 
     def _summed(self, loss: Layout) -> list[Target]:
-        """The loss as the runtime takes it: with microbatches, pending over time even where it is in none of them."""
+        """The loss as the runtime takes it: with microbatches, pending over time."""
         time = self.planning.meshes[loss.mesh].time
         if time is None or loss.state(time.name) == "P":
             return []
@@ -143,7 +141,7 @@ class _Walk:
 
 
 def _shared(target: Target, targets: tuple[Target, ...], source: Layout) -> Target:
-    """A use without gradient reads a form that is there for a use with one, where they differ in I and R alone."""
+    """A use without gradient reads a form of a use with one, if they differ in I and R alone."""
     if target.gradient:
         return target
     for other in targets:

@@ -1,9 +1,8 @@
-"""Second thoughts on propagated layouts: each operator whose neighbours pay for conversions tries its other
-assignments.
+"""Second thoughts on propagated layouts: each operator whose neighbours pay for conversions tries
+its other assignments.
 
-The pass in propagate.py cannot see an operand that is settled elsewhere; here every neighbour's choice is
-known.
-"""
+The pass in propagate.py cannot see an operand that is settled elsewhere; here every neighbour's
+choice is known."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Users = tuple[tuple[int, Layout, tuple[str, ...], Tensor], ...]
 
 
 def local_search(planning: Planning, chosen: list[Assignment], table: LayoutTable) -> list[Assignment]:
-    """The assignments after sweeps from last operator to first; never dearer, counting each conversion by itself."""
+    """The assignments after sweeps from last operator to first; never dearer than before."""
     work = _Improving(planning, list(chosen), table)
     for _ in range(SWEEPS):
         if not work.sweep():

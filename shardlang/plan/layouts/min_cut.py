@@ -1,8 +1,7 @@
 """I or R for operators that are not split along an axis: the cheapest labels, by minimum cut.
 
-Turns undecided values, with what it costs to serve their fixed users, into the label of each operator. Pure integers;
-which operators are undecided, and the costs, are the planner's.
-"""
+Turns undecided values, with what it costs to serve their fixed users, into the label of each
+operator. Pure integers; which operators are undecided, and the costs, are the planner's."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ class Choice:
     producer: the number of the undecided operator that makes it, or -1 where its layout is fixed.
     consumers: the undecided operators that read it (any order).
     low: cost of serving its fixed users alone, `A` (made as I where the producer is undecided);
-    high: cost of serving them and R besides, `B`; at least `low`.
-    """
+    high: cost of serving them and R besides, `B`; at least `low`."""
 
     producer: int
     consumers: tuple[int, ...]
@@ -28,7 +26,7 @@ class Choice:
 
 
 class Network:
-    """A flow network for Dinic's algorithm, in flat lists: edge e runs to `head[e]`, its reverse is e ^ 1."""
+    """A flow network for Dinic's algorithm, in flat lists: edge e to `head[e]`, reverse e ^ 1."""
 
     def __init__(self, nodes: int) -> None:
         self.edges: list[list[int]] = [[] for _ in range(nodes)]
@@ -55,7 +53,7 @@ class Network:
             flow += self._blocking(source, sink, levels)
 
     def levels(self, source: int, sink: int = -1) -> list[int]:
-        """Distance from the source over edges with room, -1 where there is none; stops after the sink's level."""
+        """Distance from the source over edges with room, or -1; stops after the sink's level."""
         levels = [-1] * len(self.edges)
         levels[source] = 0
         frontier = [source]
@@ -73,7 +71,7 @@ class Network:
         return reached
 
     def reaching(self, sink: int) -> list[bool]:
-        """The nodes with room left to the sink: after `run`, the smallest sink side of a minimum cut."""
+        """The nodes with room left to the sink: after `run`, the smallest sink side of a cut."""
         reached = [False] * len(self.edges)
         reached[sink] = True
         stack = [sink]
@@ -86,7 +84,7 @@ class Network:
         return reached
 
     def _blocking(self, source: int, sink: int, levels: list[int]) -> int:
-        """A blocking flow in the level graph, by depth-first search without recursion (paths may be 10,000 long)."""
+        """A blocking flow in the level graph, by depth-first search without recursion."""
         following = [0] * len(self.edges)
         path: list[int] = []
         node, flow = source, 0
@@ -137,8 +135,7 @@ def decide(operators: int, choices: Sequence[Choice]) -> tuple[int, tuple[bool, 
 
     Cost counted: per choice, `low`, or `high` if some consumer is R; but nothing where the producer
     is undecided and is itself R, whose users take R as it is. Among equally cheap labellings it is
-    the one with the fewest R, which is unique.
-    """
+    the one with the fewest R, which is unique."""
     network = Network(operators + 2)
     source, sink = operators, operators + 1
     endless = 1 + sum(c.high for c in choices)

@@ -1,9 +1,8 @@
-"""A graph as the planner sees it: operators in classes of equals, values with shapes, users and what a gradient
-costs them.
+"""A graph as the planner sees it: operators in classes of equals, values with shapes, users and
+what a gradient costs them.
 
-Turns Graph and demands into flat tables; decides nothing. Equal operators share one `OpClass`, which is what makes
-planning a deep model cost what planning one of its layers does.
-"""
+Turns Graph and demands into flat tables; decides nothing. Equal operators share one `OpClass`,
+which is what makes planning a deep model cost what planning one of its layers does."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ from shardlang.types.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The facts that conversions of a value depend on. `gradient`: a gradient comes back along this use of it.
+    """The facts that conversions of a value depend on. `gradient`: a gradient comes back along this
+    use of it.
 
-    Equal ones are one object (made by `Planning.tensor`).
-    """
+    Equal ones are one object (made by `Planning.tensor`)."""
 
     shape: tuple[int, ...]
     itemsize: int
@@ -42,10 +41,9 @@ class OpClass:
     """Operators that plan alike: same rule, tensors and demand.
 
     crosses_stage: hands a value to the next stage, which costs what is sent.
-    uneven_in_product: factors that only rules may cut, as sizes given by hand are not those of the products they are
-    part of.
-    batch_free: made of parameters and numbers alone, the same for every part of a batch.
-    """
+    uneven_in_product: factors that only rules may cut, as sizes given by hand are not those of the
+    products they are part of.
+    batch_free: made of parameters and numbers alone, the same for every part of a batch."""
 
     rule: FactorRule
     operands: tuple[Tensor, ...]
@@ -113,7 +111,7 @@ def build(graph: Graph, strategy: ResolvedStrategy) -> Planning:
 
 
 def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> ResolvedStrategy:
-    """The layouts that rules write, which say nothing of time, with what is forced along its axis."""
+    """The layouts that rules write, without time, with what is forced along its axis."""
     demands = {
         op: demand
         if demand.result is None
@@ -154,9 +152,8 @@ def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
 
 
 def _mesh_of_ops(graph: Graph, demands: Mapping[int, Demand]) -> dict[int, int]:
-    """Where rules put operators on several meshes: each other operator is on its first input's, else its first
-    user's.
-    """
+    """Where rules put operators on several meshes: each other operator is on its first input's,
+    else its first user's."""
     mesh_of = {op: demand.mesh for op, demand in demands.items()}
     visible = {op: d.result.mesh if d.result else d.mesh for op, d in demands.items()}
     for op in graph.ops:

@@ -1,10 +1,9 @@
-"""Layouts for all operators: what rules demand stays, the rest is chosen so that fewest bytes move, forward and
-backward.
+"""Layouts for all operators: what rules demand stays, the rest is chosen so that fewest bytes move,
+forward and backward.
 
-One mesh axis after another, outermost first: costs are passed up from users to producers, then choices are made
-from inputs to
-outputs. Labels I and R of unsplit operators are replication.py's; conversions are written down by conversions.py.
-"""
+One mesh axis after another, outermost first: costs are passed up from users to producers, then
+choices are made from inputs to outputs. Labels I and R of unsplit operators are replication.py's;
+conversions are written down by conversions.py."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from shardlang.types.layout import Layout
 
 # More than any plan costs: where no chain of conversions leads.
 IMPOSSIBLE = 1 << 200
-# Repeating on every rank what arrives divided sends fewest bytes of all, and is never meant: bytes decide among the
-# rest.
+# Repeating on every rank what arrives divided sends fewest bytes of all, and is never meant: bytes
+# decide among the rest.
 REPEATED = 1 << 160
-# Of equal bytes: a parameter that is whole, its gradient summed with others once a step, before one whose parts are
-# gathered each time. More than any work, less than a byte.
+# Of equal bytes: a parameter that is whole, its gradient summed with others once a step, before one
+# whose parts are gathered each time. More than any work, less than a byte.
 GATHERED = BYTE >> 1
 
 
@@ -46,7 +45,7 @@ class Distances:
         return known
 
     def between(self, source: Layout, target: Layout, tensor: Tensor) -> int:
-        """Cost of one conversion; 0 for leaves, which are stored or loaded as their use wants them."""
+        """Cost of one conversion; 0 for parameters and data, which take the layout of their use."""
         if source is target or tensor.kind in LEAF:
             return 0
         if not tensor.gradient:
@@ -63,7 +62,7 @@ class Distances:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Situation:
-    """An operator's candidates with what each costs from here on (least is 0): equal ones are one object."""
+    """An operator's candidates with the cost of each from here on (least is 0); equal ones once."""
 
     options: Candidates
     ahead: tuple[int, ...]
@@ -72,7 +71,7 @@ class Situation:
 
 @dataclass
 class Sweep:
-    """One pass along one axis; memoised by situation, so that repeated layers cost a look-up an operator."""
+    """One pass along one axis; memoised, so that repeated layers cost a look-up an operator."""
 
     planning: Planning
     table: LayoutTable
@@ -86,7 +85,7 @@ class Sweep:
     arrivals: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
 
     def run(self, given: list[Assignment], layouts: list[Layout | None]) -> list[Assignment]:
-        """The assignments with this axis decided; `layouts` gets the layout each value is seen in."""
+        """The assignments with this axis decided; `layouts` gets the layout of each value."""
         ahead = self._backward(given)
         chosen = list(given)
         for op, situation in zip(self.planning.graph.ops, ahead, strict=True):
@@ -163,9 +162,8 @@ class Sweep:
         return [cost + extra for cost, extra in zip(costs, more, strict=True)]
 
     def _arrive(self, layout: Layout, options: Candidates, at: int) -> list[int]:
-        """Per candidate the cost of taking an operand that is laid out so. Layouts are one object each
-        (`LayoutTable`).
-        """
+        """Per candidate the cost of taking an operand that is laid out so. Layouts are one object
+        each (`LayoutTable`)."""
         key = (id(layout), id(options), at)
         known = self.arrivals.get(key)
         if known is None:
@@ -195,11 +193,11 @@ class Sweep:
 
 
 def _limit_idle(total: list[int], options: Candidates) -> None:
-    """Repeating work looks cheaper with every layer to come; more than some conversions' worth decides nothing, so
-    it is cut.
+    """Repeating work looks cheaper with every layer to come; more than some conversions' worth
+    decides nothing, so it is cut.
 
-    Without that the costs of equal layers would differ without end, and none of them could be shared.
-    """
+    Without that the costs of equal layers would differ without end, and none of them could be
+    shared."""
     if options.unused_axis < 0:
         return
     kind = options.kind

@@ -1,8 +1,8 @@
-"""I or R for operators that are not split along an axis: the labels with which fewest bytes move, by a minimum cut
-per axis.
+"""I or R for operators that are not split along an axis: the labels with which fewest bytes move,
+by a minimum cut per axis.
 
-Turns assignments into assignments; min_cut.py solves, this module says what the cut is about. Splits stay as they are.
-"""
+Turns assignments into assignments; min_cut.py solves, this module says what the cut is about.
+Splits stay as they are."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Axis:
         return chosen
 
     def _free(self, op: int) -> bool:
-        """Whether the operator is unsplit along the axis, and neither a pin nor the loss decides for it."""
+        """Whether the operator is unsplit along the axis, and no pin nor the loss decides."""
         kind, assignment = self.planning.classes[op], self.chosen[op]
         graph = self.planning.graph
         if assignment.mesh != self.mesh or graph.ops[op].section != "loss" or graph.loss in graph.ops[op].results:
@@ -66,7 +66,7 @@ class _Axis:
         return self.axis not in used and all(a != self.axis for a, _ in assignment.through)
 
     def _worth(self, free: list[bool]) -> set[int]:
-        """The operators with a choice from which a fixed use of R can be reached: only for these may R be cheaper."""
+        """The undecided operators from which a fixed use of R is reachable: others take I."""
         graph, users = self.planning.graph, self.planning.users
         found: set[int] = set()
         for op in reversed(graph.ops):
@@ -117,9 +117,8 @@ class _Axis:
         return replace(layout, replicated=marks)
 
     def _reduction(self, tensor: Tensor, fixed: list[Layout], free: list[Layout]) -> int:
-        """The extra cost of a parameter's gradient if its free users are R: nothing where it is reduced or split
-        anyway.
-        """
+        """The extra cost of a parameter's gradient if its free users are R: nothing where it is
+        reduced or split anyway."""
         settled = any(self.axis in x.replicated or self.axis in x.split_axes() for x in fixed)
         if tensor.kind is not Kind.PARAM or settled or not free:
             return 0

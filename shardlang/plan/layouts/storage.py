@@ -1,7 +1,8 @@
-"""How leaves lie: parameters and states as their uses want them, data in the layout that suits its uses.
+"""How leaves lie: parameters and states as their uses want them, data in the layout that suits its
+uses.
 
-Turns the layouts that uses need into stored layouts and axes of gradient reduction; ZeRO's cut is added by planner.py.
-"""
+Turns the layouts that uses need into stored layouts and axes of gradient reduction; ZeRO's cut is
+added by planner.py."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from shardlang.types.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """`layout`: S and I only. `root`: the same with R on the axes of the deferred gradient reduction."""
+    """`layout`: S and I only. `root`: the same with R on the axes of the deferred reduction."""
 
     layout: Layout
     root: Layout
@@ -39,7 +40,7 @@ def _all_times(layout: Layout, meshes: tuple[Mesh, ...]) -> Layout:
 def choose(
     tensor: Tensor, uses: Sequence[Target], meshes: tuple[Mesh, ...], trained: bool, pinned: Layout | None = None
 ) -> Stored:
-    """The cheapest storage among the uses' own layouts and whole; the most split, then first, of equals."""
+    """The cheapest storage among the uses' layouts and whole; among equals the most split."""
     kept = [u.layout if tensor.kind is Kind.DATA else _all_times(u.layout, meshes) for u in uses]
     distinct = list(dict.fromkeys(bare(layout) for layout in kept))
     if pinned is not None:
@@ -82,7 +83,7 @@ def cost(tensor: Tensor, stored: Stored, uses: Sequence[Target], meshes: tuple[M
 
 
 def align(layout: Layout, source: Layout, gradient: bool) -> Layout:
-    """A use without gradient takes I and R alike: with the marks of `source`, so that no step is made for a name."""
+    """A use without gradient takes I and R alike: with the marks of `source`, to save a step."""
     if gradient or layout.mesh != source.mesh:
         return layout
     taken = {*layout.split_axes(), *layout.pending}
@@ -92,8 +93,8 @@ def align(layout: Layout, source: Layout, gradient: bool) -> Layout:
 def sharded(axes: tuple[str, ...], layout: Layout, meshes: tuple[Mesh, ...]) -> tuple[str, ...]:
     """The axes of `zero`, on the first mesh, over which a parameter stored as `layout` is sharded.
 
-    It is not cut over them already; and where it lies on another factoring, that one has them, together or each alone.
-    """
+    It is not cut over them already; and where it lies on another factoring, that one has them,
+    together or each alone."""
     if layout.mesh:
         there = meshes[layout.mesh]
         ways = [translate(Layout((), each), meshes[0], there, layout.mesh) for each in (axes, *[(a,) for a in axes])]

@@ -1,8 +1,8 @@
-"""Lists of actions as they run: when each begins and ends, which wait for each other, how much of the time is idle.
+"""Lists of actions as they run: when each begins and ends, which wait for each other, how much of
+the time is idle.
 
-Also reads them from text, one line a coordinate, as torch.distributed.pipelining writes them: `0F0,0F1,1B0,..`, an
-empty cell where a coordinate waits. The caller says what a step costs.
-"""
+Also reads them from text, one line a coordinate, as torch.distributed.pipelining writes them:
+`0F0,0F1,1B0,..`, an empty cell where a coordinate waits. The caller says what a step costs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from shardlang.records import dataclass
 
 Lines = Sequence[Sequence[Action]]
 _ACTION = re.compile(r"(\d{1,6})(F|B|I|W)(\d{1,6})")
-# One action takes so long where nothing better is known: backward twice the forward, its halves alike.
+# One action takes so long where nothing better is known: backward twice the forward, its halves
+# alike.
 UNITS = {"F": 1, "B": 2, "I": 1, "W": 1}
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """`spans`: per coordinate and action (begin, end). stuck: per coordinate the action that never begins, if any."""
+    """`spans`: per coordinate and action (begin, end). stuck: per coordinate the one that waits."""
 
     spans: tuple[tuple[tuple[int, int], ...], ...]
     stuck: tuple[Action | None, ...]
@@ -82,7 +83,7 @@ def timeline(lines: Lines, stages: int, cost: Callable[[Action], int] = unit) ->
 
 
 def most_alive(lines: Lines) -> dict[int, int]:
-    """Stage -> the most microbatches whose activations it holds at once: from F until B, or until W."""
+    """Stage -> the most microbatches whose activations it holds at once: from F until B or W."""
     most: dict[int, int] = {}
     for line in lines:
         alive: Counter[int] = Counter()
@@ -124,7 +125,7 @@ def read(written: str) -> tuple[tuple[tuple[Action, ...], ...], list[Slip]]:
 
 
 def coordinates_of_stages(lines: Lines, stages: int) -> tuple[tuple[int, ...], list[Slip]]:
-    """Stage -> the coordinate whose line it is on; mistakes where a stage is on two lines, or on none."""
+    """Stage -> the coordinate of its line; mistakes if a stage is on two lines, or on none."""
     on: dict[int, int] = {}
     slips: list[Slip] = []
     for coordinate, line in enumerate(lines):

@@ -1,8 +1,7 @@
 """Stages, a schedule and microbatches -> the pipeline of a plan, or what does not fit together.
 
-Which operator is in which stage comes from stages.py and balance.py, the graph from stage_transfers.py; what a
-schedule does from schedules.py, or from a file of actions.
-"""
+Which operator is in which stage comes from stages.py and balance.py, the graph from
+stage_transfers.py; what a schedule does from schedules.py, or from a file of actions."""
 
 from __future__ import annotations
 
@@ -29,13 +28,14 @@ from shardlang.types.mesh import Axis, Mesh
 if TYPE_CHECKING:
     from shardlang.plan.strategy.rules import Rules
 
-# Forward and backward passes of all stages in a step, which are listed before a run: ten times what large runs have.
+# Forward and backward passes of all stages in a step, which are listed before a run: ten times what
+# large runs have.
 MOST_PASSES = 500_000
 
 
 @dataclass(frozen=True)
 class Order:
-    """A schedule for so many stages and microbatches: stage -> coordinate, and the actions of each coordinate."""
+    """A schedule for stages and microbatches: stage -> coordinate, and actions of coordinates."""
 
     name: str
     coordinates: tuple[int, ...]
@@ -54,7 +54,7 @@ class Staging:
         self, graph: Graph, sized: Sequence[SizedAxis], parts: Mapping[str, tuple[str, ...]], meshes: tuple[Mesh, ...],
         sink: Sink,
     ) -> Pipeline | None:  # fmt: skip
-        """The plan's pipeline; None without a rank count. parts: declared axis -> the axes of the first mesh."""
+        """The plan's pipeline; None without rank count. parts: declared axis -> its axes."""
         if not meshes:
             return None
         if len(meshes) > 1 and next(a.name for a in sized if a.size != 1) != self.rule.axis:
@@ -77,9 +77,8 @@ class Staging:
 def stage(
     graph: Graph, rules: Rules, sized: Sequence[SizedAxis], microbatches: int, files: Mapping[str, Source]
 ) -> tuple[Graph, Staging | None]:
-    """The graph with its values handed from stage to stage, and what is known of the pipeline; the graph as it is
-    where there are no stages, or mistakes in them.
-    """
+    """The graph with its values handed from stage to stage, and what is known of the pipeline; the
+    graph as it is where there are no stages, or mistakes in them."""
     sink = rules.sink
     if rules.stages is None:
         if rules.schedule is not None:
@@ -102,7 +101,7 @@ def stage(
 
 
 def _share(graph: Graph, rules: Rules, sized: Sequence[SizedAxis]) -> int:
-    """The examples of a batch that one rank has by the rules without `at`; 0 where that is not a whole number."""
+    """One rank's examples of a batch by the rules without `at`; 0 if that is no whole number."""
     sizes = {a.name: a.size or 1 for a in sized}
     size = (graph.batch.size or 0) if graph.batch is not None else 0
     claims = [r.axes for r in rules.splits if r.scope is None and any(d is graph.batch for d in r.dims)]
@@ -111,9 +110,8 @@ def _share(graph: Graph, rules: Rules, sized: Sequence[SizedAxis]) -> int:
 
 
 def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int, ...]] | None:
-    """The graph with its values handed from stage to stage, and the stage of each operator; None after mistakes, and
-    where the number of stages waits for a rank count.
-    """
+    """The graph with its values handed from stage to stage, and the stage of each operator; None
+    after mistakes, and where the number of stages waits for a rank count."""
     mistakes = len(sink.found)
     if rule.count is None and rule.balanced:
         return None
@@ -127,7 +125,7 @@ def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int,
 
 
 def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Parameters, states and fields by the stages that use them; that of the loss returns it and the metrics."""
+    """Parameters, states and fields by the stages that use them; the loss's returns metrics."""
     found: dict[int, set[int]] = {}
     shown = [v for v in (graph.loss, *graph.metrics.values()) if v is not None]
     uses = [*((op.operands, op_stage[op.id]) for op in graph.ops), (shown, loss_stage(graph, op_stage))]
@@ -174,7 +172,7 @@ def order(
 
 
 def _listable(count: int, microbatches: int, span: Span, sink: Sink) -> bool:
-    """Whether all passes of a step may be listed, forward and backward of each stage with each microbatch."""
+    """Whether all passes of a step may be listed: of each stage with each microbatch."""
     passes = 2 * count * microbatches
     if passes <= MOST_PASSES:
         return True

@@ -1,9 +1,8 @@
 """`stages over pp balanced`: layers cut into contiguous stages, the largest as small as can be.
 
-The cost of an operator is counted in multiply-adds, forward and backward; hardware and layouts do not enter, so the
-same model always gives the same stages. Whether values then flow forward only is looked after here; how stages that
-the user writes are read is stages.py's.
-"""
+The cost of an operator is counted in multiply-adds, forward and backward; hardware and layouts do
+not enter, so the same model always gives the same stages. Whether values then flow forward only is
+looked after here; how stages that the user writes are read is stages.py's."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _ELEMENT = re.compile(r"\[\d+\]$")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Work of an operator or a stage: forward, backward to the inputs, backward to the parameters."""
+    """Work of an operator or a stage: forward, backward to inputs, backward to parameters."""
 
     forward: int = 0
     inputs: int = 0
@@ -40,7 +39,7 @@ class Cost:
 
 
 def cost(graph: Graph, op: Op) -> Cost:
-    """Multiply-adds times two, or elements where an operator multiplies nothing; as much again for each gradient."""
+    """Multiply-adds times two, or elements without products; as much again for each gradient."""
     if op.operator in SENT:
         return Cost()
     tensors = [graph.values[v] for v in (*op.operands, *op.results)]
@@ -68,9 +67,8 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
 
 
 def _units(graph: Graph, count: int) -> list[str | None]:
-    """Per operator the layer that is not divided further: an element of an array, or a layer without arrays; finer
-    where that gives too few.
-    """
+    """Per operator the layer that is not divided further: an element of an array, or a layer
+    without arrays; finer where that gives too few."""
     chains = [ancestors(enclosing(op)) for op in graph.ops]
     divided = {a for chain in chains for i, a in enumerate(chain) if any(_ELEMENT.search(b) for b in chain[i + 1 :])}
     while True:
@@ -116,10 +114,11 @@ def _weights(graph: Graph, units: Sequence[str | None], groups: list[list[str]])
 
 
 def cut(weights: Sequence[int], count: int) -> list[range]:
-    """`weights` in `count` contiguous parts, none empty: the largest least, then the sum of squares least.
+    """`weights` in `count` contiguous parts, none empty: the largest least, then the sum of squares
+    least.
 
-    Where several cuts are as good, the last part is the smallest that it can be, then the one before it, and so on.
-    """
+    Where several cuts are as good, the last part is the smallest that it can be, then the one
+    before it, and so on."""
     sums = [0, *accumulate(weights)]
     low, most = max(weights), sums[-1]
     while low < most:
@@ -132,7 +131,7 @@ def cut(weights: Sequence[int], count: int) -> list[range]:
 
 
 def _latest(sums: Sequence[int], count: int, most: int) -> list[int]:
-    """Where each of `count` parts, and 0 before them, ends at the latest, none being larger than `most` or empty."""
+    """The last possible end of each of `count` parts (0 first), none over `most` or empty."""
     ends = [0]
     for left in reversed(range(count)):
         ends.append(min(bisect_right(sums, sums[ends[-1]] + most), len(sums) - left) - 1)
@@ -140,10 +139,11 @@ def _latest(sums: Sequence[int], count: int, most: int) -> list[int]:
 
 
 def _evenest(sums: Sequence[int], most: int, windows: Sequence[tuple[int, int]]) -> list[int]:
-    """Where parts of at most `most` end so that the sum of their squares is least; each end is in its window.
+    """Where parts of at most `most` end so that the sum of their squares is least; each end is in
+    its window.
 
-    Squares of sums are a Monge array: the later a part ends, the later it begins best. So the best begin of the middle
-    end bounds those of the ends on both sides of it, and a part takes n log n.
+    Squares of sums are a Monge array: the later a part ends, the later it begins best. So the best
+    begin of the middle end bounds those of the ends on both sides of it, and a part takes n log n.
     """
     best, begins = {0: 0}, []
     for starts, (first, last) in pairwise(windows):

@@ -1,8 +1,7 @@
 """The rules of a strategy on stages and schedules, with numbers evaluated and names looked up.
 
-Turns the rules' syntax into plain values and reports what is wrong with them by themselves. Which operator is in which
-stage is stages.py's; what a schedule does is schedules.py's.
-"""
+Turns the rules' syntax into plain values and reports what is wrong with them by themselves. Which
+operator is in which stage is stages.py's; what a schedule does is schedules.py's."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StageRule:
-    """`count` stages over `coordinates` of axis `axis`, `virtual` on each; None where they wait for a rank count."""
+    """`count` stages over `coordinates` of `axis`, `virtual` on each; None without a rank count."""
 
     axis: str
     coordinates: int | None

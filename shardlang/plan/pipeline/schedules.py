@@ -1,8 +1,8 @@
-"""Schedules of a pipeline: (stages, coordinates, microbatches) -> what each coordinate does, in order.
+"""Schedules of a pipeline: (stages, coordinates, microbatches) -> what each coordinate does, in
+order.
 
 Pure integers; the orders are those of torch.distributed.pipelining, from the papers named below.
-`SCHEDULES` says what a schedule needs; whether a list of actions can run at all by actions.py.
-"""
+`SCHEDULES` says what a schedule needs; whether a list of actions can run at all by actions.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Actions = tuple[tuple[Action, ...], ...]
 
 @dataclass
 class _Line:
-    """One coordinate's actions while they are written: each stage and kind takes its microbatches in turn."""
+    """One coordinate's actions as they are written: stages and kinds take microbatches in turn."""
 
     actions: list[Action] = field(default_factory=list)
     done: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ def looped(stages: int, coordinates: int) -> tuple[int, ...]:
 
 
 def vee(stages: int, coordinates: int) -> tuple[int, ...]:
-    """Stage -> coordinate: 0, 1, .., n-1, n-1, .., 1, 0: the first and the last stage are on one coordinate."""
+    """Stage -> coordinate: 0, 1, .., n-1, n-1, .., 1, 0: first and last stage share one."""
     return tuple(s if s < coordinates else stages - 1 - s for s in range(stages))
 
 
@@ -60,7 +60,7 @@ def gpipe(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequen
 
 
 def one_f_one_b(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
-    """Forward until the first gradient can be there, then one backward after each forward (Narayanan et al., 2019)."""
+    """Forward up to the first gradient, then backward after each (Narayanan et al., 2019)."""
     line, ahead = _Line(), min(microbatches, stages - rank)
     line.run(ahead, (rank, "F"))
     line.run(microbatches - ahead, (rank, "B"), (rank, "F"))
@@ -74,13 +74,13 @@ def interleaved_1f1b(stages: int, coordinates: int, microbatches: int, rank: int
 
 
 def zero_bubble(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
-    """As interleaved 1F1B, with the gradients of parameters moved into the bubble (ZB1P; Qi et al., 2023)."""
+    """Interleaved 1F1B, with parameters' gradients in the bubble (ZB1P; Qi et al., 2023)."""
     return _interleaved(stages, coordinates, microbatches, rank, 1, True)
 
 
 def _interleaved(stages: int, coordinates: int, microbatches: int, rank: int, hops: int,
                  split: bool) -> Sequence[Action]:  # fmt: skip
-    """hops: forwards more for each coordinate between this one and the last. split: I and W in place of B."""
+    """hops: extra forwards for each coordinate up to the last. split: I and W in place of B."""
     virtual = stages // coordinates
     total = virtual * microbatches
     each = microbatches // rounds(coordinates, microbatches)
@@ -98,12 +98,12 @@ def _interleaved(stages: int, coordinates: int, microbatches: int, rank: int, ho
 
 
 def rounds(coordinates: int, microbatches: int) -> int:
-    """How many rounds an interleaved schedule makes: each takes as many microbatches, at least one a coordinate."""
+    """The rounds of an interleaved schedule: equal, with at least one microbatch a coordinate."""
     return max(1, microbatches // coordinates)
 
 
 def zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
-    """Two stages a coordinate in a V, gradients of parameters apart (ZB-V; Qi et al., 2023, section 6)."""
+    """Two stages a coordinate in a V, parameters' gradients apart (ZB-V; Qi et al., 2023)."""
     count = max(2 * coordinates - 1, microbatches)  # enough to fill the pipeline; what is too many is left out
     line, down, up = _Line(), rank, stages - 1 - rank
 
@@ -133,7 +133,7 @@ def zbv(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence
 
 
 def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> Sequence[Action]:
-    """Two stages a coordinate in a V, forward of one beside backward of the other (DeepSeek-V3, 2024, cut in half)."""
+    """Two stages a coordinate in a V, forward beside backward (DeepSeek-V3, 2024, cut in half)."""
     line, down, up, left = _Line(), rank, stages - 1 - rank, coordinates - rank - 1
     line.run(2 * left, (down, "F"))
     line.run(rank + 1, (down, "F"), (up, "F"))
@@ -159,9 +159,9 @@ def dualpipe_v(stages: int, coordinates: int, microbatches: int, rank: int) -> S
 class Schedule:
     """A schedule that a strategy may name.
 
-    line: the actions of one of the coordinates, the last number. virtual: stages a coordinate, (least, most). fits:
-    whether it can be made of so many microbatches. needs: what it asks of them, as text of (stages, coordinates).
-    """
+    line: the actions of one of the coordinates, the last number. virtual: stages a coordinate,
+    (least, most). fits: whether it can be made of so many microbatches. needs: what it asks of
+    them, as text of (stages, coordinates)."""
 
     line: Callable[[int, int, int, int], Sequence[Action]]
     virtual: tuple[int, int]
@@ -208,7 +208,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def fitting(schedule: Schedule, stages: int, coordinates: int, near: int, share: int = 0) -> list[int]:
-    """The four numbers of microbatches nearest to `near` that would do, and that divide `share`, ascending."""
+    """The four fitting numbers of microbatches nearest to `near` that divide `share`, ascending."""
     nearby = range(max(1, near - _NEARBY), near + stages + _NEARBY)
     choices = {*nearby, *(divisors(share) if share else ())}
     good = [m for m in choices if schedule.fits(stages, coordinates, m) and share % m == 0]

@@ -1,8 +1,8 @@
 """`stages over pp { .. }` -> the stage of every operator, or what is wrong with the division.
 
-A layer is in exactly one stage. An operator outside of all layers that stages name runs where its last input is; one
-that has no such input, where it is first used. How values then get from stage to stage is stage_transfers.py's.
-"""
+A layer is in exactly one stage. An operator outside of all layers that stages name runs where its
+last input is; one that has no such input, where it is first used. How values then get from stage to
+stage is stage_transfers.py's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardlang.source import Span
 
 
 def enclosing(op: Op) -> str:
-    """The path of the layer in whose forward an operator stands; "" for the root model, and for `train`."""
+    """The path of the layer whose forward has an operator; "" for the root model and `train`."""
     layer = op.path.partition(":")[0].rpartition(".")[0]
     return "" if layer == "train" else layer
 
@@ -35,7 +35,7 @@ def ancestors(layer: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Where an operator is by a rule: its stage, the layer (or value) that the rule names, the selector."""
+    """Where a rule puts an operator: its stage, the layer (or value) of the rule, the selector."""
 
     stage: int
     what: str
@@ -43,7 +43,7 @@ class Named:
 
 
 def divide(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
-    """Per operator the stage that the rule's entries give it; reports layers in two stages, in none, and empty ones."""
+    """Per operator its stage by the rule; reports layers in two stages or none, and empty ones."""
     before = len(sink.found)
     for entry in rule.entries:
         select(graph, entry.selectors, sink)
@@ -130,7 +130,7 @@ def _empty(found: Sequence[Named | None], rule: StageRule, sink: Sink) -> None:
 
 
 def assign(graph: Graph, named: Sequence[Named | None], rule: StageRule, sink: Sink) -> list[int]:
-    """The stage of every operator; SH424 for each value that flows back, SH423 for stages after the loss."""
+    """The stage of every operator; SH424 for values that flow back, SH423 for late stages."""
     work = _Assigning(graph, [n.stage if n else None for n in named])
     stages = work.run((rule.count or 1) - 1)
     told: set[int] = set()
@@ -147,7 +147,7 @@ def assign(graph: Graph, named: Sequence[Named | None], rule: StageRule, sink: S
 
 
 def _moved_once(graph: Graph, stages: Sequence[int], sink: Sink) -> None:
-    """SH428 for each state that operators of two stages move: each stage would move a copy of its own."""
+    """SH428 for each state that operators of two stages update: each would update its own copy."""
     first: dict[int, Op] = {}
     for op in graph.ops if graph.states else ():
         for state in (op.operands[at] for at in REGISTRY[op.operator].updates):
@@ -193,7 +193,7 @@ def _after_loss(graph: Graph, stages: list[int], rule: StageRule, sink: Sink) ->
 
 @dataclass
 class _Assigning:
-    """Operators outside of all layers take the stage of their last input, else that of their first use."""
+    """Operators outside of layers take the stage of their last input, else of their first use."""
 
     graph: Graph
     stages: list[int | None]
@@ -223,12 +223,12 @@ class _Assigning:
         return max((s for p in self._producers(op) if (s := self.stages[p]) is not None), default=None)
 
     def _scalar(self, op: Op) -> bool:
-        """Whether an operator is about single numbers alone: such parts of a metric run beside the loss."""
+        """Whether an operator has only single numbers: such parts of a metric run with the loss."""
         return not any(self.graph.values[v].type.dims for v in (*op.operands, *op.results))
 
 
 def widened(graph: Graph) -> set[int]:
-    """The casts to a wider type that mixed precision needs: a stage that reads such a value is sent the narrow one."""
+    """The casts to a wider type for mixed precision: another stage is sent the narrow value."""
     values = graph.values
     return {
         op.id for op in graph.ops

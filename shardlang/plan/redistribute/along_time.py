@@ -1,9 +1,10 @@
-"""Conversions on meshes with an axis of time: what happens along it is free and apart from what ranks send.
+"""Conversions on meshes with an axis of time: what happens along it is free and apart from what
+ranks send.
 
-Along time a value may only be repeated, kept of the first microbatch, cut out of a whole, or (without gradient) summed
-once all parts are there. So a route is at most one such move, and a route of one microbatch's part over the ranks.
-Bytes are those of a whole step: each move over ranks runs once a microbatch.
-"""
+Along time a value may only be repeated, kept of the first microbatch, cut out of a whole, or
+(without gradient) summed once all parts are there. So a route is at most one such move, and a route
+of one microbatch's part over the ranks. Bytes are those of a whole step: each move over ranks runs
+once a microbatch."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from shardlang.types.mesh import Mesh
 
 Moves = tuple[tuple[Move, Layout], ...]
 
-# (state, state): the move that leads from one to the other with a gradient; `PLAIN` those that have none to pass back.
+# (state, state): the move that leads from one to the other with a gradient; `PLAIN` those that have
+# none to pass back.
 FREE = {("I", "P"): MoveKind.I_TO_P, ("R", "P"): MoveKind.R_TO_P, ("R", "I"): MoveKind.R_TO_I,
         ("R", "S"): MoveKind.R_TO_S}  # fmt: skip
 PLAIN = {**FREE, ("I", "R"): MoveKind.I_TO_R, ("I", "S"): MoveKind.I_TO_S, ("P", "I"): MoveKind.P_TO_I,
@@ -53,7 +55,7 @@ def part(shape: tuple[int, ...], layout: Layout, axis: str, count: int) -> tuple
 
 
 def step(source: Layout, target: Layout, gradient: bool, axis: str) -> tuple[Move, Layout] | None:
-    """The one move along time from `source` towards `target`, over ranks nothing changes; None where none is legal."""
+    """The one move along time from `source` towards `target`; None if none is legal."""
     states = source.state(axis), target.state(axis)
     kind = (FREE if gradient else PLAIN).get(states)
     dim = cut_dim(target, axis) if states[1] == "S" else -1
@@ -68,7 +70,7 @@ def same(source: Layout, target: Layout, axis: str) -> bool:
 
 
 def uncut(source: Layout, target: Layout, gradient: bool, axis: str) -> Layout:
-    """`source` with the dim whole that `target` cuts in time: time cuts first, so ranks may cut only after it."""
+    """`source` with the dim whole that `target` cuts in time: ranks may cut it only after time."""
     dim = cut_dim(target, axis)
     cut = source.dims[dim] if dim >= 0 and source.state(axis) != "S" else ()
     if not cut:

@@ -1,4 +1,4 @@
-"""Axes that several layouts never take apart count as one: a mesh cut fine for one rule stays coarse elsewhere."""
+"""Axes that several layouts never separate count as one: a mesh cut finely for one rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardlang.types.layout import Layout
 
 
 def axis_groups(layouts: Sequence[Layout], axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The axes in runs that no layout takes apart: in a dim one right after the other, or all P, all R or all I."""
+    """The axes in runs that no layout separates: consecutive in a dim, or all P, all R or all I."""
     places = [_places(layout, axes) for layout in layouts]
 
     def joined(a: str, b: str) -> bool:
@@ -22,7 +22,7 @@ def axis_groups(layouts: Sequence[Layout], axes: Sequence[str]) -> tuple[tuple[s
 
 
 def _places(layout: Layout, axes: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Axis -> (dim, its place among the axes of that dim); (-1, 0) where it is P, (-2, 0) R, (-3, 0) I."""
+    """Axis -> (dim, its position among the dim's axes); (-1, 0) for P, (-2, 0) R, (-3, 0) I."""
     whole = {"P": (-1, 0), "R": (-2, 0), "I": (-3, 0)}
     found = {a: whole[state] for a in axes if (state := layout.state(a)) != "S"}
     found |= {a: (d, i) for d, cut in enumerate(layout.dims) for i, a in enumerate(cut) if a in axes}

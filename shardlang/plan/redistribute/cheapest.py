@@ -1,9 +1,10 @@
-"""The cheapest chain of moves from one layout of a value to another, in bytes sent per rank, forward and backward.
+"""The cheapest chain of moves from one layout of a value to another, in bytes sent per rank,
+forward and backward.
 
-Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as they are, those that
-go the same way go together, and where the layouts are still too many the chain is greedy.py's. Costs are parts of the
-whole value, so searches are shared by all shapes that divide alike. Trees are steiner_tree.py's.
-"""
+Exact by Dijkstra on up to three axes and four dims; on more, axes on which both ends agree stay as
+they are, those that go the same way go together, and where the layouts are still too many the chain
+is greedy.py's. Costs are parts of the whole value, so searches are shared by all shapes that divide
+alike. Trees are steiner_tree.py's."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ from shardlang.types.layout import Layout, identical
 from shardlang.types.mesh import Mesh
 
 EXACT_AXES, EXACT_DIMS = 3, 4
-# Beyond: the most axes whose layouts are searched at all, and how many of the layouts, the nearest first.
+# Beyond: the most axes whose layouts are searched at all, and how many of the layouts, the nearest
+# first.
 SEARCHED_AXES, SEARCHED = 5, 300
-# A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many moves as TIE.
+# A weight is parts * TIE + moves: among equally cheap chains the shortest. No chain has as many
+# moves as TIE.
 TIE = 64
 
 Edges = list[tuple[int, int]]
@@ -34,7 +37,7 @@ Edges = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """moves: each with the layout after it; empty where source is target. cost: bytes each rank sends, both ways."""
+    """moves: each with the layout after it; empty from source to itself. cost: bytes both ways."""
 
     moves: tuple[tuple[Move, Layout], ...]
     cost: int
@@ -95,7 +98,7 @@ class Search:
         self._pushed = 0
 
     def weight(self, target: Point) -> int | None:
-        """The least weight of a chain to `target`; None where no chain leads there, or none within the limit."""
+        """The least weight of a chain to `target`; None if there is none within the limit."""
         node = self.engine.number(target)
         most = SEARCHED if len(self.engine.space.sizes) > EXACT_AXES else math.inf
         while node not in self.settled and self._heap and len(self.settled) < most:
@@ -120,7 +123,8 @@ class Search:
             if known is None or total < known:
                 best[other] = total
                 self.before[other] = node
-                # Ties go by order of discovery, which depends on this search alone, so results never depend on history.
+                # Ties go by order of discovery, which depends on this search alone, so results
+                # never depend on history.
                 self._pushed += 1
                 heapq.heappush(heap, (total, self._pushed, other))
 
@@ -140,13 +144,13 @@ def engine(space: Space) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """Layouts of one value on one mesh, without what need not change: axes they all agree on, dims none of them cuts.
+    """Layouts of one value on one mesh, without what need not change: axes they all agree on, dims
+    none of them cuts.
 
-    axes: the mesh axes that take part, in runs that stay together; dims: the tensor dims that do; prefixes: per tensor
-    dim the axes that stay, in front; pending, replicated: those that stay; like: where axes of size 1 are, as along
-    them all states are one;
-    whole_bytes / share: bytes that `space.whole` parts stand for.
-    """
+    axes: the mesh axes that take part, in runs that stay together; dims: the tensor dims that do;
+    prefixes: per tensor dim the axes that stay, in front; pending, replicated: those that stay;
+    like: where axes of size 1 are, as along them all states are one; whole_bytes / share: bytes
+    that `space.whole` parts stand for."""
 
     mesh: Mesh
     mesh_index: int
@@ -196,7 +200,7 @@ class SearchSpace:
 
 def search_space(layouts: tuple[Layout, ...], shape: tuple[int, ...], itemsize: int, mesh: Mesh,
                  uneven: frozenset[int]) -> SearchSpace:
-    """The space of a search among `layouts`, all on `mesh`; axes of size 1 take no part: they lie as in the last."""
+    """The space of a search among `layouts`, all on `mesh`; axes of size 1 lie as in the last."""
     like = layouts[-1]
     layouts = tuple(with_unit_axes(x, identical(len(shape), x.mesh), mesh) for x in layouts)
     first = layouts[0]
@@ -229,14 +233,14 @@ def _common_prefix(dims: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _dims_in_play(layouts: tuple[Layout, ...], room: tuple[int, ...], active: list[str]) -> tuple[int, ...]:
-    """The dims that are cut somewhere, and others that can be, roomiest first, up to EXACT_DIMS in all."""
+    """The dims that are cut somewhere, and others that can be, roomiest first, up to EXACT_DIMS."""
     used = {d for x in layouts for d, axes in enumerate(x.dims) if any(a in active for a in axes)}
     spare = sorted((d for d in range(len(room)) if d not in used and room[d] > 1), key=lambda d: (-room[d], d))
     return tuple(sorted([*used, *spare[: max(0, EXACT_DIMS - len(used))]]))
 
 
 def with_unit_axes(layout: Layout, like: Layout, mesh: Mesh) -> Layout:
-    """`layout` with its axes of size 1, along which all states are one, in the states they have in `like`."""
+    """`layout` with its axes of size 1 (of which all states are one) in the states of `like`."""
     unit = {a.name for a in mesh.axes if a.size == 1}
     if not unit:
         return layout
@@ -270,7 +274,7 @@ class Router:
 
     def distance(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                  uneven: frozenset[int] = frozenset()) -> int | None:
-        """Bytes each rank sends, forward and (with `gradient`) backward; None where no chain leads to `target`."""
+        """Bytes each rank sends, forward and (with `gradient`) backward; None without a chain."""
         if source is target:
             return 0
         key = (source, target, shape, itemsize, gradient, uneven)
@@ -307,7 +311,7 @@ class Router:
 
     def _timed(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                uneven: frozenset[int]) -> Route | None:
-        """The change in time, then one microbatch's route over the ranks; the bytes are those of all of them."""
+        """The change in time, then one microbatch's route over the ranks; bytes of all of them."""
         assert self.time is not None
         axis = self.time[0]
         moves: along_time.Moves = ()
@@ -335,7 +339,7 @@ class Router:
 
     def _across(self, source: Layout, target: Layout, shape: tuple[int, ...], itemsize: int, gradient: bool,
                 uneven: frozenset[int]) -> Route | None:
-        """Through the layout that means the same on both meshes which makes the whole way cheapest."""
+        """Through the cheapest layout that means the same on both meshes."""
         here, there = self.meshes[source.mesh], self.meshes[target.mesh]
         best: tuple[tuple[int, int], Route] | None = None
         for out, into in bridges(here, there, shape, uneven, source.mesh, target.mesh):
@@ -376,7 +380,7 @@ _LAST: list[tuple[tuple[Mesh, ...], Router]] = [((), Router(()))]
 
 
 def router(meshes: tuple[Mesh, ...]) -> Router:
-    """The remembered router of these meshes. The last one is kept at hand: hashing meshes costs more than a look-up."""
+    """The remembered router of these meshes; the last is at hand, as hashing meshes costs more."""
     if _LAST[0][0] is not meshes:
         _LAST[0] = meshes, _equal_router(meshes)
     return _LAST[0][1]

@@ -1,6 +1,6 @@
-"""A chain of moves made by rule, where the layouts are too many to search: all-to-alls that fit, gathers of the rest,
-cuts, then sums and copies. Legal between any two layouts that are, and never more than to gather all and to cut again.
-"""
+"""A chain of moves made by rule, where the layouts are too many to search: all-to-alls that fit,
+gathers of the rest, cuts, then sums and copies. Legal between any two layouts that are, and never
+more than to gather all and to cut again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Walk:
     # --- what is where ---
 
     def kept(self, dim: int) -> int:
-        """How many axes of a dim stay: those that both ends begin with; in an uneven dim all or none."""
+        """How many axes of a dim stay: those that both ends begin with; if uneven all or none."""
         here, there = self.state.dims[dim], self.target.dims[dim]
         count = 0
         while count < min(len(here), len(there)) and here[count] == there[count]:
@@ -83,7 +83,7 @@ class _Walk:
         return Point(dims, pending, self.state.replicated & ~bits | (bits if state == "R" else 0))
 
     def _exchange(self) -> bool:
-        """An all-to-all that brings axes where they belong: the most minor of one dim, the next of another."""
+        """An all-to-all that moves axes: the most minor of one dim, the next of another."""
         for dim, axes in enumerate(self.state.dims):
             for first in range(self.kept(dim), len(axes)):
                 if dim in self.space.uneven and first:
@@ -119,7 +119,7 @@ class _Walk:
         self._move(_UNCUT[state], run, dim, -1, sent, self._with({dim: self.state.dims[dim][:kept]}, run, state))
 
     def _cut(self, dim: int) -> None:
-        """The axes that a dim lacks, in as few moves as their states allow; of an uneven dim in one."""
+        """The axes that a dim lacks, in as few moves as their states allow; if uneven in one."""
         while run := self.target.dims[dim][len(self.state.dims[dim]) :]:
             states = [self._in(self.state, a) for a in run]
             same = next((n for n, s in enumerate(states) if s != states[0]), len(run))

@@ -1,7 +1,8 @@
-"""Device matrices to meshes: their common refinement where there is one, else several meshes and bridges between them.
+"""Device matrices to meshes: their common refinement where there is one, else several meshes and
+bridges between them.
 
-Pure integers and names. Which operators have matrices is strategy's; what a bridge costs is cheapest.py's.
-"""
+Pure integers and names. Which operators have matrices is strategy's; what a bridge costs is
+cheapest.py's."""
 
 from __future__ import annotations
 
@@ -28,10 +29,11 @@ def suffix_products(matrix: Sequence[int]) -> tuple[int, ...]:
 
 
 def refine(matrices: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The coarsest axes, outermost first, of which every matrix's axes are products; None where there are none.
+    """The coarsest axes, outermost first, of which every matrix's axes are products; None where
+    there are none.
 
-    They are the quotients of the sorted union of all suffix products, which must be a chain of divisors.
-    """
+    They are the quotients of the sorted union of all suffix products, which must be a chain of
+    divisors."""
     marks = sorted({s for m in matrices for s in suffix_products(m)})
     steps = list(pairwise(marks))
     if any(high % low for low, high in steps):
@@ -40,10 +42,10 @@ def refine(matrices: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split_axes(matrix: Sequence[int], refined: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Per axis of `matrix` the numbers of the refined axes that make it up, major first; () for size 1.
+    """Per axis of `matrix` the numbers of the refined axes that make it up, major first; () for
+    size 1.
 
-    `refined` must refine `matrix` (ValueError if not).
-    """
+    `refined` must refine `matrix` (ValueError if not)."""
     left, found = len(refined), []
     for size in reversed(matrix):
         mine: list[int] = []
@@ -58,7 +60,7 @@ def split_axes(matrix: Sequence[int], refined: Sequence[int]) -> tuple[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """mesh_of[i]: the mesh of matrix i; axes_of[i][j]: the names of the axes that make up its axis j, major first."""
+    """mesh_of[i]: the mesh of matrix i; axes_of[i][j]: the axes of its axis j, major first."""
 
     meshes: tuple[Mesh, ...]
     mesh_of: tuple[int, ...]
@@ -66,12 +68,13 @@ class Grouping:
 
 
 def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]]) -> Grouping:
-    """As few meshes as will do; the first refines the named axes (or, without any, the first matrix).
+    """As few meshes as will do; the first refines the named axes (or, without any, the first
+    matrix).
 
-    All products must be equal. A named axis that is not split keeps its name, `dp` split is `dp0`, `dp1`;
-    an axis that no named one covers is `a`, `b`, `c`, ..., each once over all meshes. `axes_of` ends with the
-    named axes' own entry where there are named axes (so `axes_of[-1]` maps each to its parts).
-    """
+    All products must be equal. A named axis that is not split keeps its name, `dp` split is `dp0`,
+    `dp1`; an axis that no named one covers is `a`, `b`, `c`, ..., each once over all meshes.
+    `axes_of` ends with the named axes' own entry where there are named axes (so `axes_of[-1]` maps
+    each to its parts)."""
     every = [*matrices, tuple(size for _, size in named)] if named else list(matrices)
     mesh_of = _fewest_groups([every[-1], *every[:-1]] if named else every)
     if named:
@@ -93,9 +96,8 @@ def group(named: Sequence[tuple[str, int]], matrices: Sequence[tuple[int, ...]])
 def _fewest_groups(matrices: Sequence[tuple[int, ...]]) -> list[int]:
     """Per matrix its group, the first matrix in group 0.
 
-    A set has a refinement iff its pairs have (chains of divisors are pairwise), so this is colouring a graph; exact up
-    to EXACT_GROUPS different matrices, else first-fit.
-    """
+    A set has a refinement iff its pairs have (chains of divisors are pairwise), so this is
+    colouring a graph; exact up to EXACT_GROUPS different matrices, else first-fit."""
     kinds = list(dict.fromkeys(suffix_products(m) for m in matrices))
     clash = [[any(a % b and b % a for a in x for b in y) for y in kinds] for x in kinds]
     most = len(kinds) if len(kinds) > EXACT_GROUPS else 1
@@ -137,7 +139,7 @@ def _letters() -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Ranks between two neighbouring common suffix products: the axes of either mesh that make them up, rank order."""
+    """Ranks between two neighbouring common suffix products: the axes of both meshes."""
 
     size: int
     here: tuple[str, ...]
@@ -146,7 +148,7 @@ class Segment:
 
 @lru_cache(maxsize=256)
 def segments(here: Mesh, there: Mesh) -> tuple[Segment, ...]:
-    """Outermost first. The meshes must have equally many ranks; axes of size 1 are in no segment."""
+    """Outermost first. The meshes must have equally many ranks; no segment has axes of size 1."""
     marks = [set(suffix_products([a.size for a in mesh.axes])) for mesh in (here, there)]
     common = sorted(marks[0] & marks[1])
     return tuple(
@@ -160,10 +162,11 @@ def _between(mesh: Mesh, low: int, high: int) -> tuple[str, ...]:
 
 
 def translate(layout: Layout, here: Mesh, there: Mesh, mesh: int) -> Layout | None:
-    """The layout on `there` (index `mesh`) that means what `layout` does on `here`; None where none is known to.
+    """The layout on `there` (index `mesh`) that means what `layout` does on `here`; None where none
+    is known to.
 
-    One is where each segment is all I, all R, all P, or all on one dim, contiguous and in rank order.
-    """
+    One is where each segment is all I, all R, all P, or all on one dim, contiguous and in rank
+    order."""
     pieces = segments(here, there)
     states = [{layout.state(a) for a in s.here} for s in pieces]
     if any(len(x) > 1 for x in states):

@@ -1,9 +1,10 @@
-"""The legal moves of a value: from one layout to the layouts one collective (or local step) away, with bytes per rank.
+"""The legal moves of a value: from one layout to the layouts one collective (or local step) away,
+with bytes per rank.
 
-The table and its multi-axis rules are in specs/redistribution.md. A gather, an all-to-all or S -> P takes the
-minor-most axes off a dim; a cut, a reduce-scatter or an all-to-all appends as minor-most. A move of one kind over
-several axes is one move. Chains of moves are cheapest.py's; shared chains are steiner_tree.py's.
-"""
+The table and its multi-axis rules are in specs/redistribution.md. A gather, an all-to-all or S -> P
+takes the minor-most axes off a dim; a cut, a reduce-scatter or an all-to-all appends as minor-most.
+A move of one kind over several axes is one move. Chains of moves are cheapest.py's; shared chains
+are steiner_tree.py's."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from shardlang.records import dataclass
 
 
 class Point(NamedTuple):
-    """A layout over numbered axes: `dims[i]` the axes that cut dim i, major first; the others are bit sets."""
+    """A layout over numbered axes: `dims[i]`: the axes that cut dim i; the others are bit sets."""
 
     dims: tuple[tuple[int, ...], ...]
     pending: int
@@ -26,7 +27,7 @@ class Point(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """A move over numbered axes. Costs count parts: the whole value is `Space.whole` parts, so all are integers."""
+    """A move over numbered axes. Costs count parts, `Space.whole` to a value: all are integers."""
 
     kind: MoveKind
     axes: tuple[int, ...]
@@ -42,9 +43,9 @@ class Space:
     """The facts that decide the legal moves: the sizes of the axes, and per dim what the product of
     its axes must divide.
 
-    uneven: dims cut in blocks that differ. Such a dim is cut, gathered and exchanged at once and in whole, since blocks
-    of blocks are not the blocks of a finer cut; and no permutation moves its blocks.
-    """
+    uneven: dims cut in blocks that differ. Such a dim is cut, gathered and exchanged at once and in
+    whole, since blocks of blocks are not the blocks of a finer cut; and no permutation moves its
+    blocks."""
 
     sizes: tuple[int, ...]
     limits: tuple[int, ...]
@@ -138,8 +139,7 @@ def _cut_steps(state: Point, space: Space, local: int, identical: tuple[int, ...
 
 def _room(space: Space, dim: int, present: tuple[int, ...]) -> int:
     """The size that further axes of a dim must divide; 1 where nothing fits (also where it is cut
-    unlawfully as it stands).
-    """
+    unlawfully as it stands)."""
     if present and dim in space.uneven:
         return 1
     limit, used = space.limits[dim], space.degree(present)
@@ -209,13 +209,13 @@ def _assignments(sizes: tuple[int, ...], products: tuple[int, ...]) -> tuple[Poi
 
 
 def moved_axes(before: Point, after: Point, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes whose part in a permutation changes: those that leave their slot or their stride within a dim."""
+    """The axes that a permutation changes: those that leave their slot or stride within a dim."""
     was, now = _places(before, sizes), _places(after, sizes)
     return tuple(a for a in range(len(sizes)) if was[a] != now[a])
 
 
 def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (0 outside of dims)."""
+    """Per axis its slot (dim, or -1 P, -2 R, -3 I) and its stride in that dim's blocks (else 0)."""
     places = [(-3, 0)] * len(sizes)
     for axis in members(state.pending):
         places[axis] = (-1, 0)
@@ -230,7 +230,7 @@ def _places(state: Point, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def limits(shape: tuple[int, ...], ranks: int, uneven: frozenset[int]) -> tuple[int, ...]:
-    """Per dim what the product of its axes must divide; it divides `ranks`, so gcd(size, ranks) says it all."""
+    """Per dim what its axes' product must divide: it divides `ranks`, so gcd(size, ranks)."""
     return tuple(ranks if i in uneven else math.gcd(size, ranks) for i, size in enumerate(shape))
 
 

@@ -1,8 +1,9 @@
-"""One tree of conversions for all users of a value: each edge is a move that runs once, and its dual once.
+"""One tree of conversions for all users of a value: each edge is a move that runs once, and its
+dual once.
 
-Turns the layout a value is produced in and the layouts its users take into the cheapest tree (a Steiner arborescence)
-that reaches them all. Which layouts users take is the planner's; single chains are cheapest.py's.
-"""
+Turns the layout a value is produced in and the layouts its users take into the cheapest tree (a
+Steiner arborescence) that reaches them all. Which layouts users take is the planner's; single
+chains are cheapest.py's."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """From edge `parent` (-1: the value as produced) by `move` to layout `to`; gradient: whether its dual runs."""
+    """From edge `parent` (-1: the value as produced) by `move` to `to`; gradient: its dual runs."""
 
     parent: int
     move: Move
@@ -41,7 +42,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """edges: parents before children. ends: per target, in the order given, its edge, or -1: the value as produced."""
+    """edges: parents before children. ends: per target its edge, or -1: the value as produced."""
 
     edges: tuple[Edge, ...]
     ends: tuple[int, ...]
@@ -62,7 +63,7 @@ class Value:
     uneven: frozenset[int]
 
     def attach(self, edges: list[Edge], source: Layout, target: Target) -> int | None:
-        """Adds the cheapest way from the tree to `target`; its last edge, or None where there is no way."""
+        """Adds the cheapest way from the tree to `target`; its last edge, or None without one."""
         best: tuple[int, int] | None = None
         for at in range(-1, len(edges)):
             if target.gradient and at >= 0 and not edges[at].gradient:
@@ -87,11 +88,12 @@ class Value:
 
 def tree(source: Layout, targets: Sequence[Target], shape: tuple[int, ...], itemsize: int, meshes: tuple[Mesh, ...],
          uneven: frozenset[int] = frozenset()) -> Tree | None:
-    """The cheapest tree that reaches every target, then the one with fewest moves; None where some target has no route.
+    """The cheapest tree that reaches every target, then the one with fewest moves; None where some
+    target has no route.
 
-    Users without gradient hang off it where that is cheapest, without duals. Exact for those with gradient (or, where
-    there is none, for all) up to MOST_EXACT of them, on one mesh of up to three axes; else the best order of sharing.
-    """
+    Users without gradient hang off it where that is cheapest, without duals. Exact for those with
+    gradient (or, where there is none, for all) up to MOST_EXACT of them, on one mesh of up to three
+    axes; else the best order of sharing."""
     time = along_time.times_of(meshes)
     if time is not None and all(along_time.same(source, t.layout, time[0]) for t in targets):
         return _alike_in_time(source, targets, shape, itemsize, meshes, uneven)
@@ -128,7 +130,7 @@ def _alike_in_time(source: Layout, targets: Sequence[Target], shape: tuple[int, 
 
 
 def _best_order(value: Value, source: Layout, targets: list[Target]) -> list[Edge] | None:
-    """Targets joined to the tree one by one, by the cheapest route from anywhere in it, in the best order tried."""
+    """Targets joined one by one, by the cheapest route from the tree, in the best order tried."""
     best: list[Edge] | None = None
     for order in _orders(targets):
         edges: list[Edge] = []
@@ -152,7 +154,7 @@ def _rank(edges: list[Edge]) -> tuple[int, int]:
 
 def _exact(value: Value, source: Layout, targets: list[Target], bound: list[Edge],
            meshes: tuple[Mesh, ...]) -> list[Edge] | None:
-    """The cheapest tree where it is cheaper than `bound`, by Dreyfus and Wagner's dynamic programme; None where not."""
+    """The cheapest tree, by Dreyfus and Wagner's dynamic programme; None if not below `bound`."""
     layouts = [source, *(t.layout for t in targets)]
     mesh, gradient = meshes[source.mesh], targets[0].gradient
     units = any(a.size == 1 for a in mesh.axes)
@@ -173,7 +175,7 @@ def _exact(value: Value, source: Layout, targets: list[Target], bound: list[Edge
 
 
 def _steiner(search: Search, targets: tuple[Point, ...]) -> list[tuple[int, int]]:
-    """The edges of the cheapest tree from the search's source, parents first. Remembered by the engine's searches."""
+    """The edges of the cheapest tree from the search's source, parents first. Remembered."""
     key = (search.source, search.gradient, targets)
     known = search.engine.trees.get(key)
     if known is None:
@@ -182,11 +184,12 @@ def _steiner(search: Search, targets: tuple[Point, ...]) -> list[tuple[int, int]
 
 
 class Programme:
-    """Dreyfus and Wagner: per set of targets and node, the least weight of a tree from the node that reaches the set.
+    """Dreyfus and Wagner: per set of targets and node, the least weight of a tree from the node
+    that reaches the set.
 
-    A tree from a node either goes on by one move, or splits the set in two. Only nodes are looked at from which the set
-    can be reached, by way of the source, within the weight of separate chains.
-    """
+    A tree from a node either goes on by one move, or splits the set in two. Only nodes are looked
+    at from which the set can be reached, by way of the source, within the weight of separate
+    chains."""
 
     def __init__(self, search: Search, targets: tuple[Point, ...]) -> None:
         self.source = search.source

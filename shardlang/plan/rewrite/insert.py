@@ -1,8 +1,7 @@
 """A graph with operators added: what microbatches and stages need that the user did not write.
 
-Values keep their ids, new ones come after them; operators are numbered anew, in order. Which operators are added is
-said by those who ask.
-"""
+Values keep their ids, new ones come after them; operators are numbered anew, in order. Which
+operators are added is said by those who ask."""
 
 from __future__ import annotations
 
@@ -36,9 +35,9 @@ class Rewriting:
 
     def add(self, like: Op, operator: str, operands: tuple[int, ...], type: TensorType, rule: FactorRule, path: str,
             **more: Any) -> int:  # fmt: skip
-        """A new operator of one result, at the place of `like`; the result. `more`: attrs, name, gradient; `key`: the
-        path of its random numbers, those of `like`, where it is a copy of that.
-        """
+        """A new operator of one result, at the place of `like`; the result. `more`: attrs, name,
+        gradient; `key`: the path of its random numbers, those of `like`, where it is a copy of
+        that."""
         kept = self.values[like.results[0]]
         gradient = bool(more.pop("gradient", False))
         name = str(more.pop("name", kept.name))
@@ -60,9 +59,8 @@ class Rewriting:
 
 
 def with_counts(graph: Graph) -> Graph:
-    """Each loss that leaves labels out with the count of the others as an operand: it is known of the whole batch
-    before the first microbatch, where the loss itself sees a part.
-    """
+    """Each loss that leaves labels out with the count of the others as an operand: it is known of
+    the whole batch before the first microbatch, where the loss itself sees a part."""
     work = Rewriting(graph)
     for op in graph.ops:
         ignored = op.attrs.get("ignore_index")

@@ -1,10 +1,10 @@
-"""`microbatches M` -> what each operator does along the axis of time, or what needs the whole batch at once.
+"""`microbatches M` -> what each operator does along the axis of time, or what needs the whole batch
+at once.
 
 The batch is cut over that axis first (most major), so one microbatch is laid out over the ranks as
 any batch. The rest is forced, operator by operator: the batch factor is split, a sum over the batch
 is pending until the step's end, everything else is repeated (R: its gradients add up). Layouts over
-ranks are chosen later, by propagate.py.
-"""
+ranks are chosen later, by propagate.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardlang.types.mesh import Mesh
 
 
 def times(graph: Graph, axis: str, count: int, span: Span, sink: Sink) -> Times:
-    """The behaviour of every operator in time; reports SH410 for each value that needs all microbatches at once."""
+    """The behaviour of every operator in time; SH410 for values that need all microbatches."""
     walk = _Walk(graph, axis, span, sink)
     return Times(axis, count, tuple([walk.visit(op) for op in graph.ops]), walk.states)
 
@@ -46,9 +46,8 @@ def check_divides(
 def _cuts(
     graph: Graph, found: Times, demands: Mapping[int, Demand], stored: Mapping[int, Layout]
 ) -> Iterator[tuple[int, Span, int, tuple[str, ...]]]:
-    """Sizes of the batch, where they are, the mesh and the axes over which a rule cuts them: as it is loaded, as it is
-    computed, and as it is handed on at once.
-    """
+    """Sizes of the batch, where they are, the mesh and the axes over which a rule cuts them: as it
+    is loaded, as it is computed, and as it is handed on at once."""
     for value, layout in stored.items():
         described, dim = graph.values[value], found.states[value]
         if dim >= 0:
@@ -82,9 +81,9 @@ class _Whole(Exception):
 
 @dataclass
 class _Walk:
-    """From inputs to outputs. late: values known only after the last microbatch; early: those of data alone;
-    summed: of data alone, and made from a total; wrong: values of operators that were reported.
-    """
+    """From inputs to outputs. late: values known only after the last microbatch; early: those of
+    data alone; summed: of data alone, and made from a total; wrong: values of operators that were
+    reported."""
 
     graph: Graph
     axis: str
@@ -136,9 +135,9 @@ class _Walk:
         return InTime(self.axis, through=through)
 
     def _through(self, op: Op, pending: list[int]) -> int:
-        """Which of the operands are parts of a sum as the result is then; -1: all sums are needed whole. Beside them
-        the loss may have sums of data alone, which are known before the first microbatch.
-        """
+        """Which of the operands are parts of a sum as the result is then; -1: all sums are needed
+        whole. Beside them the loss may have sums of data alone, which are known before the first
+        microbatch."""
         for which, may in enumerate(op.rule.through):
             beside = [op.operands[i] for i in pending if i not in may]
             if not beside:
@@ -150,7 +149,7 @@ class _Walk:
         return -1
 
     def _factor(self, op: Op) -> int:
-        """The factor that is cut in time: that of a dim of an operand that is, else that of the batch; -1: none."""
+        """The factor that is cut in time: that of a cut operand, else of the batch; -1: none."""
         found: dict[int, int] = {}
         for at, value in enumerate(op.operands):
             dim = self.states[value]
@@ -191,7 +190,7 @@ class _Walk:
             self.states[value] = next((d for d, factors in enumerate(dims) if factor in factors), PENDING)
 
     def _known_ahead(self, op: Op, totals: list[int]) -> None:
-        """Totals beside single examples: of data alone they are known before the first microbatch."""
+        """Totals beside single examples: those of data alone come before the first microbatch."""
         for value in totals:
             if value not in self.early:
                 total = self.graph.shown(value)
@@ -201,9 +200,8 @@ class _Walk:
             self.summed.update(op.results)
 
     def _total(self, op: Op, pending: list[int]) -> None:
-        """A function of totals: of data alone it is known before the first microbatch, in a metric after the last; so
-        is, in a metric, a total of what depends on a total.
-        """
+        """A function of totals: of data alone it is known before the first microbatch, in a metric
+        after the last; so is, in a metric, a total of what depends on a total."""
         operands = [op.operands[i] for i in pending]
         last = op.section == "metric" and not self.summed.isdisjoint(operands)
         if self.early.issuperset(operands) and not last:

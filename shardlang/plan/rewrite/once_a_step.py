@@ -1,11 +1,11 @@
-"""Which steps of a plan with microbatches run when: before the first microbatch, with each, after the last.
+"""Which steps of a plan with microbatches run when: before the first microbatch, with each, after
+the last.
 
 A sum over all microbatches is known once they are through. A value that is made of such sums, and
 is the same in every microbatch (it is whole in time), is computed once: from sums of data alone
 already before the first microbatch, where the forward reads it; for a metric after the last. Each
 of the four functions is then what its results need, back to what it is given: totals, and what
-another stage sends. Two functions may compute a value that is the same in every microbatch.
-"""
+another stage sends. Two functions may compute a value that is the same in every microbatch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from shardlang.records import dataclass, remembered
 class Phases:
     """The plan's steps by function; each keeps its order. Sums are numbers of conversions.
 
-    ahead: with every microbatch, before the first forward: the parts of `totals`. known: once, from the totals to what
-    forward reads of them (`step_inputs`).
-    body: with every microbatch. after: once, from `sums`, and from forms that forward hands on from the first
-    microbatch (`handed`), to the metrics of `last`.
-    """
+    ahead: with every microbatch, before the first forward: the parts of `totals`. known: once, from
+    the totals to what forward reads of them (`step_inputs`).
+    body: with every microbatch. after: once, from `sums`, and from forms that forward hands on from
+    the first microbatch (`handed`), to the metrics of `last`."""
 
     ahead: tuple[Step, ...] = ()
     totals: tuple[int, ...] = ()
@@ -49,9 +48,8 @@ def phases(
     plan: Plan, ends: Iterable[Form] | None = None, metrics: Iterable[int] | None = None,
     received: Set[Form] = frozenset(),
 ) -> Phases:  # fmt: skip
-    """The phases of a file: with every microbatch it makes `ends`, by default the loss; `metrics`: values, by default
-    all. received: what other stages send it.
-    """
+    """The phases of a file: with every microbatch it makes `ends`, by default the loss; `metrics`:
+    values, by default all. received: what other stages send it."""
     graph = plan.graph
     if ends is None:
         ends = [] if graph.loss is None else [final_form(plan, graph.loss)]
@@ -97,7 +95,7 @@ def _of_data_alone(plan: Plan) -> set[int]:
 
 
 def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Step, ...], list[Form]]:
-    """The steps that lead from what is given to `ends`, and which of the given they read, both in the plan's order."""
+    """The steps from what is given to `ends`, and the given that they read, in the plan's order."""
     found = steps_for(plan, ends, given)
     steps = tuple(sorted(found, key=_places(plan).__getitem__))
     read = [*(at for step in steps for at in inputs(plan, step)), *ends]

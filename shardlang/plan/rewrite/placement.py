@@ -1,10 +1,10 @@
-"""`place on host | device` -> which values are in host memory, and the graph in which every operator finds its operands
-where it runs: copies between the two are operators of their own, so the rest of planning needs to know nothing of them.
+"""`place on host | device` -> which values are in host memory, and the graph in which every
+operator finds its operands where it runs: copies between the two are operators of their own, so the
+rest of planning needs to know nothing of them.
 
-An operator runs where a rule places its result. Without a rule a lookup runs where its table lies, since that sends
-rows and not the table; everything else runs on the device. A field of a batch is kept on the host if something there
-reads it; a state is where it is written.
-"""
+An operator runs where a rule places its result. Without a rule a lookup runs where its table lies,
+since that sends rows and not the table; everything else runs on the device. A field of a batch is
+kept on the host if something there reads it; a state is where it is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPY = {HOST: TO_HOST, DEVICE: TO_DEVICE}
 
 
 def with_copies(graph: Graph, wanted: Mapping[int, str]) -> tuple[Graph, dict[int, str]]:
-    """The graph with copies between memories, and the values that are on the host. wanted: value -> place, by rules."""
+    """The graph with copies between memories, and the host's values. wanted: value -> memory."""
     if HOST not in wanted.values():
         return graph, {}
     work = _Hosting(graph, wanted, Rewriting(graph))
@@ -38,9 +38,8 @@ def with_copies(graph: Graph, wanted: Mapping[int, str]) -> tuple[Graph, dict[in
 
 @dataclass
 class _Hosting:
-    """of: value -> its place. runs: operator (of the given graph) -> where it runs. copies: (value, place) -> its copy.
-    trained: (value, place) that the loss reads there.
-    """
+    """of: value -> its place. runs: operator (of the given graph) -> where it runs. copies: (value,
+    place) -> its copy. trained: (value, place) that the loss reads there."""
 
     graph: Graph
     wanted: Mapping[int, str]
@@ -101,9 +100,8 @@ class _Hosting:
 
 
 def staged(graph: Graph, memory_of: Mapping[int, str], sink: Sink) -> dict[int, str]:
-    """The values on the host, with those that stages have added; a value on the host that another stage reads is
-    reported.
-    """
+    """The values on the host, with those that stages have added; a value on the host that another
+    stage reads is reported."""
     found = dict(memory_of)
     for op in graph.ops if memory_of else ():
         here = any(v in found for v in op.operands)

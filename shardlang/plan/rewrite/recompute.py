@@ -1,7 +1,7 @@
-"""`recompute` rules -> groups of operators whose results are computed again in backward, one for each call of a layer.
+"""`recompute` rules -> groups of operators whose results are computed again in backward, one for
+each call of a layer.
 
-Only what a group's results are made of is kept. memory.py counts what that saves.
-"""
+Only what a group's results are made of is kept. memory.py counts what that saves."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Matchers = Sequence[Callable[[str], str]]
 def recomputed(
     graph: Graph, selectors: Sequence[ast.Selector], op_stage: Sequence[int] | None, sink: Sink
 ) -> tuple[tuple[int, ...], ...]:
-    """The groups, each ascending, in the order of their first operators. A call is cut where its stage ends.
+    """The groups, each ascending, in the order of their first operators. A call is cut where its
+    stage ends.
 
     Where selectors cover each other (`encoder`, `encoder.blocks[*]`), the finest counts. Operators
-    without gradient, the loss and metrics stay as they are.
-    """
+    without gradient, the loss and metrics stay as they are."""
     matchers = [matcher(s) for s in selectors]
     for selector, match in zip(selectors, matchers, strict=True):
         if not any(match(op.path.partition(":")[0]) for op in graph.ops):
@@ -50,6 +50,6 @@ def recomputed(
 
 
 def _layer(op: Op, matchers: Matchers) -> str:
-    """The layer, of those that rules name, around an operator: the innermost; "" where there is none."""
+    """The innermost layer, of those that rules name, around an operator; "" if there is none."""
     path = op.path.partition(":")[0]
     return max((match(path) for match in matchers), key=len, default="")

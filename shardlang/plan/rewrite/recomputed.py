@@ -1,8 +1,7 @@
 """Steps of a plan -> which of the groups that are computed again in backward each is of.
 
-An operator is of the group that `Plan.recompute` has it in; a conversion at a group's border stands on the side that
-leaves the smaller form to be kept.
-"""
+An operator is of the group that `Plan.recompute` has it in; a conversion at a group's border stands
+on the side that leaves the smaller form to be kept."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class Owners:
 
     @cached_property
     def _readers(self) -> dict[int, set[int | None]]:
-        """Conversion -> the groups of the operators that read it or what is made of it; None: of no group."""
+        """Conversion -> the groups of the operators that read it or its results; None: no group."""
         readers: dict[int, set[int | None]] = {}
         for step in self.steps:
             if step.kind == "op":

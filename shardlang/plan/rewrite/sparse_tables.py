@@ -1,9 +1,9 @@
-"""Which parameters are tables whose gradient is kept as rows: those that are only looked up, and whose optimizer
-touches only the rows of the batch.
+"""Which parameters are tables whose gradient is kept as rows: those that are only looked up, and
+whose optimizer touches only the rows of the batch.
 
-The strategy must not decide what such an optimizer does to a table. So ZeRO leaves out the tables whose other rows
-would change under a dense gradient, and a plan that brings such a table whole to its lookup is refused.
-"""
+The strategy must not decide what such an optimizer does to a table. So ZeRO leaves out the tables
+whose other rows would change under a dense gradient, and a plan that brings such a table whole to
+its lookup is refused."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Conversion, ParamPlan, Plan
 
 _ROWS = ("adagrad", "ftrl", "lazy_adam")
-# Those under which a row changes too whose gradient is zero: by its moments, or from what it began as.
+# Those under which a row changes too whose gradient is zero: by its moments, or from what it began
+# as.
 _ROWS_ALONE = ("ftrl", "lazy_adam")
 
 
 def row_wise(setting: OptimizerSetting) -> bool:
-    """Whether an optimizer leaves an element without gradient as it is, so that it need not see the others."""
+    """Whether an optimizer leaves elements without gradient unchanged, so need not see them."""
     still = not setting.arguments.get("momentum") and not setting.arguments.get("weight_decay")
     return setting.kind in _ROWS or (setting.kind == "sgd" and still)
 
@@ -42,9 +43,8 @@ def with_tables(
 
 
 def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
-    """Reports each table that is only looked up, in the program as it is written, and in the plan is not kept as rows,
-    where that would change the result.
-    """
+    """Reports each table that is only looked up, in the program as it is written, and in the plan
+    is not kept as rows, where that would change the result."""
     looked_up = _only_looked_up(program.graph)
     for setting in program.training.optimizers if program.training else ():
         for value in setting.params if setting.kind in _ROWS_ALONE else ():
@@ -58,7 +58,7 @@ def check_rows(program: Program, plan: Plan, sink: Sink) -> None:
 
 
 def gradient_lookups(graph: Graph, table: int) -> set[int]:
-    """The operators (ids) that look up rows of a table for the loss: their rows have a gradient, and no others."""
+    """The operators (ids) that look up rows of a table for the loss: only these have gradients."""
     return {
         op.id
         for op in graph.ops

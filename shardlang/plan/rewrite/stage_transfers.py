@@ -1,8 +1,9 @@
-"""Stages of operators -> the graph in which every value that another stage reads is handed on to it.
+"""Stages of operators -> the graph in which every value that another stage reads is handed on to
+it.
 
-One operator `transfer` a boundary, shared by all who read the value later; then the rest of planning needs to know
-nothing of stages. Data is loaded where it is used, and what is computed from data alone is computed there too.
-"""
+One operator `transfer` a boundary, shared by all who read the value later; then the rest of
+planning needs to know nothing of stages. Data is loaded where it is used, and what is computed from
+data alone is computed there too."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from shardlang.records import dataclass
 
 
 def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tuple[Graph, tuple[int, ...]]:
-    """The graph with transfers, and its operators' stages. copied: operators that each stage computes for itself.
+    """The graph with transfers, and its operators' stages. copied: operators that each stage
+    computes for itself.
 
-    Metrics end in the stage of the loss.
-    """
+    Metrics end in the stage of the loss."""
     work = _Transferring(graph, stages, copied, Rewriting(graph))
     work.find_trained()
     for op in graph.ops:
@@ -32,14 +33,14 @@ def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tup
 
 
 def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
-    """The stage in which the loss is complete, and the metrics are; the last where no operator makes it."""
+    """The stage in which the loss and the metrics are complete; by default the last."""
     producer = graph.producers.get(graph.loss) if graph.loss is not None else None
     return stages[producer] if producer is not None else max(stages, default=0)
 
 
 @dataclass
 class _Transferring:
-    """`there`: (value, stage) -> the value that stands for it there. trained: (value, stage) that the loss reads."""
+    """`there`: (value, stage) -> its copy there. trained: (value, stage) that the loss reads."""
 
     graph: Graph
     stages: Sequence[int]
@@ -88,7 +89,7 @@ class _Transferring:
         )
 
     def _copy(self, op: Op, stage: int) -> None:
-        """An operator in the stage that reads it: the first keeps its values, others get their own."""
+        """An operator in the stage that reads it: the first keeps its values, others copy."""
         trained = any(self.trained.get(v, -1) >= stage for v in op.results)
         op = op if trained else replace(op, section="metric")
         operands = tuple([self.value(v, stage) for v in op.operands])

@@ -1,7 +1,8 @@
-"""The axes of a mesh as rules name them: sizes, parts after refinement, and whether a dim divides over them.
+"""The axes of a mesh as rules name them: sizes, parts after refinement, and whether a dim divides
+over them.
 
-The one place that words SH304 and works out the degrees that would fit; SH305 of pins, positional rules and states.
-"""
+The one place that words SH304 and works out the degrees that would fit; SH305 of pins, positional
+rules and states."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from shardlang.types.layout import PartSizes
 
 @dataclass(frozen=True)
 class Axes:
-    """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis -> the mesh's own
-    axes. stages: the axis of the stages, which divides nothing else. part_sizes: those given by hand.
-    """
+    """`declared`: as in the strategy, sizes None where they wait for a rank count. parts: axis ->
+    the mesh's own axes. stages: the axis of the stages, which divides nothing else. part_sizes:
+    those given by hand."""
 
     declared: Mapping[str, SizedAxis]
     ranks: int | None
@@ -86,8 +87,7 @@ class Axes:
 
     def _left(self, last: str, fits: list[int]) -> str:
         """The sizes among these that the rank count allows: axes that are neither `auto` nor this
-        one stay, or have to change.
-        """
+        one stay, or have to change."""
         assert self.ranks is not None
         others = [a for a in self.declared.values() if a.name != last]
         fixed = [a for a in others if not a.auto and (a.size or 1) > 1]
@@ -107,7 +107,7 @@ class Axes:
 
 
 def majors_used_up(rule: FactorRule, degrees: Sequence[int | None], span: Span, sink: Sink, label: str = "") -> bool:
-    """Whether no tensor of an operator is cut along a minor factor alone; reports SH305 at `span` where one is."""
+    """Whether no tensor of an operator is cut along a minor factor alone; else SH305 at `span`."""
     found = stranded_factor(rule, degrees)
     if found is not None:
         names = [rule.factors[f].name for f in found[1]]

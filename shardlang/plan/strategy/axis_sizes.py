@@ -1,7 +1,6 @@
 """`mesh dp = auto, mp = 2` and a rank count -> sizes of axes, or what would fit.
 
-Only arithmetic on axes; positional rules' matrices are positional.py's.
-"""
+Only arithmetic on axes; positional rules' matrices are positional.py's."""
 
 from __future__ import annotations
 
@@ -15,7 +14,8 @@ from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-# What the largest clusters have: above it a number is a slip, and uneven cuts could no longer be counted out.
+# What the largest clusters have: above it a number is a slip, and uneven cuts could no longer be
+# counted out.
 RANKS_LIMIT = 131_072
 
 
@@ -107,7 +107,7 @@ def _report_size(axis: ast.MeshAxis, shown: str, sink: Sink) -> int:
 
 
 def fit(axes: list[SizedAxis], ranks: int, mesh: Span, sink: Sink) -> list[SizedAxis] | None:
-    """The axes with `auto` filled in; None after reporting that their product cannot be the rank count."""
+    """The axes with `auto` filled in; None after reporting that no product is the rank count."""
     fixed = math.prod(a.size for a in axes if a.size is not None)
     auto = next((a for a in axes if a.auto), None)
     if (auto is None and fixed == ranks) or (auto is not None and ranks % fixed == 0):
@@ -141,7 +141,7 @@ def _offers(axes: list[SizedAxis], ranks: int, fixed: int, auto: SizedAxis | Non
 
 @lru_cache(maxsize=1_000)
 def divisors(number: int) -> tuple[int, ...]:
-    """Divisors, ascending: all of a number below 10^10, of a larger one those up to 10^5 and their counterparts."""
+    """Divisors, ascending: all below 10^10, else those up to 10^5 and their counterparts."""
     small = [d for d in range(1, min(math.isqrt(number), 100_000) + 1) if number % d == 0]
     return tuple(sorted({*small, *(number // d for d in small)}))
 

@@ -1,7 +1,8 @@
-"""Buffers that operators write: each is stored as its writers have it, for what is written to a converted copy is lost.
+"""Buffers that operators write: each is stored as its writers have it, for what is written to a
+converted copy is lost.
 
-Completes demands: writers of one state cut it alike, by a pin of the state or by their own rules, else not at all.
-"""
+Completes demands: writers of one state cut it alike, by a pin of the state or by their own rules,
+else not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Cut = tuple[tuple[str, ...], ...]
 
 @dataclass
 class Buffers:
-    """`demands` are completed. `pinned`: state -> layout and its rule's place; `sizes`: of the meshes' axes."""
+    """`demands` are completed. `pinned`: state -> layout and its rule's place; `sizes`: of the
+    meshes' axes."""
 
     graph: Graph
     demands: dict[int, Demand]
@@ -73,7 +75,7 @@ class Buffers:
         return None if unspoken else (demand.mesh, demand.cut(op.rule.operands[at]))
 
     def _demand(self, state: int, op: Op, at: int, mesh: int, cut: Cut, by: Span | None) -> None:
-        """The operator's demand with its operand cut so; reports an axis that it needs elsewhere."""
+        """The operator's demand with its operand cut so; reports an axis in use elsewhere."""
         none = Demand((None,) * len(op.rule.factors), by or op.span, mesh=mesh, chosen="pin")
         former = self.demands.get(op.id, none)
         factors = list(former.factors)

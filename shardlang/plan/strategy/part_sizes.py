@@ -1,9 +1,9 @@
-"""`split vocab over mp sizes (4, 20, 8)`: from rules to the sizes of each dim's parts, and what operators have of them.
+"""`split vocab over mp sizes (4, 20, 8)`: from rules to the sizes of each dim's parts, and what
+operators have of them.
 
-A dim that is cut in as many parts as sizes are given has those, whatever axes cut it; cut otherwise it has
-torch.chunk's. Dims that operators take for one (`relabel` makes one of another) have the same sizes. Cutting is others'
-matter.
-"""
+A dim that is cut in as many parts as sizes are given has those, whatever axes cut it; cut otherwise
+it has torch.chunk's. Dims that operators take for one (`relabel` makes one of another) have the
+same sizes. Cutting is others' matter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardlang.types.layout import PartSizes
 def read_part_sizes(
     rules: Sequence[SplitRule], graph: Graph, axes: Axes, statics: Mapping[str, int | float], sink: Sink
 ) -> PartSizes:
-    """The sizes of every dim for which some rule gives them; what is wrong with them is reported (SH324, SH309)."""
+    """The sizes of every dim that a rule lists; reports what is wrong (SH324, SH309)."""
     found: dict[Dim, tuple[tuple[int, ...], SplitRule]] = {}
     for rule in rules:
         sizes = _read(rule, axes, statics, sink) if rule.sizes is not None else None
@@ -111,7 +111,7 @@ def _check_others(
 
 
 def check_products(demands: Mapping[int, Demand], graph: Graph, by_hand: PartSizes, sink: Sink) -> None:
-    """A pin or a positional rule that cuts such a product all the same is reported (`split` leaves it whole)."""
+    """Reports a pin or positional rule that cuts such a product (`split` leaves it whole)."""
     for number, demand in demands.items() if by_hand else ():
         op = graph.ops[number]
         for f in in_products(op, graph, by_hand):

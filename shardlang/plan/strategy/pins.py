@@ -1,6 +1,5 @@
-"""A pinned layout, `at h: [batch@dp, hidden@mp] +cp` -> the demand on the operator that computes the value, or how
-a leaf lies.
-"""
+"""A pinned layout, `at h: [batch@dp, hidden@mp] +cp` -> the demand on the operator that computes
+the value, or how a leaf lies."""
 
 from __future__ import annotations
 
@@ -145,9 +144,8 @@ class Pins:
         return found
 
     def _sum(self, op: Op, pin: ast.Pin, factors: list[tuple[str, ...]]) -> tuple[str, ...] | None:
-        """`+axis`: splits the contraction where there is one, else passes pending operands through. None after
-        reporting.
-        """
+        """`+axis`: splits the contraction where there is one, else passes pending operands through.
+        None after reporting."""
         pending = tuple(n.text for n in pin.type.pending)
         if not pending:
             return ()
@@ -172,7 +170,7 @@ class Pins:
 
 
 def _same(node: ast.DimTerm, term: Term) -> bool:
-    """Whether the written dim names this one: by name (the last part of a path), a number by size."""
+    """Whether the written dim names this one: by name (the path's last part), a number by size."""
     if not term:
         return len(node.factors) == 1 and isinstance(node.factors[0].dim, ast.Number) and node.factors[0].dim.value == 1
     if len(node.factors) != len(term):

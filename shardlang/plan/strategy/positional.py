@@ -1,8 +1,9 @@
-"""`at h: shard ((2, 4), (4, 1))` -> the device matrix and the demand on the operator that computes the value.
+"""`at h: shard ((2, 4), (4, 1))` -> the device matrix and the demand on the operator that computes
+the value.
 
-The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is left over repeats
-the computation, on the fastest-varying axis. Matrices become meshes in mesh_factorings.py.
-"""
+The matrix lists the operator's dims in order of first appearance, row-major over the ranks; what is
+left over repeats the computation, on the fastest-varying axis. Matrices become meshes in
+mesh_factorings.py."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ from shardlang.types.dim import term_text
 
 @dataclass(frozen=True, slots=True)
 class Positional:
-    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts and what is left.
+    """A rule read and checked. cuts: factor -> pieces, in order of first appearance; matrix: cuts
+    and what is left.
 
-    named: factor -> axes, where the rule names axes. output: the dims' cuts of `-> (..)`, or axis names, or None.
-    """
+    named: factor -> axes, where the rule names axes. output: the dims' cuts of `-> (..)`, or axis
+    names, or None."""
 
     value: int
     op: int
@@ -94,7 +96,7 @@ class PositionalRules:
         return Positional(value.id, op.id, shard.span, reading.cuts, reading.named, output)
 
     def _given(self, value: int) -> bool:
-        """Whether an operand is an input that a rule speaks of: no number, and no count that microbatches added."""
+        """Whether an operand is an input for rules: no number, no count that microbatches added."""
         producer = self.graph.producers.get(value)
         added = producer is not None and self.graph.ops[producer].operator == KEPT_COUNT
         return self.graph.values[value].kind is not Kind.CONSTANT and not added
@@ -161,7 +163,8 @@ class PositionalRules:
         return self._record(value, name, factors, entry, degree, axes, reading)
 
     def _cut(self, entry: ast.ShardEntry) -> tuple[tuple[str, ...], int | float | None]:
-        """The axes that an entry names, and in how many parts it cuts; None after reporting an axis."""
+        """The axes that an entry names, and in how many parts it cuts; None after reporting an
+        axis."""
         axes = tuple(a.text for a in entry.axes)
         if not all([self.rules.axis(a) for a in entry.axes]):
             return axes, None
@@ -250,7 +253,7 @@ class PositionalRules:
 
 
 def _offers(op: Op, inputs: list[int], shard: ast.Shard) -> list[str]:
-    """A tuple for each input, with what is written and fits, and elsewhere what other inputs say of the same dim."""
+    """A tuple for each input, as written if it fits, else as other inputs say of the same dim."""
     rows = [op.rule.operands[i] for i in inputs]
     texts = [[e.span.text for e in t.entries] for t in shard.inputs]
     seen: dict[DimFactors, str] = {}

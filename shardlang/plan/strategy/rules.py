@@ -1,7 +1,8 @@
-"""The rules of a strategy, sorted by kind, with names looked up: axes, dims and the values that selectors cover.
+"""The rules of a strategy, sorted by kind, with names looked up: axes, dims and the values that
+selectors cover.
 
-Reports names and selectors that match nothing, and features that are not there yet. Which rule wins is splits.py's.
-"""
+Reports names and selectors that match nothing, and features that are not there yet. Which rule wins
+is splits.py's."""
 
 from __future__ import annotations
 
@@ -30,9 +31,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SplitRule:
-    """`split dims over axes`: axes not yet refined. scope None is the whole model. spans: per dim, its name in the
-    rule. sizes: those of the parts, as written, where they are given by hand.
-    """
+    """`split dims over axes`: axes not yet refined. scope None is the whole model. spans: per dim,
+    its name in the rule. sizes: those of the parts, as written, where they are given by hand."""
 
     dims: Mapping[Dim, Span]
     axes: tuple[str, ...]
@@ -52,9 +52,8 @@ class SplitRule:
 
 @dataclass
 class Rules:
-    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there, with how specific it is, and
-    so `zero` and `hosted`; `used_axes`: rules' axes.
-    """
+    """Everything a strategy says. `placed`: value id -> the pin or shard that wins there, with how
+    specific it is, and so `zero` and `hosted`; `used_axes`: rules' axes."""
 
     graph: Graph
     sink: Sink
@@ -246,9 +245,8 @@ class Rules:
 
     def _win(self, won: dict[int, tuple[Specificity, W]], covered: Mapping[int, Specificity], rule: W,
              meaning: Callable[[W], object], conflict: str) -> None:  # fmt: skip
-        """Gives the values that a rule covers to it where none is more specific; reports one as specific with another
-        meaning, once for each two rules.
-        """
+        """Gives the values that a rule covers to it where none is more specific; reports one as
+        specific with another meaning, once for each two rules."""
         for value, rank in covered.items():
             best, old = won.get(value, (None, rule))
             if best is None or rank > best:

@@ -1,7 +1,8 @@
-"""A parameter that two rules would store in two layouts: an error, since neither can be meant for both.
+"""A parameter that two rules would store in two layouts: an error, since neither can be meant for
+both.
 
-Looks only at operators whose rule fixes every dim of the parameter (`shard`, pins); `split` rules agree by themselves.
-"""
+Looks only at operators whose rule fixes every dim of the parameter (`shard`, pins); `split` rules
+agree by themselves."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""`split` rules -> what they demand of each operator: the most specific rule decides per dim, an axis cuts a
-tensor once.
+"""`split` rules -> what they demand of each operator: the most specific rule decides per dim, an
+axis cuts a tensor once.
 
-Pins and positional rules come from pins.py and positional.py and outrank what is found here.
-"""
+Pins and positional rules come from pins.py and positional.py and outrank what is found here."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class WinningRule:
 
 @dataclass(eq=False, slots=True)
 class FactorSplit:
-    """A run of factors and the rules that win on its dims; `axes[i]` of rule i lose what others keep."""
+    """A run of factors and the rules that win on its dims; `axes[i]`: what rule i keeps."""
 
     run: DimRun
     winners: list[WinningRule | None]
@@ -49,9 +48,8 @@ class FactorSplit:
 
 @dataclass
 class SplitRules:
-    """Asks every operator; remembers answers by rule, types and covering rules. Dims that no rule names tell nothing
-    but their sizes: each layer may have dims of its own.
-    """
+    """Asks every operator; remembers answers by rule, types and covering rules. Dims that no rule
+    names tell nothing but their sizes: each layer may have dims of its own."""
 
     graph: Graph
     splits: list[SplitRule]
@@ -87,7 +85,7 @@ class SplitRules:
         return self._known[key]
 
     def _as_seen(self, type: TensorType) -> tuple[bool, int]:
-        """Whether rules name a dim of a type, and the number of all types that they cannot tell from it."""
+        """Whether rules name a dim of a type, and one number for all types alike to them."""
         found = self._seen.get(type)
         if found is None:
             named = any(d in self.by_dim for term in type.dims for d in term)
@@ -133,9 +131,9 @@ class SplitRules:
         return best
 
     def _joined(self, op: Op, splits: dict[tuple[int, ...], FactorSplit]) -> dict[tuple[int, ...], FactorSplit]:
-        """Dims that an operator takes for one (heads that share heads of keys) are split once: by the more
-        specific, or the one with more factors; equally specific ones must agree on the factors that both have.
-        """
+        """Dims that an operator takes for one (heads that share heads of keys) are split once: by
+        the more specific, or the one with more factors; equally specific ones must agree on the
+        factors that both have."""
         kept = dict(splits)
         for few, many in combinations(sorted(splits, key=len), 2):
             if not set(few) & set(many) or few not in kept or many not in kept:
@@ -148,8 +146,8 @@ class SplitRules:
         return kept
 
     def _agree(self, op: Op, few: FactorSplit, many: FactorSplit) -> bool:
-        """Whether two splits put the same axes on the factors that both have; reports SH309 where no dim is to blame
-        that does not divide."""
+        """Whether two splits put the same axes on the factors that both have; reports SH309 where
+        no dim is to blame that does not divide."""
         one, two = (
             spread(op.rule, w.run.factors, tuple(a for axes in w.axes for a in axes), self.axes.sizes)
             for w in (few, many)
@@ -213,7 +211,7 @@ class SplitRules:
     def _apply(
         self, op: Op, split: FactorSplit, factors: list[tuple[str, ...] | None], given: list[tuple[str, ...]]
     ) -> None:
-        """Checks that the axes fit and writes them to the factors; `given` gets them as the rules name them."""
+        """Checks that the axes fit, writes them to factors, and to `given` as rules name them."""
         axes: list[str] = []
         used_up = True
         for dim, winner, mine in zip(split.run.dims, split.winners, split.axes, strict=True):
@@ -235,7 +233,7 @@ class SplitRules:
             factors[f] = self.axes.refined(given[f])
 
     def _in_order(self, rule: FactorRule, split: FactorSplit, found: Mapping[int, tuple[str, ...]]) -> bool:
-        """Whether the axes of one dim of several factors use up each before they cut the next; reports SH304."""
+        """Whether the axes of a dim of factors use up each before the next; else SH304."""
         winner = next(c for c in split.winners if c)
         if winner.rule.uneven or winner.rule.sizes is not None or not any(found.values()):
             return True
@@ -248,9 +246,8 @@ class SplitRules:
         return True
 
     def _uneven_in_product(self, rule: FactorRule, factor: int, axes: tuple[str, ...], split: FactorSplit) -> bool:
-        """Whether blocks would differ within a product of dims, of several factors or taken as one: they are not
-        torch.chunk's of the product.
-        """
+        """Whether blocks would differ within a product of dims, of several factors or taken as one:
+        they are not torch.chunk's of the product."""
         degree = self.axes.degree(axes)
         by_hand = any(len(self.axes.part_sizes.get(dim, ())) == degree for dim in split.run.dims)
         if degree is None or (rule.factors[factor].size % degree == 0 and not by_hand):
@@ -259,7 +256,7 @@ class SplitRules:
         return product or any(factor in t and len(t) > 1 for dims in (*rule.operands, *rule.results) for t in dims)
 
     def _check_minor(self, op: Op, splits: list[FactorSplit], given: list[tuple[str, ...]]) -> None:
-        """In no tensor dim of several factors a minor one may be cut before those major to it are used up."""
+        """A minor factor of a tensor dim may be cut only after those before it are used up."""
         found = stranded_factor(op.rule, [self.axes.degree(axes) for axes in given])
         if found is None:
             return
@@ -287,7 +284,7 @@ class SplitRules:
 
 
 def _exchanged(rule: FactorRule, splits: list[FactorSplit]) -> bool:
-    """Whether an axis may split both: rows of a table by all of their axes, and the numbers that ask for them."""
+    """Whether an axis may split both: rows of a table by all of their axes, and the ids."""
     if len(splits) != 2:
         return False
     for table, ids in (splits, splits[::-1]):

@@ -1,9 +1,9 @@
-"""The communication under the conversions, without gradients: sums, gathers, scatters and exchanges of blocks along a
-dim.
+"""The communication under the conversions, without gradients: sums, gathers, scatters and exchanges
+of blocks along a dim.
 
-Takes local tensors of any strides and gives contiguous ones (slices may be views). It numbers blocks by group index
-and puts them in torch's order, which is by rank, where the two differ. The duals are paired up in collectives.py.
-"""
+Takes local tensors of any strides and gives contiguous ones (slices may be views). It numbers
+blocks by group index and puts them in torch's order, which is by rank, where the two differ. The
+duals are paired up in collectives.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Sizes = tuple[int, ...] | None
 
 
 def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
-    """torch.chunk's sizes: ceil(size / parts) each, the last ones smaller, possibly 0. Always `parts` entries."""
+    """torch.chunk's sizes: ceil(size / parts) each, the last smaller or 0; always `parts`."""
     each = -(-size // parts)
     return tuple(max(0, min(each, size - i * each)) for i in range(parts))
 
@@ -84,7 +84,7 @@ def span(size: int, group: Group, sizes: Sizes) -> tuple[int, int]:
 
 
 def sliced(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
-    """This rank's block along dim: no communication. A view, so that nothing is copied before it is needed."""
+    """This rank's block along dim: a view, without communication or an early copy."""
     return x.narrow(dim, *span(x.shape[dim], group, sizes))
 
 
@@ -98,14 +98,14 @@ def filled(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
 
 
 def first_only(x: Tensor, group: Group) -> Tensor:
-    """x on member 0, zeros elsewhere. It selects; a product with a mask would turn infinities into NaN."""
+    """x on member 0, zeros elsewhere. A product with a mask would turn infinities into NaN."""
     return x.view_as(x) if group.index == 0 else torch.zeros_like(x)
 
 
 def exchange(
     x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes = None, split_sizes: Sizes = None
 ) -> Tensor:
-    """Block i along split_dim goes to member i; what arrives is joined along gather_dim by group index."""
+    """Block i along split_dim goes to member i; arriving blocks are joined along gather_dim."""
     count = group.size
     gather_dim, split_dim = gather_dim % x.dim(), split_dim % x.dim()
     split_sizes = split_sizes or (x.shape[split_dim] // count,) * count

@@ -1,11 +1,10 @@
-"""One differentiable function per row of the conversion table: it moves a tensor between layouts, its backward runs
-the exact dual.
+"""One differentiable function per row of the conversion table: it moves a tensor between layouts,
+its backward runs the exact dual.
 
 Each takes the local tensor of this rank and the group it talks to; a group of size 1 (or None)
 makes it the identity. Without a gradient (`torch.no_grad`, whole numbers) only the forward half
 runs. The emitted program decides what runs in which order. `sizes` are the lengths of a dim's
-shards by group index, where they are not all alike.
-"""
+shards by group index, where they are not all alike."""
 
 from __future__ import annotations
 
@@ -53,12 +52,12 @@ def _alone(group: Group | None) -> bool:
 
 
 def _plain(x: Tensor) -> bool:
-    """No gradient will be asked of `x`: the forward half alone is enough, without a node in the graph."""
+    """`x` needs no gradient: the forward half is enough, without a node in the graph."""
     return not (torch.is_grad_enabled() and x.requires_grad)
 
 
 class _Pair(Function):
-    """A conversion as a pair of local-to-local functions: `forth` now, `back` (its dual) on the gradient."""
+    """A conversion as two local functions: `forth` now, `back` (its dual) on the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, forth: Any, back: Any, arguments: tuple[Any, ...]) -> Tensor:
@@ -162,7 +161,7 @@ def all_to_all(
     gather_sizes: Sizes = None,
     split_sizes: Sizes = None,
 ) -> Tensor:
-    """S(gather_dim) -> S(split_dim): whole along gather_dim, this rank's slice of split_dim; backward the way back."""
+    """S(gather_dim) -> S(split_dim): joins along one, slices along the other; backward reversed."""
     if _alone(group):
         return x
     return _convert(x, exchange, _exchange_back, gather_dim, split_dim, group, gather_sizes, split_sizes)
@@ -173,5 +172,5 @@ def _permute_back(gradient: Tensor, group: Group, sources: tuple[int, ...]) -> T
 
 
 def permute(x: Tensor, group: Group | None, sources: tuple[int, ...]) -> Tensor:
-    """Member i receives the block of member sources[i] (a permutation of equal blocks); backward the inverse."""
+    """Member i receives the block of member sources[i] (equal blocks); backward the inverse."""
     return x if _alone(group) else _convert(x, permuted, _permute_back, group, tuple(sources))

@@ -1,9 +1,9 @@
-"""Copies between the memories of host and device, each the other's dual. Where both are the CPU there is but one
-memory, and they are nothing.
+"""Copies between the memories of host and device, each the other's dual. Where both are the CPU
+there is but one memory, and they are nothing.
 
-To a device they go from page-locked memory on a stream of their own, so that they run beside what the device has been
-given before; to the host they are waited for, since what runs there reads at once.
-"""
+To a device they go from page-locked memory on a stream of their own, so that they run beside what
+the device has been given before; to the host they are waited for, since what runs there reads at
+once."""
 
 from __future__ import annotations
 

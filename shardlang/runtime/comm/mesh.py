@@ -1,10 +1,10 @@
-"""Turns axis sizes into process groups: a `Mesh` names axes over the ranks, a `Group` is the ranks that differ along
-some of them.
+"""Turns axis sizes into process groups: a `Mesh` names axes over the ranks, a `Group` is the ranks
+that differ along some of them.
 
-Communication itself is in collectives.py; who starts the ranks is in launcher.py. A mesh can be written down before the
-ranks are connected; its groups are bound when they are first asked for. The microbatches of a step are an axis too, in
-time: it counts in indexes and sizes, and nothing is ever sent over it.
-"""
+Communication itself is in collectives.py; who starts the ranks is in launcher.py. A mesh can be
+written down before the ranks are connected; its groups are bound when they are first asked for. The
+microbatches of a step are an axis too, in time: it counts in indexes and sizes, and nothing is ever
+sent over it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, kind_of
 
 
 class World:
-    """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now, and the process
-    groups made so far by their sorted ranks.
-    """
+    """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now,
+    and the process groups made so far by their sorted ranks."""
 
     def __init__(self) -> None:
         self.rank = 0
@@ -36,9 +35,8 @@ class World:
         self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
 
     def handle(self, ranks: tuple[int, ...], device: str) -> Any:
-        """The process group of `ranks` for tensors on a kind of device, made at first use by its members alone; torch
-        orders its members by rank.
-        """
+        """The process group of `ranks` for tensors on a kind of device, made at first use by its
+        members alone; torch orders its members by rank."""
         if (ranks, device) not in self._by_ranks:
             members = sorted(ranks)
             if len(members) == self.size and device == self.device.type:
@@ -48,16 +46,16 @@ class World:
         return self._by_ranks[ranks, device]
 
     def channel(self, source: int, target: int) -> tuple[Any, int]:
-        """The process group for messages from one rank to another, one of them this, and the other's number in it."""
+        """The process group for messages between two ranks, one of them this, and a number."""
         other = target if source == self.rank else source
         if kind_of(self.device).tags:
             return dist.group.WORLD, other
         return self._made(sorted((source, target)), f"{source}>{target}", self.device.type), int(other > self.rank)
 
     def open(self, groups: Iterable[Group], channels: Iterable[tuple[int, int]] = (), host: bool = False) -> None:
-        """Makes what this rank will use, before it does: in the middle of a step a rank that makes a group could wait
-        for one that waits for its message. All ranks go in one order. host: groups are for the host's tensors too.
-        """
+        """Makes what this rank will use, before it does: in the middle of a step a rank that makes
+        a group could wait for one that waits for its message. All ranks go in one order. host:
+        groups are for the host's tensors too."""
         kinds = dict.fromkeys([self.device.type, *(["cpu"] if host else [])])
         for ranks in sorted({group.ranks for group in groups if group.size > 1}, key=sorted):
             for kind in kinds:
@@ -68,9 +66,9 @@ class World:
     def _made(self, members: list[int], name: str, device: str) -> Any:
         """A process group under a name of its own.
 
-        torch.distributed.new_group would name it by how many groups this process has, and members that are in
-        different numbers of groups, as those of pipeline stages are, would wait for each other for ever.
-        """
+        torch.distributed.new_group would name it by how many groups this process has, and members
+        that are in different numbers of groups, as those of pipeline stages are, would wait for
+        each other for ever."""
         name = f"{name} {device}"
         if name not in self.handles:
             kind, store = KINDS[device], dist.PrefixStore(f"group {name}/", self.store)
@@ -89,14 +87,14 @@ world = World()
 
 
 def connect(rank: int, size: int, device: torch.device, store: dist.Store | None = None) -> None:
-    """Joins `size` ranks as `rank`, each with a device of one kind; without a store by torchrun's variables.
+    """Joins `size` ranks as `rank`, each with a device of one kind; without a store by torchrun's
+    variables.
 
-    One rank alone joins nothing: all its groups are of size 1.
-    """
+    One rank alone joins nothing: all its groups are of size 1."""
     world.rank, world.size, world.device = rank, size, device
     keep_freed_memory()
-    # Backward has a thread for each device, and which of them comes first differs from rank to rank; collectives have
-    # one order on all. So all of it runs in this thread.
+    # Backward has a thread for each device, and which of them comes first differs from rank to
+    # rank; collectives have one order on all. So all of it runs in this thread.
     torch.autograd.set_multithreading_enabled(False)
     kind = kind_of(device)
     bound = kind.take(device)
@@ -137,19 +135,20 @@ def disconnect() -> None:
 
 @dataclass(frozen=True)
 class Time:
-    """The size of an axis of microbatches: the parts of a batch that one rank works on one after another."""
+    """The size of an axis of microbatches: the parts of a batch that a rank computes in turn."""
 
     parts: int
 
 
 class Group:
-    """The ranks that share this rank's coordinates but those along `axes`; members are numbered major axis first.
+    """The ranks that share this rank's coordinates but those along `axes`; members are numbered
+    major axis first.
 
-    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group,
-    whose own numbering is by rank. slots: where that differs, the member's index -> its number in the handle (else
-    None); order: the inverse. Over an axis in time, members are ranks at a microbatch, index that of the current one:
-    such a group says which part of a whole is meant, and has no process group.
-    """
+    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's
+    process group, whose own numbering is by rank. slots: where that differs, the member's index ->
+    its number in the handle (else None); order: the inverse. Over an axis in time, members are
+    ranks at a microbatch, index that of the current one: such a group says which part of a whole is
+    meant, and has no process group."""
 
     def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
         self.axes = axes
@@ -172,7 +171,7 @@ class Group:
         return self._mesh._members(self.axes, world.rank)
 
     def _bind(self) -> None:
-        """Works out the members for this process's rank, again when that has changed since (a test, a fork)."""
+        """Works out the members for this process's rank, again if that has changed (a fork)."""
         if self._bound_to == world.rank:
             return
         self._ranks = self._members()
@@ -199,7 +198,7 @@ class Group:
         return max(0, min(each, size - self.index * each))
 
     def start(self, size: int) -> int:
-        """The global index of this rank's first element of a dim of `size` in torch.chunk's sizes."""
+        """The global index of this rank's first element of a dim of `size` in torch's chunks."""
         return min(size, self.index * -(-size // self.size))
 
     @property
@@ -231,7 +230,7 @@ class Group:
 
 
 class TiedGroup(Group):
-    """The members of `group` in each of several stages: at `coordinates` along `axis` of `whole`."""
+    """The members of `group` in each of several stages: at `coordinates` of `axis` of `whole`."""
 
     def __init__(self, group: Group, whole: Mesh, axis: str, coordinates: tuple[int, ...]) -> None:
         super().__init__(group._mesh, group.axes)
@@ -245,12 +244,13 @@ class TiedGroup(Group):
 
 
 class Mesh:
-    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`; `Mesh(dp=2, microbatch=Time(4))`.
+    """Named axes over the ranks, row-major, outermost first: `Mesh(dp=2, mp=4)`;
+    `Mesh(dp=2, microbatch=Time(4))`.
 
-    `mesh.dp` is the group along `dp`; `mesh["dp", "mp"]` the group over both, dp major; `mesh[()]` this rank alone.
-    `Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that share this one's coordinate along `pp`.
-    All own names begin with an underscore, since any other may be an axis.
-    """
+    `mesh.dp` is the group along `dp`; `mesh["dp", "mp"]` the group over both, dp major; `mesh[()]`
+    this rank alone. `Mesh((mesh, "pp"), a=2, b=4)` is a further factoring of the ranks that share
+    this one's coordinate along `pp`. All own names begin with an underscore, since any other may be
+    an axis."""
 
     def __init__(self, stage: tuple[Mesh, str] | None = None, /, **sizes: int | Time) -> None:
         self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}
@@ -297,7 +297,7 @@ class Mesh:
         return rank // self._stride(axis) % self._sizes[axis]
 
     def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
-        """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major first."""
+        """Global ranks that share `rank`'s other coordinates, by index along `axes`."""
         along = self._ranked(axes)
         members = [self._local(rank) - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in along)]
         for axis in axes:

@@ -1,11 +1,12 @@
-"""The collectives that blocks.py and the buckets are made of, on contiguous tensors, in torch's own order of members.
+"""The collectives that blocks.py and the buckets are made of, on contiguous tensors, in torch's own
+order of members.
 
-NCCL's are used as they are. Gloo's reduce, reduce-scatter and all-gather go round a ring, one member after the other,
-which costs a switch of processes a step; here they are built from its all-to-all, where all members talk at once. It
-moves the same bytes (small sums: more bytes in one round). Measured with 8 ranks on 2 cores: 8 ms for 29 ms. Sums of
-many bytes are left to the ring: it adds in place, where the other way copies, and by then its switches do not matter.
-Which member holds which block is not known here.
-"""
+NCCL's are used as they are. Gloo's reduce, reduce-scatter and all-gather go round a ring, one
+member after the other, which costs a switch of processes a step; here they are built from its
+all-to-all, where all members talk at once. It moves the same bytes (small sums: more bytes in one
+round). Measured with 8 ranks on 2 cores: 8 ms for 29 ms. Sums of many bytes are left to the ring:
+it adds in place, where the other way copies, and by then its switches do not matter. Which member
+holds which block is not known here."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from torch import Tensor
 
 from shardlang.runtime.comm.mesh import Group, everyone, world
 
-# A sum goes in one round, where every member sends all of it to all and adds up for itself, as long as that is at most
-# so many bytes; in two rounds it sends at most twice its own.
+# A sum goes in one round, where every member sends all of it to all and adds up for itself, as long
+# as that is at most so many bytes; in two rounds it sends at most twice its own.
 _ONE_ROUND = 262_144
 
-# From so many bytes for each member on, a sum goes round the ring. Measured on 2, 4 and 8 ranks: below 1 MB a member on
-# 4 and 8 ranks it takes longer, above on none; on 2, processor time is a third less.
+# From so many bytes for each member on, a sum goes round the ring. Measured on 2, 4 and 8 ranks:
+# below 1 MB a member on 4 and 8 ranks it takes longer, above on none; on 2, processor time is a
+# third less.
 _RING = 524_288
 
 # Maxima and minima above so many bytes are left to torch.
@@ -118,9 +120,9 @@ def _copies(x: Tensor, count: int) -> Tensor:
 
 
 def begin_reduce(x: Tensor, group: Group, how: str = "sum", own: bool = False) -> Ready:
-    """Starts the sum (max, min) of contiguous `x` over the group. `x` must not be written into until then; it may
-    become the result, where `in_place(x, how)`, or where it is the caller's `own`.
-    """
+    """Starts the sum (max, min) of contiguous `x` over the group. `x` must not be written into
+    until then; it may become the result, where `in_place(x, how)`, or where it is the caller's
+    `own`."""
     if x.numel() == 0:
         return Ready(x)
     if in_place(x, how):

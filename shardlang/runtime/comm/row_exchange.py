@@ -1,9 +1,8 @@
-"""Lookups in a table whose rows are split over the ranks that the ids are split over: ids go to the ranks that have
-their rows, rows come back, and gradients of rows go where the rows came from.
+"""Lookups in a table whose rows are split over the ranks that the ids are split over: ids go to the
+ranks that have their rows, rows come back, and gradients of rows go where the rows came from.
 
 Each is an all-to-all of as many as there are, and no id is asked for twice by one rank. The lookup
-decides what becomes of the gradients of rows (kept as rows, or dense).
-"""
+decides what becomes of the gradients of rows (kept as rows, or dense)."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ from shardlang.runtime.comm.mesh import Group, world
 def exchanged_embedding(
     ids: Tensor, table: Tensor, rows: int, group: Group, sizes: Sequence[int] | None = None, sparse: bool = False
 ) -> Tensor:
-    """[*ids, width]: rows of a table of `rows`, of which each member has one part, in torch.chunk's sizes or `sizes`.
+    """[*ids, width]: rows of a table of `rows`, of which each member has one part, in torch.chunk's
+    sizes or `sizes`.
 
-    sparse: the table's gradient is kept as rows.
-    """
+    sparse: the table's gradient is kept as rows."""
     parts = chunk_sizes(rows, group.size) if sizes is None else sizes
     starts = [0, *itertools.accumulate(parts)]
     wanted, where = torch.unique(ids.reshape(-1), return_inverse=True)
@@ -39,9 +38,9 @@ def exchanged_embedding(
 
 @dataclass(frozen=True)
 class _Asked:
-    """ids: those that this rank was asked for, by member. counts: how many, by torch's numbers of the members. mine:
-    how many this rank asked of each. order: its ids, ascending, in the order in which they were sent; None: the same.
-    """
+    """ids: those that this rank was asked for, by member. counts: how many, by torch's numbers of
+    the members. mine: how many this rank asked of each. order: its ids, ascending, in the order in
+    which they were sent; None: the same."""
 
     ids: Tensor
     counts: list[int]

@@ -1,9 +1,9 @@
 """Sums of large vectors among ranks of one machine, in memory that all of them have mapped.
 
-Each member keeps its vector where the others find it, adds up one chunk of everybody's, and writes that chunk into
-everybody's; what goes through sockets is only that all have come so far, twice. The memory is a file without a name,
-memfd_create(2), which ends with the last process that has mapped it.
-"""
+Each member keeps its vector where the others find it, adds up one chunk of everybody's, and writes
+that chunk into everybody's; what goes through sockets is only that all have come so far, twice. The
+memory is a file without a name, memfd_create(2), which ends with the last process that has mapped
+it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
 
-# From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or less; of 1 MB and more
-# they take two to four times the processor time.
+# From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or
+# less; of 1 MB and more they take two to four times the processor time.
 _WORTH = 524_288
 
 
 class Memory:
-    """A vector for each member of a group, in the order of its handle; `own` is this rank's to fill before a sum."""
+    """A vector for each member of a group, in order; this rank fills `own` before a sum."""
 
     def __init__(self, group: Group, vectors: list[Tensor]) -> None:
         self.group, self.vectors = group, vectors
         self.own = vectors[group.slot]
 
     def begin_sum(self) -> SharedSum:
-        """Starts the sum over the group, which `own` becomes. Nobody may touch `own` before it is there."""
+        """Starts the sum over the group, into `own`, which nobody may touch until it is there."""
         return SharedSum(self)
 
 
@@ -51,7 +51,8 @@ class SharedSum(primitives.Ready):
             return
         self.work.wait()
         group = self.memory.group
-        # All chunks are added in the same order of members. No other member reads or writes this one meanwhile.
+        # All chunks are added in the same order of members. No other member reads or writes this
+        # one meanwhile.
         total, *others = (vector.tensor_split(group.size)[group.slot] for vector in self.memory.vectors)
         for other in others:
             total.add_(other)
@@ -66,9 +67,9 @@ class SharedSum(primitives.Ready):
 
 
 def share(group: Group, count: int, like: Tensor) -> Memory | None:
-    """Vectors [count] for all members of the group, of the dtype of `like`; all call it at once. None, for all alike,
-    where sockets do as well, on CUDA, of elements that each sum would round, and where the ranks are not on one machine
-    or it does not let them share: that costs time alone.
+    """Vectors [count] for all members of the group, of the dtype of `like`; all call it at once.
+    None, for all alike, where sockets do as well, on CUDA, of elements that each sum would round,
+    and where the ranks are not on one machine or it does not let them share: that costs time alone.
     """
     dtype, size = like.dtype, count * like.dtype.itemsize
     if group.size == 1 or not like.is_cpu or dtype.itemsize < 4 or size < _WORTH:
@@ -90,7 +91,7 @@ def _name(token: int) -> str:
 
 
 def _made(token: int, size: int) -> int:
-    """A new file of zeros: its number, -1 where the system has no such files, or none of that size."""
+    """A new file of zeros: its number, -1 if the system has none, or none of that size."""
     try:
         file = os.memfd_create(_name(token))
     except (AttributeError, OSError):
@@ -104,12 +105,13 @@ def _made(token: int, size: int) -> int:
 
 
 def _mapped(process: int, file: int, token: int, count: int, dtype: torch.dtype) -> Tensor | None:
-    """A file of some process of this machine as a vector; None if it is not there or not to be had."""
+    """A file of some process of this machine as a vector; None if it cannot be had."""
     path = f"/proc/{process}/fd/{file}"
     try:
         if os.readlink(path) == f"/memfd:{_name(token)} (deleted)":
             return torch.from_file(path, shared=True, size=count, dtype=dtype)
     except (OSError, RuntimeError):
-        # Of another machine, hidden, or no room to map it (torch's RuntimeError): then the whole group uses sockets.
+        # Of another machine, hidden, or no room to map it (torch's RuntimeError): then the whole
+        # group uses sockets.
         return None
     return None

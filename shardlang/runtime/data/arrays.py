@@ -1,7 +1,7 @@
-"""The sources of arrays: `digits`, `mnist`, `numpy`, read whole. Every mistake in a file names the file and the place.
+"""The sources of arrays: `digits`, `mnist`, `numpy`, read whole. Every mistake in a file names the
+file and the place.
 
-How examples are ordered and cut is in loader.py, how arrays fit their fields in fit.py.
-"""
+How examples are ordered and cut is in loader.py, how arrays fit their fields in fit.py."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Source, elements
 
 DIGITS = Path(__file__).parents[2] / "data" / "digits.csv.gz"
-# Every fifth example is to test. The file is ordered by writer: its last examples as a test would be a harder task than
-# the data set is known for (0.90 where this split gives 0.96).
+# Every fifth example is to test. The file is ordered by writer: its last examples as a test would
+# be a harder task than the data set is known for (0.90 where this split gives 0.96).
 DIGITS_STRIDE = 5
 # Mean and deviation of the pixels of mnist's training images, scaled to 0..1.
 MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081
@@ -62,7 +62,7 @@ def _idx(path: Path, magic: int, dims: int) -> np.ndarray:
 
 
 def _either(folder: Path, name: str) -> Path:
-    """The packed file, or the unpacked one where only that is there; capitals in its name do not count."""
+    """The packed file, or the unpacked one if only that is there; the case of names is ignored."""
     if not folder.is_dir():
         data_files.require(folder)
         raise RunError("SH502", "this is a file, where a folder is due", file=folder, help=f'mnist("{folder.parent}")')
@@ -72,7 +72,7 @@ def _either(folder: Path, name: str) -> Path:
 
 
 def read_mnist(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
-    """mnist("folder", split = "train"): image [1, 28, 28], normalised; label. idx files, .gz or not."""
+    """mnist("folder", split = "train"): image [1, 28, 28], normalised; label. Files may be .gz."""
     folder = base / str(require(source.arguments, "path", "mnist"))
     prefix = "train" if _split(source) == "train" else "t10k"
     pixels = _idx(_either(folder, f"{prefix}-images-idx3-ubyte"), 2051, 3)
@@ -85,9 +85,8 @@ def read_mnist(source: Source, base: Path, like: Dataset | None = None) -> Array
 
 
 def read_numpy(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
-    """numpy("file.npz", ...): the arrays of an .npz by the fields' names, examples along the first dim. A field that is
-    alone may be all of an .npy.
-    """
+    """numpy("file.npz", ...): the arrays of an .npz by the fields' names, examples along the first
+    dim. A field that is alone may be all of an .npy."""
     path = base / str(require(source.arguments, "path", "numpy"))
     begin = data_files.head(path, 8)
     if begin.startswith(_NPY):
@@ -134,9 +133,8 @@ def _members(source: Source, path: Path) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _reading(path: Path, what: str = "the file") -> Iterator[None]:
-    """Says of whatever numpy raises for a broken file what is broken. Pickled objects, which could run code, are never
-    read.
-    """
+    """Says of whatever numpy raises for a broken file what is broken. Pickled objects, which could
+    run code, are never read."""
     try:
         yield
     except RunError:

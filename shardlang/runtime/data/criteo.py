@@ -1,8 +1,9 @@
-"""The source `criteo`: click logs in the raw tab-separated format, read line by line as their examples are asked for.
+"""The source `criteo`: click logs in the raw tab-separated format, read line by line as their
+examples are asked for.
 
-A line is a label (0 or 1), 13 whole numbers and 26 categories of hexadecimal digits; any but the label may be empty.
-Only where each line begins is kept in memory. How examples are ordered and cut is in loader.py.
-"""
+A line is a label (0 or 1), 13 whole numbers and 26 categories of hexadecimal digits; any but the
+label may be empty. Only where each line begins is kept in memory. How examples are ordered and cut
+is in loader.py."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ _CHUNK = 1 << 24
 
 
 class Clicks:
-    """Examples by line. ids: field i of the numbers has id i; a category has an id from 13 on, by hash or vocabulary.
+    """Examples by line. ids: field i of the numbers has id i; a category has an id from 13 on, by
+    hash or vocabulary.
 
-    values: sign(x) ln(1 + |x|) of a number x, 0 where it is empty, and 1 for a category.
-    """
+    values: sign(x) ln(1 + |x|) of a number x, 0 where it is empty, and 1 for a category."""
 
     def __init__(self, path: Path, bound: int | None, threshold: int | None) -> None:
         self.path = path
@@ -53,7 +54,7 @@ class Clicks:
         return f"{kept:,} categories seen {threshold} times or more, the others one id a field"
 
     def _count(self, threshold: int) -> dict[tuple[int, str], int]:
-        """The categories seen often enough, numbered field by field after the fields' own ids for all the others."""
+        """The frequent categories, numbered field by field after the fields' own ids for others."""
         counts: Counter[tuple[int, str]] = Counter()
         for example in range(self.length):
             counts.update(enumerate(self._cells(example)[1 + NUMBERS :]))
@@ -153,9 +154,8 @@ def _line_starts(path: Path) -> np.ndarray:
 
 
 def read_criteo(source: Source, base: Path, like: Dataset | None = None) -> Clicks:
-    """criteo("train.txt", threshold = 10): without `threshold`, categories are hashed to the rows of the table. As
-    `eval` it takes the vocabulary of the training data.
-    """
+    """criteo("train.txt", threshold = 10): without `threshold`, categories are hashed to the rows
+    of the table. As `eval` it takes the vocabulary of the training data."""
     path = base / str(require(source.arguments, "path", "criteo"))
     bound = next((field.bound for field in source.fields if field.name == "ids"), None)
     threshold = source.arguments.get("threshold")

@@ -1,8 +1,8 @@
 """The source `csv`: the numbers of named or counted columns, and the line of each example.
 
-Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns that no field takes
-may hold anything. How text is decoded is in data_files.py, how numbers fit their fields in fit.py.
-"""
+Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns
+that no field takes may hold anything. How text is decoded is in data_files.py, how numbers fit
+their fields in fit.py."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class _Text:
 
     def records(self) -> Iterator[tuple[int, int, list[str]]]:
         """The cells of every record after the header: its line, the lines up to its end, its cells.
-        Blank lines are none.
-        """
+        Blank lines are none."""
         texts = (f"{line}\n" for line in self.lines[self.start :])
         space = self.delimiter != " "
         reader, at = csv.reader(texts, delimiter=self.delimiter, skipinitialspace=space, strict=True), self.start + 1
@@ -53,9 +52,9 @@ class _Text:
 
 
 def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
-    """csv("file.csv", ...): numbers, packed with gzip or not. With a header, a field takes its columns by name (`x`, or
-    `x0`, `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the fields in their order.
-    """
+    """csv("file.csv", ...): numbers, packed with gzip or not. With a header, a field takes its
+    columns by name (`x`, or `x0`, `x1`, ...; `x_0`, `x.0` too); without one, the columns go to the
+    fields in their order."""
     path = base / str(require(source.arguments, "path", "csv"))
     text = _Text(path, data_files.text(path).split("\n"), str(source.arguments.get("delimiter", ",")))
     line, end, head = next(text.records(), (1, 1, []))
@@ -79,7 +78,7 @@ def _number(cell: str) -> float | None:
 
 
 def _table(text: _Text, width: int, used: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The line of each example, int64, and what it has in the used columns, float64 [examples, len(used)]."""
+    """The line of each example, int64, and its used columns, float64 [examples, len(used)]."""
     numbered = [(number, line) for number, line in enumerate(text.lines[text.start :], text.start + 1) if line.strip()]
     table = _at_once([line for _, line in numbered], width, used, text.delimiter)
     if table is not None:
@@ -92,7 +91,7 @@ def _table(text: _Text, width: int, used: Sequence[int]) -> tuple[np.ndarray, np
 
 
 def _at_once(lines: Sequence[str], width: int, used: Sequence[int], delimiter: str) -> np.ndarray | None:
-    """The used columns as numpy reads them, which is fast; None where something is quoted, wrong, or no line there."""
+    """The used columns by numpy's fast reader; None if something is quoted, wrong, or no line."""
     delimiters = width - 1
     if not lines or any(line.count(delimiter) != delimiters or '"' in line for line in lines):
         return None
@@ -137,7 +136,7 @@ def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> dict[
 
 
 def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[int]:
-    """The places of a field's columns: those of its name, or of its name and a number, in the order of the numbers."""
+    """The positions of a field's columns: those of its name, or its name and a number, in order."""
     named = [at for at, name in enumerate(head) if name == field.name]
     pattern = re.compile(re.escape(field.name) + r"[_.\[]?(\d+)\]?")
     numbered = sorted((int(match[1]), at) for at, name in enumerate(head) if (match := pattern.fullmatch(name)))

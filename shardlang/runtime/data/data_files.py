@@ -1,7 +1,8 @@
-"""The bytes, text and lines of data files, or why they cannot be had, in words: a `RunError` with what to type.
+"""The bytes, text and lines of data files, or why they cannot be had, in words: a `RunError` with
+what to type.
 
-A file packed with gzip is known by its content, whatever its name. Each source interprets the lines.
-"""
+A file packed with gzip is known by its content, whatever its name. Each source interprets the
+lines."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def content(path: Path) -> bytes:
 
 
 def text(path: Path) -> str:
-    """The text of a file in UTF-8, less the byte order mark that some programs begin it with; lines end with \n."""
+    """The text of a file in UTF-8, without a byte order mark; lines end with \n."""
     found = content(path)
     if found.startswith(_UTF16):
         help = _converted(path, "UTF-16")

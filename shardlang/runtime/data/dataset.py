@@ -13,21 +13,19 @@ from shardlang.runtime.program import Block, Field, Source
 
 
 class Dataset(Protocol):
-    """Examples by number, 0 to length - 1. `notes` tell the user what was read, and what of it is not in the examples
-    as it stands in the file.
-    """
+    """Examples by number, 0 to length - 1. `notes` tell the user what was read, and what of it is
+    not in the examples as it stands in the file."""
 
     length: int
     notes: Sequence[str] = ()
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
-        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch sliced as `block`
-        says.
-        """
+        """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch
+        sliced as `block` says."""
 
 
 class Arrays:
-    """A dataset of equally long numpy arrays, one per field name: [examples, ...]. `origin` is named in errors."""
+    """Equally long numpy arrays, one per field name: [examples, ...]. Errors name `origin`."""
 
     def __init__(self, source: Source, arrays: Mapping[str, np.ndarray], origin: Origin) -> None:
         self.arrays = {field.name: fitted(field, arrays, origin) for field in source.fields}

@@ -1,9 +1,8 @@
-"""The source `random`: examples that are a function of (seed, field, example number): uniform in [0, 1), or whole
-numbers.
+"""The source `random`: examples that are a function of (seed, field, example number): uniform in
+[0, 1), or whole numbers.
 
-In numpy, as data is made before any torch operation; the numbers are those of random.py (splitmix64 of the global
-index).
-"""
+In numpy, as data is made before any torch operation; the numbers are those of random.py (splitmix64
+of the global index)."""
 
 from __future__ import annotations
 

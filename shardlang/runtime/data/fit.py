@@ -1,8 +1,8 @@
-"""Arrays as a file has them -> arrays as a program's fields are declared, or the cell that does not fit.
+"""Arrays as a file has them -> arrays as a program's fields are declared, or the cell that does not
+fit.
 
-Every error names file, place and value. How the arrays are read, and how examples are taken from them, is left to
-others.
-"""
+Every error names file, place and value. How the arrays are read, and how examples are taken from
+them, is left to others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shown(number: np.generic) -> str:
 
 
 def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np.ndarray:
-    """The array of a field in its shape and type [examples, ...], or an error that says why it does not fit."""
+    """The array of a field in its shape and type [examples, ...], or an error that says why not."""
     if field.name not in arrays:
         there = ", ".join(f"`{name}`" for name in arrays) or "none"
         raise origin.wrong(f"there is no array `{field.name}`; there are: {there}")
@@ -89,7 +89,7 @@ def _contents(array: np.ndarray) -> str:
 
 
 def _shaped(field: Field, array: np.ndarray, origin: Origin) -> np.ndarray:
-    """Examples in the field's shape, where both say the same order of numbers: dims of 1 aside, and flat ones."""
+    """Examples in the field's shape, if both order numbers alike: without dims of 1, or flat."""
     if not array.ndim:
         raise origin.wrong(
             f"array `{field.name}` is a single number, not one entry an example", help=f"numpy.array([{field.name}])"
@@ -107,7 +107,7 @@ def _shaped(field: Field, array: np.ndarray, origin: Origin) -> np.ndarray:
 
 
 def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Origin) -> None:
-    """Whether all numbers are of a whole type as they are, so that none is cut off or wrapped around."""
+    """Whether all numbers fit a whole type as they are: none is cut off or wrapped around."""
     name, kind = f"`{field.name}`", array.dtype.kind
     if dtype.kind == "b":
         if kind != "b" and (broken := (array != 0) & (array != 1)).any():
@@ -134,7 +134,7 @@ def _allowed(field: Field) -> str:
 
 
 def outside(field: Field, array: np.ndarray) -> np.ndarray | None:
-    """Which numbers are neither indices below the field's bound nor ignored by what uses them; None where none is."""
+    """Which numbers are neither below the field's bound nor ignored by their uses; None if none."""
     if field.bound is None or not array.size or (array.min() >= 0 and array.max() < field.bound):
         return None
     broken = ((array < 0) | (array >= field.bound)) & ~np.isin(array, field.ignored)

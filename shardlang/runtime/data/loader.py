@@ -1,10 +1,9 @@
-"""Turns a data source into this rank's part of each batch; the order of examples depends on the seed alone, not on
-the ranks.
+"""Turns a data source into this rank's part of each batch; the order of examples depends on the
+seed alone, not on the ranks.
 
-A source's module reads it into a `Dataset` (arrays.py, drawn.py): examples by number. Here they are ordered, cut into
-batches, and each rank takes the slices that its fields' cuts name, one a microbatch. Loading happens once, before the
-ranks are forked.
-"""
+A source's module reads it into a `Dataset` (arrays.py, drawn.py): examples by number. Here they are
+ordered, cut into batches, and each rank takes the slices that its fields' cuts name, one a
+microbatch. Loading happens once, before the ranks are forked."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block, Program, Source, dtype_of
 
-# From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it shares.
+# From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it
+# shares.
 Reader = Callable[[Source, Path, Dataset | None], Dataset]
 # A batch as a rank has it: per microbatch, its fields by name, in the source's order.
 Batch = list[dict[str, Tensor]]
@@ -47,8 +47,7 @@ def readers() -> dict[str, Reader]:
 def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed.
 
-    like: the training data, where this is `eval`.
-    """
+    like: the training data, where this is `eval`."""
     known = readers()
     if source.kind not in known:
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
@@ -79,7 +78,8 @@ class Loader:
         self.fields = [field for field in source.fields if names is None or field.name in names]
         self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
         self.dtypes = [dtype_of(program, field) for field in self.fields]
-        # A source's own seed draws its examples; the order is the run's unless the source says otherwise.
+        # A source's own seed draws its examples; the order is the run's unless the source says
+        # otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
         self.shuffle = bool(source.arguments.get("shuffle", True))
         self._ordered: tuple[int, np.ndarray] | None = None  # the last epoch that was asked for, and its order
@@ -90,9 +90,8 @@ class Loader:
         return self.dataset.length // self.source.batch
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of a training epoch from number `first` on; what is left over after the last whole batch is
-        dropped.
-        """
+        """The batches of a training epoch from number `first` on; what is left over after the last
+        whole batch is dropped."""
         for number in range(first, self.batches):
             yield self._batch(self._numbered(epoch, number))
 
@@ -108,9 +107,8 @@ class Loader:
         return self._ordered[1][number * self.source.batch : (number + 1) * self.source.batch]
 
     def once(self) -> Iterator[tuple[Batch, int]]:
-        """All examples in their own order, with the number of real ones in each batch; the last is filled up with
-        example 0.
-        """
+        """All examples in their own order, with the number of real ones in each batch; the last is
+        filled up with example 0."""
         batch, length = self.source.batch, self.dataset.length
         for start in range(0, length, batch):
             examples = np.arange(start, start + batch)

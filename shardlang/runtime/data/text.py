@@ -1,7 +1,7 @@
-"""The sources of text: `tokens`, memory-mapped files of token numbers, and `parallel_text`, pairs of sentences.
+"""The sources of text: `tokens`, memory-mapped files of token numbers, and `parallel_text`, pairs
+of sentences.
 
-How examples are ordered and cut is in loader.py, the format of token files in token_files.py.
-"""
+How examples are ordered and cut is in loader.py, the format of token files in token_files.py."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class Tokens:
-    """Examples of seq tokens and, as label, the token after each: the runs of a file from its start, file after file.
+    """Examples of seq tokens and, as label, the token after each: the runs of a file from its
+    start, file after file.
 
-    A file of n tokens gives (n - 1) // seq examples; none crosses the end of a file.
-    """
+    A file of n tokens gives (n - 1) // seq examples; none crosses the end of a file."""
 
     def __init__(self, source: Source, files: Sequence[tuple[Path, np.ndarray]]) -> None:
         self.seq = source.fields[0].shape[1]
@@ -71,7 +71,7 @@ class Tokens:
 
 
 def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Tokens:
-    """tokens("data/*.bin", seq = seq): the files that the pattern matches, in the order of their names."""
+    """tokens("data/*.bin", seq = seq): the files that match, in the order of their names."""
     pattern = str(require(source.arguments, "path", "tokens"))
     # Only the pattern is one: the folder's own name may hold brackets.
     paths = sorted(base / found for found in glob.glob(pattern, root_dir=base))
@@ -84,7 +84,7 @@ def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Toke
 
 
 class Vocabulary:
-    """Words and their numbers: `SPECIAL`, then words by falling frequency (equal ones in the order of the alphabet)."""
+    """Words and their numbers: `SPECIAL`, then words by frequency (equal ones alphabetically)."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
@@ -135,7 +135,7 @@ class Ragged:
 
 
 class Pairs:
-    """Sentence pairs as numbers. source: its words and END. target: BEGIN and its words; label: its words and END."""
+    """Sentence pairs. source: its words and END. target: BEGIN and words; label: words and END."""
 
     def __init__(self, source: Source, path: Path, pairs: Sequence[tuple[str, str]],
                  vocabularies: tuple[Vocabulary, Vocabulary]) -> None:  # fmt: skip
@@ -192,9 +192,8 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def read_parallel(source: Source, base: Path, like: Dataset | None = None) -> Pairs:
-    """parallel_text("fr_en.txt", src = src, tgt = tgt): vocabularies are read where given, else those of the training
-    data where this is `eval`, else built from the file.
-    """
+    """parallel_text("fr_en.txt", src = src, tgt = tgt): vocabularies are read where given, else
+    those of the training data where this is `eval`, else built from the file."""
     path = base / str(require(source.arguments, "path", "parallel_text"))
     pairs = _pairs(path)
     bounds = {field.name: field.bound for field in source.fields}

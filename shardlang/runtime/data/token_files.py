@@ -1,8 +1,8 @@
 """Files of token numbers: how they are written from text, and how they are mapped to be read.
 
-A file is a header of 24 bytes (`MAGIC`, version, bytes a token, tokens; little endian) and the tokens, 2 or 4 bytes
-each. A file without the header is taken as tokens alone, as nanoGPT and others write them.
-"""
+A file is a header of 24 bytes (`MAGIC`, version, bytes a token, tokens; little endian) and the
+tokens, 2 or 4 bytes each. A file without the header is taken as tokens alone, as nanoGPT and others
+write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
     vocab: int
 
     def encode(self, text: Iterator[str]) -> Iterator[np.ndarray]:
-        """uint32 arrays that together are the tokens of the text, given line by line (ends of lines kept)."""
+        """uint32 arrays that together are the tokens of the text, line by line (ends kept)."""
 
 
 class Bytes:
@@ -79,7 +79,7 @@ def _lines(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
-    """Writes the tokens of texts, one after another, to a file that appears only when it is whole; how many."""
+    """Writes the tokens of texts, in turn, to a file that appears when it is whole; how many."""
     with Claims() as claims:
         return _write(texts, claims.file(to, TOKENS), tokenizer)
 
@@ -104,7 +104,7 @@ def _write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
 
 
 def mapped(path: Path, width: str | None) -> np.ndarray:
-    """The tokens of a file, mapped read-only. `width` ("u16", "u32") is for files without a header: "u16" if None."""
+    """The tokens of a file, mapped read-only. `width` ("u16", "u32"): if it has no header."""
     head = data_files.head(path, _HEAD)
     size = path.stat().st_size
     if head[:8] != MAGIC:
@@ -122,7 +122,7 @@ def mapped(path: Path, width: str | None) -> np.ndarray:
 
 
 def _require_tokens(path: Path, head: bytes) -> None:
-    """Whether a file without a header may be tokens alone: text and packed files are taken for it by mistake."""
+    """Whether a file without a header may be tokens: text and packed files are mistaken for it."""
     if head.startswith(data_files.GZIP):
         raise RunError(
             "SH502", "the file is packed with gzip, and tokens are read where they stand", file=path,

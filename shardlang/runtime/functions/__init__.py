@@ -1,4 +1,4 @@
-"""The tensor functions that operators' emitted text calls: those with collectives, masks or random numbers inside."""
+"""The tensor functions of operators' emitted text: with collectives, masks or random numbers."""
 
 from shardlang.runtime.functions.attention import attention, rotary
 from shardlang.runtime.functions.images import avg_pool2d, conv2d, max_pool2d

@@ -1,7 +1,7 @@
-"""Attention of some of a sequence's queries, or with keys left out; rotary positions from a place on.
+"""Attention of some of a sequence's queries, or with keys left out; rotary positions from a place
+on.
 
-Plain attention of a whole sequence is torch's own call in the emitted text.
-"""
+Plain attention of a whole sequence is torch's own call in the emitted text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def attention(
     scale: float | None = None,
     start: int = 0,
 ) -> Tensor:
-    """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the sequence.
+    """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the
+    sequence.
 
-    Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query sees.
-    """
+    Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
+    sees."""
     grouped = q.dim() > 2 and q.shape[-3] != k.shape[-3]
     queries = q.shape[-2]
     if causal:
@@ -50,7 +51,7 @@ def _mask(q: Tensor, keys: int, keep: Tensor | None, causal: bool, start: int) -
 def _turns(
     size: int, start: int, width: int, base: float, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin [size, width / 2] of the angles of the places from `start`, worked out in float64."""
+    """cos and sin [size, width / 2] of the angles of positions from `start`, in float64."""
     rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
     places = torch.arange(start, start + size, dtype=torch.float64, device=device)
     angles = torch.outer(places, rates)
@@ -58,10 +59,10 @@ def _turns(
 
 
 def rotary(x: Tensor, over: int, along: int, base: float, start: int = 0) -> Tensor:
-    """x with each pair (i, i + n/2) along dim `over` turned by the angle of its place along dim `along`, from `start`.
+    """x with each pair (i, i + n/2) along dim `over` turned by the angle of its place along dim
+    `along`, from `start`.
 
-    Narrow types are turned in float32.
-    """
+    Narrow types are turned in float32."""
     width, size = x.shape[over], x.shape[along]
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     tables = _turns(size, start, width, base, wide.dtype, x.device)

@@ -1,8 +1,8 @@
-"""Convolution and pooling of a part of the channels that may be none at all, which torch's own do not take.
+"""Convolution and pooling of a part of the channels that may be none at all, which torch's own do
+not take.
 
-A missing channel counts as one of zeros, and what comes of it is cut off again: so shapes, sums and the graph that
-gradients go back through are what they are elsewhere.
-"""
+A missing channel counts as one of zeros, and what comes of it is cut off again: so shapes, sums and
+the graph that gradients go back through are what they are elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _channel(x: Tensor, dim: int) -> Tensor:
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> Tensor:
-    """x [batch, in, height, width], weight [out, in, kernel, kernel]; `in` or `out` may be 0 here."""
+    """x [batch, in, height, width], weight [out, in, kernel, kernel]; `in` or `out` may be 0."""
     if x.shape[1] == 0:
         x, weight = _channel(x, 1), _channel(weight, 1)
     if weight.shape[0] == 0:

@@ -1,7 +1,7 @@
-"""Lookups in dims of which a rank has a part: what is elsewhere gives 0, so the sum over ranks is the whole lookup.
+"""Lookups in dims of which a rank has a part: what is elsewhere gives 0, so the sum over ranks is
+the whole lookup.
 
-Also index tensors of a part of a dim, and dropout.
-"""
+Also index tensors of a part of a dim, and dropout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardlang.runtime.comm.mesh import world
 
 
 def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
-    """[*ids, width]: rows of `table`, which holds the whole's from `start`; zeros for rows that are elsewhere."""
+    """[*ids, width]: rows of `table`, which begins at row `start`; zeros for rows elsewhere."""
     local = ids - start
     here = (local >= 0) & (local < table.shape[0])
     if table.shape[0] == 0:
@@ -27,7 +27,7 @@ def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
 
 
 def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tensor:
-    """x at `index` along `dim`, picked where the index lacks it. With `start`, x holds a part and the rest gives 0."""
+    """x at `index` along `dim`, which the index lacks. With `start` x is a part; else 0."""
     lacks = index.dim() < x.dim()
     index = index.unsqueeze(dim) if lacks else index
     if start is None:
@@ -55,7 +55,7 @@ def arange(size: int, start: int = 0) -> Tensor:
 
 
 class _Masked(Function):
-    """x times `scale` where `kept` is true, else 0. For backward a byte of each element is kept, not a number."""
+    """x times `scale` where `kept` is true, else 0. Backward keeps a byte of each element."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: Tensor, scale: float) -> Tensor:
@@ -81,7 +81,7 @@ def _masked(
 def dropout(
     x: Tensor, p: float, key: int, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None
 ) -> Tensor:
-    """Elements 0 with probability p, the others over 1 - p. x is the block at `offsets` of a value of shape `whole`."""
+    """Elements 0 with probability p, others over 1 - p. x is the block at `offsets` of `whole`."""
     return _masked(x, p, key, x.shape, whole or x.shape, offsets or [0] * x.dim())
 
 

@@ -1,7 +1,7 @@
-"""Losses over a class dim that lies split: cross_entropy reduces its statistics, nll_loss picks what the rank has.
+"""Losses over a class dim that lies split: cross_entropy reduces its statistics, nll_loss picks
+what the rank has.
 
-The count of items and the division by it stand in the emitted program.
-"""
+The count of items and the division by it stand in the emitted program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardlang.runtime.functions.statistics import Groups, extreme, greatest, su
 
 
 def _place(label: Tensor, dim: int, start: int, size: int) -> tuple[Tensor, Tensor]:
-    """Where along `dim` each label is among the local classes (0 where it is not), and whether it is."""
+    """Where along `dim` each label is among the local classes (else 0), and whether it is."""
     local = label.unsqueeze(dim).long() - start
     here = (local >= 0) & (local < size)
     return local.where(here, 0), here
@@ -33,7 +33,7 @@ def _finished(items: Tensor, reduction: str) -> Tensor:
 
 
 class _CrossEntropy(Function):
-    """Items [*label]: log of the sum of exp, less the picked score, less the smoothing's share of the mean score."""
+    """Items [*label]: log of the sum of exp, less the picked score, less the smoothing's share."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, label: Tensor, dim: int, group: Groups, start: int, classes: int,
@@ -79,10 +79,11 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "sum",
 ) -> Tensor:
-    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's begin at `start`.
+    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's
+    begin at `start`.
 
-    The same on all ranks of the group. `classes` in the whole matters to smoothing alone. reduction: "sum" or "none".
-    """
+    The same on all ranks of the group. `classes` in the whole matters to smoothing alone.
+    reduction: "sum" or "none"."""
     items = _CrossEntropy.apply(scores, label, dim, group, start, classes, ignore_index, label_smoothing)
     return _finished(items, reduction)
 
@@ -96,7 +97,7 @@ def nll_loss(
     ignore_index: int | None = None,
     reduction: str = "sum",
 ) -> Tensor:
-    """Less the log-probabilities of the labels' classes, as far as this rank has them: pending over the group."""
+    """Less the local log-probabilities of the labels' classes: pending over the group."""
     place, here = _place(label, dim, start, scores.shape[dim])
     if ignore_index is not None:
         here = here & (label != ignore_index).unsqueeze(dim)

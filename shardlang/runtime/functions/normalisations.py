@@ -1,7 +1,8 @@
-"""softmax, log_softmax, layer_norm, rms_norm and batch_norm over dims that lie split: only statistics are reduced.
+"""softmax, log_softmax, layer_norm, rms_norm and batch_norm over dims that lie split: only
+statistics are reduced.
 
-Each backward is written out: its all-reduces are the duals of the statistics', joined into one where there are two.
-"""
+Each backward is written out: its all-reduces are the duals of the statistics', joined into one
+where there are two."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class _LogSoftmax(Function):
 
 
 def softmax(x: Tensor, dim: int, group: Groups = None) -> Tensor:
-    """exp(x) over its sum along `dim`, split over the group: a max and a sum forward, one sum backward."""
+    """exp(x) over its sum along `dim`, split over the group: a max and sums are exchanged."""
     return _Softmax.apply(x, dim, group)
 
 
@@ -58,10 +59,11 @@ def log_softmax(x: Tensor, dim: int, group: Groups = None) -> Tensor:
 
 
 class _Normalised(Function):
-    """(x - mean) / sqrt(variance + eps) over dims of `size` elements in the whole; without `centred` the mean is 0.
+    """(x - mean) / sqrt(variance + eps) over dims of `size` elements in the whole; without
+    `centred` the mean is 0.
 
-    Mean and variance are reduced one after the other, since the difference of two large sums would lose the variance.
-    """
+    Mean and variance are reduced one after the other, since the difference of two large sums would
+    lose the variance."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], size: int, eps: float, group: Groups, centred: bool) -> Any:
@@ -105,7 +107,7 @@ def layer_norm(
     eps: float = 1e-5,
     group: Groups = None,
 ) -> Tensor:
-    """x less its mean, over its deviation, along `dims` of `size` elements in all; weight, bias are cut alike."""
+    """x less its mean, over its deviation, along `dims` of `size` elements in all; cut alike."""
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 
@@ -135,16 +137,18 @@ def batch_norm(
     eps: float = 1e-5,
     group: Groups = None,
 ) -> Tensor:
-    """x normalised over all dims but `dim` by the statistics of the whole (`size` elements a channel).
+    """x normalised over all dims but `dim` by the statistics of the whole (`size` elements a
+    channel).
 
-    The running statistics move towards them by `momentum`, the variance as its unbiased estimate, alike on all ranks.
-    """
+    The running statistics move towards them by `momentum`, the variance as its unbiased estimate,
+    alike on all ranks."""
     others = tuple(d for d in range(x.dim()) if d != dim)
     result, mean, variance = _Normalised.apply(x, others, size, eps, group, True)
     if Recomputing.now:
         # This step has moved them already.
         return _affine(result, (dim,), weight, bias)
-    # `.data`: as in torch's own, autograd does not count the move, since no backward reads what moves.
+    # `.data`: as in torch's own, autograd does not count the move, since no backward reads what
+    # moves.
     running_mean.data.lerp_(mean.flatten(), momentum)
     running_var.data.lerp_(variance.flatten() * (size / max(size - 1, 1)), momentum)
     return _affine(result, (dim,), weight, bias)

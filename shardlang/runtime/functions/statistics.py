@@ -1,7 +1,7 @@
-"""Sums and maxima over several groups at once, and functions that reduce over a dim which lies split over ranks.
+"""Sums and maxima over several groups at once, and functions that reduce over a dim which lies
+split over ranks.
 
-A group may be a tuple of groups (a reduction over several split dims); None is this rank alone.
-"""
+A group may be a tuple of groups (a reduction over several split dims); None is this rank alone."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def least(x: Tensor, group: Groups) -> Tensor:
 
 
 def count(mask: Tensor, group: Groups = None) -> Tensor:
-    """i64 []: how many items of the whole are true in `mask`; has no gradient (0 makes a mean NaN, as in torch)."""
+    """i64 []: how many items of the whole are true in `mask`; no gradient (0 gives NaN)."""
     return summed(mask.sum(), group)
 
 
 def extreme(x: Tensor, dims: tuple[int, ...], low: bool = False) -> Tensor:
-    """The greatest (least) local value over `dims`, kept as dims of 1; of an empty shard one that any other beats."""
+    """The local extreme over `dims`, kept as dims of 1; an empty shard gives one that loses."""
     if all(x.shape[d] for d in dims):
         return x.amin(dims, keepdim=True) if low else x.amax(dims, keepdim=True)
     shape = [1 if d in dims else size for d, size in enumerate(x.shape)]
@@ -69,7 +69,7 @@ def _all_dims(x: Tensor, dims: Dims) -> tuple[int, ...]:
 
 
 class _Extremum(Function):
-    """amax or amin over dims that are split: equal extremes share the gradient, wherever they are."""
+    """amax or amin over dims that are split: equal extremes share the gradient everywhere."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], group: Groups, low: bool) -> Tensor:
@@ -99,7 +99,7 @@ def amin(x: Tensor, dims: Dims, group: Groups = None) -> Tensor:
 
 
 def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
-    """i64: the index in the whole of the greatest value along `dim`, the first of equal ones; `start`: the shard's."""
+    """i64: the index in the whole of the first greatest value along `dim`; `start`: the shard's."""
     x = x.detach()
     best = greatest(extreme(x, (dim,)), group)
     shape = [-1 if d == dim else 1 for d in range(x.dim())]
@@ -119,9 +119,9 @@ def tally(
 ) -> Tensor:
     """float64 [2]: the sum of this rank's items and their number.
 
-    Only the first `rows` of the whole along `dim` count (the rest is padding; this rank's begin at `start`), and only
-    where `mask`, of the items' shape, is true. `once` is False on a rank whose items are counted on another.
-    """
+    Only the first `rows` of the whole along `dim` count (the rest is padding; this rank's begin at
+    `start`), and only where `mask`, of the items' shape, is true. `once` is False on a rank whose
+    items are counted on another."""
     items = items.detach().to(torch.float64)
     if dim is not None and rows is not None:
         real = min(max(rows - start, 0), items.shape[dim])

@@ -1,7 +1,8 @@
-"""Why a run failed, told from rank to rank where each is a process of its own (under torchrun): through their store.
+"""Why a run failed, told from rank to rank where each is a process of its own (under torchrun):
+through their store.
 
-The first rank that fails says what happened, and speaks for all. Those that only see that it is gone say nothing.
-"""
+The first rank that fails says what happened, and speaks for all. Those that only see that it is
+gone say nothing."""
 
 from __future__ import annotations
 

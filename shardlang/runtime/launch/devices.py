@@ -1,7 +1,7 @@
-"""Which kind of device the ranks of a run take, decided before any of them starts; what is said of it.
+"""Which kind of device the ranks of a run take, decided before any of them starts; what is said of
+it.
 
-A device for each rank, or the CPU: fewer devices than ranks are never shared.
-"""
+A device for each rank, or the CPU: fewer devices than ranks are never shared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from shardlang.runtime.errors import RunError
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind of device by its name, and a line for who started the run; "" where there is nothing to choose."""
+    """A kind of device by its name, and a line for who started the run; "" where there is nothing
+    to choose."""
 
     kind: str
     note: str = ""
@@ -31,9 +32,9 @@ class Choice:
 
 
 def chosen(asked: str | None, ranks: int) -> Choice:
-    """The kind for `ranks` ranks of this machine that are forked here: the one that is asked for, else the first of
-    which there is a device for each rank. RunError where what is asked for is not there.
-    """
+    """The kind for `ranks` ranks of this machine that are forked here: the one that is asked for,
+    else the first of which there is a device for each rank. RunError where what is asked for is not
+    there."""
     few = ""
     for kind, count in _there(asked):
         if count >= ranks:
@@ -47,9 +48,9 @@ def chosen(asked: str | None, ranks: int) -> Choice:
 
 
 def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int) -> Choice:
-    """The kind for one rank that torchrun or a scheduler has started, the same for all ranks of the run. RunError
-    where ranks see different kinds, and where some see devices that are too few: the CPU is taken only if asked for.
-    """
+    """The kind for one rank that torchrun or a scheduler has started, the same for all ranks of the
+    run. RunError where ranks see different kinds, and where some see devices that are too few: the
+    CPU is taken only if asked for."""
     here, found = int(os.environ.get("LOCAL_WORLD_SIZE", size)), Choice("cpu")
     for kind, count in _there(asked):
         # A scheduler may show each process its own device alone.
@@ -70,7 +71,8 @@ def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int) -
 
 
 def _there(asked: str | None) -> list[tuple[Cpu, int]]:
-    """The kinds to choose from, each with how many there are; the CPU, of which there is always enough, is not one."""
+    """The kinds to choose from, each with how many there are; the CPU, of which there is always
+    enough, is not one."""
     kinds = [kind for kind in KINDS.values() if asked in (None, kind.name)]
     return [(kind, count) for kind in kinds if (count := kind.count()) is not None]
 

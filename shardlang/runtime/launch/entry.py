@@ -1,8 +1,7 @@
 """`rt.main(program)`: what an emitted file does when it is run itself, under torchrun or plainly.
 
-Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc
-run` does.
-"""
+Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its
+ranks as `shardc run` does."""
 
 from __future__ import annotations
 
@@ -74,7 +73,8 @@ def main(program: Program) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends this process. After a failure at once: to give up groups in which others still talk may wait for ever."""
+    """Ends this process. After a failure at once: to give up groups in which others still talk may
+    wait for ever."""
     if code:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -83,9 +83,8 @@ def _leave(code: int) -> NoReturn:
 
 
 def _speaks(error: Exception, main_file: Path, rank: int) -> bool:
-    """Whether this rank is to say how it failed: one speaks for all where all see the same mistake, or where the others
-    only miss the one that made it.
-    """
+    """Whether this rank is to say how it failed: one speaks for all where all see the same mistake,
+    or where the others only miss the one that made it."""
     report = report_of(error, main_file)
     if report.peer:
         return not causes.told()

@@ -1,10 +1,9 @@
-"""Starts the ranks of an emitted program on this machine and watches over them: `launch(main_file, ranks) -> exit
-code`.
+"""Starts the ranks of an emitted program on this machine and watches over them:
+`launch(main_file, ranks) -> exit code`.
 
 Torch is imported and the data read once, here; then the ranks are forked, which is most of what
 makes a small run fast. A rank that dies ends the run: the others are killed, and what is printed
-names rank, place and log. rank.py has the work of a rank.
-"""
+names rank, place and log. rank.py has the work of a rank."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 from shardlang.scratch import scratch
 
-# After a first failure: time for the ranks to report theirs, so that the cause is told and not what followed from it.
+# After a first failure: time for the ranks to report theirs, so that the cause is told and not what
+# followed from it.
 _GRACE = 0.5
 
 
@@ -76,11 +76,11 @@ def launch(
     resume: bool = False,
     host_storage: Path | None = None,
 ) -> int:
-    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
+    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
+    is printed).
 
-    base: the folder that the program's paths are relative to, by default the file's own. log_dir: where each rank's log
-    goes, by default `logs` beside the file.
-    """
+    base: the folder that the program's paths are relative to, by default the file's own. log_dir:
+    where each rank's log goes, by default `logs` beside the file."""
     main_file = main_file.resolve()
     try:
         program = read_program(main_file)
@@ -113,9 +113,8 @@ def launch_program(
 ) -> int:
     """Runs a program that has been read. RunError where it cannot start.
 
-    log_dir: None for a new one. work: what each rank does, by default all of training. data: in the place of the
-    program's own.
-    """
+    log_dir: None for a new one. work: what each rank does, by default all of training. data: in the
+    place of the program's own."""
     require_ranks(program, ranks)
     with Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights)
@@ -144,7 +143,7 @@ def _launch(
 
 @dataclass
 class Child:
-    """A forked rank: its process, the pipe that its report comes by, and how it ended once it has."""
+    """A forked rank: its process, the pipe of its report, and how it ended once it has."""
 
     rank: int
     pid: int
@@ -178,7 +177,8 @@ class Watch:
         """Forks all ranks."""
         sys.stdout.flush()
         sys.stderr.flush()
-        # What is there now is shared by all ranks; a collection would touch, and so copy, its pages in each.
+        # What is there now is shared by all ranks; a collection would touch, and so copy, its pages
+        # in each.
         gc.collect()
         gc.freeze()
         # A signal between a fork and what follows it would find a rank that nobody knows of.
@@ -242,7 +242,7 @@ class Watch:
                     poll.unregister(descriptor)
 
     def _take(self, child: Child) -> bool:
-        """Reads from a child's pipe; True when that is closed, which is when the child has ended."""
+        """Reads from a child's pipe; True once that is closed: then the child has ended."""
         chunk = os.read(child.pipe, 65536)
         child.text += chunk
         if child.report is None and child.text.endswith(b"\n"):
@@ -262,9 +262,8 @@ class Watch:
 
     @staticmethod
     def _weight(child: Child) -> tuple[int, int]:
-        """Errors of the user's first, then deaths without a word, then exceptions, last those that a dead peer
-        explains.
-        """
+        """Errors of the user's first, then deaths without a word, then exceptions, last those that
+        a dead peer explains."""
         if child.report is None or child.report.kind == "done":
             return 1, child.rank
         return {"error": 0, "exception": 3 if child.report.peer else 2}[child.report.kind], child.rank

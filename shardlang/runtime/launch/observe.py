@@ -1,9 +1,10 @@
-"""Watches an emitted program as a rank runs it: what each function computed, its gradients, what became of parameters.
+"""Watches an emitted program as a rank runs it: what each function computed, its gradients, what
+became of parameters.
 
-The program is not changed: a trace of Python's calls tells when one of its functions returns, and its local variables
-are then what its lines have computed; hooks take their gradients during backward. `trial` is a run of some steps that
-is written down, a file for each step and rank. It does not know the expected values.
-"""
+The program is not changed: a trace of Python's calls tells when one of its functions returns, and
+its local variables are then what its lines have computed; hooks take their gradients during
+backward. `trial` is a run of some steps that is written down, a file for each step and rank. It
+does not know the expected values."""
 
 from __future__ import annotations
 
@@ -33,10 +34,9 @@ Named = dict[str, Tensor]
 class Call:
     """One call of an emitted function: its local tensors by name, and their gradients.
 
-    file: of the emitted program ("main.py"). layer: the path of the layer whose function it is; "" for the whole model.
-    inner: of a function within `function`. aliases: names of a tensor that an earlier name (or a parameter) stands for
-    already: its gradient is counted there.
-    """
+    file: of the emitted program ("main.py"). layer: the path of the layer whose function it is; ""
+    for the whole model. inner: of a function within `function`. aliases: names of a tensor that an
+    earlier name (or a parameter) stands for already: its gradient is counted there."""
 
     file: str
     function: str
@@ -52,10 +52,10 @@ class Call:
 class Record:
     """The values of one rank in one step.
 
-    gradients: of parameters, local, by microbatch. reduced: of what the rank stores of each parameter, as the
-    optimizer is given it, before clipping. parameters, states: as stored, after the step (step 0: as they begin).
-    figures: the loss and the metrics that the run reports. done: the step came to its end.
-    """
+    gradients: of parameters, local, by microbatch. reduced: of what the rank stores of each
+    parameter, as the optimizer is given it, before clipping. parameters, states: as stored, after
+    the step (step 0: as they begin). figures: the loss and the metrics that the run reports. done:
+    the step came to its end."""
 
     step: int
     calls: list[Call] = field(default_factory=list)
@@ -72,7 +72,7 @@ def copied(tensors: Mapping[str, Tensor]) -> Named:
 
 
 class Observer:
-    """Traces the calls of a program's own functions, and hooks what they computed, into `record`."""
+    """Traces the calls of a program's own functions, and hooks their values, into `record`."""
 
     def __init__(self, files: frozenset[str]) -> None:
         self.files = files
@@ -85,7 +85,7 @@ class Observer:
         self.leaves = {id(leaf) for leaf in leaves.values()}
 
     def on_call(self, frame: FrameType, event: str, _: Any) -> Any:
-        """Python's trace function: only a function of an emitted file is looked at, and only as it ends."""
+        """Python's trace function: looks only at functions of an emitted file, as they end."""
         code = frame.f_code
         if code.co_filename not in self.files or code.co_name.startswith("<"):
             return None
@@ -98,8 +98,8 @@ class Observer:
         return self.on_return
 
     def _take(self, frame: FrameType) -> None:
-        """All tensors and numbers that the function's names stand for; each is bound once, so nothing has been
-        overwritten. A number is one of the program's own, joined to a pending sum.
+        """All tensors and numbers that the function's names stand for; each is bound once, so
+        nothing has been overwritten. A number is one of the program's own, joined to a pending sum.
         """
         code = frame.f_code
         function, inner, _ = code.co_qualname.partition(".<locals>.")
@@ -131,7 +131,7 @@ class Observer:
 
 
 def _keep(found: Named, name: str, gradient: Tensor) -> None:
-    """Takes in a gradient. Where backward goes to inputs and to parameters at two times, it comes by twice."""
+    """Adds a gradient. It comes in two parts if backward goes to inputs and parameters apart."""
     found.setdefault(name, _whole(gradient.detach()).to("cpu", copy=True))
 
 
@@ -159,10 +159,10 @@ class Figures(Log):
 
 @dataclass
 class Trial:
-    """A recorded run of `steps` steps, written to `folder`: `3-of-1.pt` is the record of rank 1 in step 3.
+    """A recorded run of `steps` steps, written to `folder`: `3-of-1.pt` is the record of rank 1 in
+    step 3.
 
-    files: the emitted files. Called in each rank in the place of `train.run`.
-    """
+    files: the emitted files. Called in each rank in the place of `train.run`."""
 
     steps: int
     folder: Path

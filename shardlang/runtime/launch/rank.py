@@ -1,7 +1,7 @@
 """One forked rank: sets up the process, runs the program, and tells the launcher how it ended.
 
-The launcher's side is launcher.py. A rank's output goes to its log file; its report, a line of JSON, goes to a pipe.
-"""
+The launcher's side is launcher.py. A rank's output goes to its log file; its report, a line of
+JSON, goes to a pipe."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection r
 
 @dataclass
 class Report:
-    """How a rank ended: `kind` is "done", "error" (a RunError) or "exception"; `place` cites the program, `line` is
-    emitted.
-    """
+    """How a rank ended: `kind` is "done", "error" (a RunError) or "exception"; `place` cites the
+    program, `line` is emitted."""
 
     kind: str
     message: str = ""
@@ -65,7 +64,7 @@ class Task:
 
 
 def place(error: BaseException, main_file: Path) -> tuple[str, str]:
-    """The program's line that is cited above where an emitted file failed, and the emitted line; else empty."""
+    """The program's line cited above a failure of an emitted file, and that line; else empty."""
     beside = str(main_file.parent)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) == beside]
     if not frames or frames[-1].lineno is None:
@@ -97,7 +96,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _redirect(log_file: Path) -> int:
-    """Sends this process's output to its log file; returns a descriptor of the former standard output."""
+    """Sends this process's output to its log file; a descriptor of the former standard output."""
     terminal = os.dup(1)
     descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.write(descriptor, f"{LOG_MARK}\n".encode())
@@ -108,9 +107,8 @@ def _redirect(log_file: Path) -> int:
 
 
 def main(task: Task, rank: int, parent: int, log_file: Path, report: int, release: int) -> None:
-    """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`: closed once all
-    are done.
-    """
+    """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`:
+    closed once all are done."""
     _die_with_parent(parent)
     ending.in_rank()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -119,7 +117,8 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
     try:
         _run(task, rank, terminal)
         os.write(report, (json.dumps(asdict(Report("done"))) + "\n").encode())
-        # A rank that closes its connections early would fail one that is still in its last collective.
+        # A rank that closes its connections early would fail one that is still in its last
+        # collective.
         os.read(release, 1)
         mesh.disconnect()
         code = 0

@@ -1,11 +1,12 @@
-"""Sums the parameters' gradients over the axes where they are pending: in flat buckets, while backward still runs.
+"""Sums the parameters' gradients over the axes where they are pending: in flat buckets, while
+backward still runs.
 
-A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of it starts (in
-memory that ranks share it is added up after backward: shared_memory.py).
-Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as zeros, so no rank waits
-for another in vain. Over the microbatches of a step gradients are accumulated, and buckets start in the last backward
-alone, but for those that ask to be started in each. Gradients of parameters under ZeRO go through zero.py.
-"""
+A gradient is accumulated locally; when all of a bucket have arrived, one asynchronous all-reduce of
+it starts (in memory that ranks share it is added up after backward: shared_memory.py).
+Buckets start in one fixed order on every rank, and a parameter that got no gradient counts as
+zeros, so no rank waits for another in vain. Over the microbatches of a step gradients are
+accumulated, and buckets start in the last backward alone, but for those that ask to be started in
+each. Gradients of parameters under ZeRO go through zero.py."""
 
 from __future__ import annotations
 
@@ -23,11 +24,12 @@ from shardlang.runtime.comm.shared_memory import share
 
 @dataclass(frozen=True)
 class Reduction:
-    """How gradients are reduced, alike for all of a bucket: cut over the axes `shard`, summed over `sum`.
+    """How gradients are reduced, alike for all of a bucket: cut over the axes `shard`, summed over
+    `sum`.
 
-    each: in every microbatch. coordinates: where along the stages' axis the parameter is; stages: those of this rank
-    that use it. `over`: the group over axes, joined with the other coordinates where there are several.
-    """
+    each: in every microbatch. coordinates: where along the stages' axis the parameter is; stages:
+    those of this rank that use it. `over`: the group over axes, joined with the other coordinates
+    where there are several."""
 
     mesh: Mesh
     shard: tuple[str, ...]
@@ -48,7 +50,7 @@ class Reduction:
 
 
 class Bucket(Protocol):
-    """Some parameters whose gradients are reduced together. `each`: in the backward of every microbatch."""
+    """Parameters whose gradients are reduced together. `each`: in every microbatch's backward."""
 
     members: Sequence[Tensor]
     each: bool
@@ -61,7 +63,7 @@ class Bucket(Protocol):
         """Starts the reduction of what has been accumulated."""
 
     def advance(self) -> None:
-        """Starts what can only start once the first part is done, for all buckets before any is waited for."""
+        """Starts second parts, once the first are done, of all buckets before any is waited for."""
 
     def finish(self) -> None:
         """Waits; afterwards the gradients that the optimizer reads are whole."""
@@ -77,7 +79,8 @@ class SumBucket:
     each: bool = False
 
     def __post_init__(self) -> None:
-        # Stages come to their tied parameters in orders of their own, where no rank may wait for another.
+        # Stages come to their tied parameters in orders of their own, where no rank may wait for
+        # another.
         tied = isinstance(self.group, TiedGroup)
         self.memory = None if tied else share(self.group, sum(m.numel() for m in self.members), self.members[0])
 
@@ -121,7 +124,8 @@ class Reducer:
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self.buckets = list(buckets)
         self.each = {number for number, bucket in enumerate(self.buckets) if bucket.each}
-        # Of this backward: bucket -> gradients that it still waits for. Of this step: the buckets started.
+        # Of this backward: bucket -> gradients that it still waits for. Of this step: the buckets
+        # started.
         self._missing: dict[int, int] = {}
         self._started: set[int] = set()
         for number, bucket in enumerate(self.buckets):
@@ -150,7 +154,7 @@ class Reducer:
         self._missing = {number: len(self.buckets[number].members) for number in chosen}
 
     def complete(self) -> None:
-        """After a backward: starts what is left of its buckets, with zeros where no gradient came."""
+        """After a backward: starts the rest of its buckets, with zeros for missing gradients."""
         self._launch(lambda _: True)
 
     def finish(self) -> None:
@@ -165,10 +169,10 @@ class Reducer:
 
 
 def fill(items: Sequence[tuple[Any, Any, int]], limit: int) -> list[tuple[Any, list[Any]]]:
-    """(parameter, key, bytes) in the program's order -> (key, parameters) of one key, at most `limit` bytes each.
+    """(parameter, key, bytes) in the program's order -> (key, parameters) of one key, at most
+    `limit` bytes each.
 
-    Backward reaches the last parameters first, so buckets are filled from the end.
-    """
+    Backward reaches the last parameters first, so buckets are filled from the end."""
     filled: list[tuple[Any, list[Any]]] = []
     open_: dict[Any, tuple[list[Any], int]] = {}
     for item, key, size in reversed(items):

@@ -1,8 +1,9 @@
-"""The folders of checkpoints: which are there, which are shardlang's own, and how one takes another's place.
+"""The folders of checkpoints: which are there, which are shardlang's own, and how one takes
+another's place.
 
-A folder is shardlang's own where its index says so and nothing is in it but what the index names (of a draft, the files
-of ranks). No other is ever replaced or removed. checkpoints.py reads and writes the contents of blocks.
-"""
+A folder is shardlang's own where its index says so and nothing is in it but what the index names
+(of a draft, the files of ranks). No other is ever replaced or removed. checkpoints.py reads and
+writes the contents of blocks."""
 
 from __future__ import annotations
 
@@ -35,8 +36,7 @@ def steps(folder: Path) -> dict[int, Path]:
 
 def foreign(folder: Path) -> Path | None:
     """Something in a folder that shardlang did not write: the folder itself, or something in it;
-    None where all is its own.
-    """
+    None where all is its own."""
     if folder.is_symlink() or not folder.is_dir() or folder.is_mount():
         return folder
     there = {path.name: path for path in folder.iterdir()}
@@ -97,7 +97,7 @@ def require_own(folder: Path) -> None:
 
 
 def require_way(folder: Path, due: Callable[[int], bool]) -> None:
-    """RunError where something of somebody else's has a name that writing a checkpoint that is due will take."""
+    """RunError if something of others has a name that a coming checkpoint will take."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         match = _ANY.fullmatch(path.name)
         if match is not None and due(int(match[1])):
@@ -127,8 +127,7 @@ def write_index(folder: Path, index: str) -> None:
 
 def put(draft: Path, whole: Path) -> None:
     """Gives a finished draft its name. An older one of that name, if it is ours, is removed once
-    the new one is there.
-    """
+    the new one is there."""
     old = whole.with_name(_OLD.format(whole.name))
     require_own(whole)
     require_own(old)
@@ -148,7 +147,7 @@ def drop(whole: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Removes what runs that were killed left behind; a checkpoint whose successor got no name has its name again."""
+    """Removes remains of killed runs; a checkpoint without a successor gets its name back."""
     for left in sorted(folder.iterdir()) if folder.is_dir() else ():
         match = _LEFT.fullmatch(left.name)
         if match is None or foreign(left) is not None:

@@ -1,10 +1,10 @@
-"""Checkpoints: all that a run needs to go on, written in parts by the ranks and read back under any layout.
+"""Checkpoints: all that a run needs to go on, written in parts by the ranks and read back under any
+layout.
 
-A checkpoint is a folder `step-N`: safetensors files of each rank with the blocks that no other rank writes, and
-`index.json`, which says where in each whole tensor each block lies. Its folder bears another name until it is complete
-(see checkpoint_folders.py).
-Nothing is pickled. (torch.distributed.checkpoint pickles its metadata, so it is not used.)
-"""
+A checkpoint is a folder `step-N`: safetensors files of each rank with the blocks that no other rank
+writes, and `index.json`, which says where in each whole tensor each block lies. Its folder bears
+another name until it is complete (see checkpoint_folders.py).
+Nothing is pickled. (torch.distributed.checkpoint pickles its metadata, so it is not used.)"""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from shardlang.runtime.errors import RunError
 from shardlang.runtime.state import checkpoint_folders as folders
 from shardlang.runtime.state.checkpoint_folders import FORMAT, INDEX, RANK_FILE
 
-# A file is copied in memory before it is written; what is kept in mapped files may be larger than memory.
+# A file is copied in memory before it is written; what is kept in mapped files may be larger than
+# memory.
 _FILE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
 class Piece:
-    """This rank's block of a whole tensor: `local` begins at `offsets` of `shape`. writes: no other rank writes it."""
+    """This rank's block of a whole tensor: `local` at `offsets` of `shape`. writes: only it."""
 
     name: str
     shape: tuple[int, ...]
@@ -56,12 +57,12 @@ class Checkpoints:
         primitives.meet()
 
     def require_way(self, total: int) -> None:
-        """Before training. RunError where anything of the user's has the name of a checkpoint that is to be written."""
+        """Before training. RunError if anything of the user's has a coming checkpoint's name."""
         if world.rank == 0:
             folders.require_way(self.folder, lambda step: self.due(step, total))
 
     def broken(self, newest: Path, why: Damaged) -> RunError:
-        """The message and help if the run cannot go on from the newest checkpoint: there may be one before it."""
+        """The message and help if the newest checkpoint is broken: an earlier one may be whole."""
         found = self._all()
         earlier = (found[step] for step in sorted(found, reverse=True) if found[step] != newest)
         whole = next((path for path in earlier if SavedRun.is_whole(path)), None)
@@ -130,7 +131,7 @@ def _write_files(folder: Path, name: str, pieces: Iterable[Piece]) -> list[dict[
 
 
 def _by_file(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """The blocks to write, cut so that a file has at most _FILE_BYTES (or one row): no name is twice in one."""
+    """The blocks to write, in files of at most _FILE_BYTES (or one row), names once in each."""
     some: list[Piece] = []
     size = 0
     due = (piece for piece in pieces if piece.writes and piece.local.numel())
@@ -288,7 +289,7 @@ class SavedRun:
 
 
 def _require_block(block: Mapping[str, Any]) -> None:
-    """ValueError, TypeError or KeyError where an entry of the index is no block of a file beside it."""
+    """ValueError, TypeError or KeyError if an entry of the index is no block of a file there."""
     numbers = [block[field] for field in ("shape", "offsets", "lengths")]
     if len({len(n) for n in numbers}) > 1 or any(type(n) is not int or n < 0 for part in numbers for n in part):
         raise ValueError(f"shape, offsets and lengths of {block['name']!r}")

@@ -1,9 +1,10 @@
-"""Parameters on the host, and what their optimizers keep of them, in files that are mapped into memory: tables may then
-be larger than it. The system keeps the pages that steps read and writes the others back.
+"""Parameters on the host, and what their optimizers keep of them, in files that are mapped into
+memory: tables may then be larger than it. The system keeps the pages that steps read and writes the
+others back.
 
-Each tensor is a file of its own in the folder that the user gives. Its space is reserved at once, so that a full disk
-is an error before the first step; its name goes at once too, so that nothing stays behind however the run ends.
-"""
+Each tensor is a file of its own in the folder that the user gives. Its space is reserved at once,
+so that a full disk is an error before the first step; its name goes at once too, so that nothing
+stays behind however the run ends."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class _Storage:
 
 
 def start(program: Program) -> None:
-    """Sets the folder of a run. RunError where one is given and the program places nothing on the host."""
+    """Sets the folder of a run. RunError if there is one and nothing is on the host."""
     _Storage.folder = program.host_storage
     if program.host_storage is not None and not any(p.place == "host" for p in program.parameters):
         raise RunError(
@@ -47,7 +48,7 @@ def wanted(place: str) -> bool:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A tensor of zeros in a file of its own. RunError where the folder or its disk cannot hold it."""
+    """A tensor of zeros in a file of its own. RunError if the folder or disk cannot hold it."""
     assert _Storage.folder is not None
     count = math.prod(shape)
     if not count:
@@ -74,7 +75,7 @@ def _is_mapped(tensor: Tensor) -> bool:
 
 
 def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
-    """As many elements of one value, in a file where `beside` (`tensor` itself, if not given) is in one."""
+    """As many elements of one value, in a file if `beside` (by default `tensor`) is in one."""
     if not _is_mapped(tensor if beside is None else beside):
         return torch.full_like(tensor, value)
     found = empty(tensor.shape, tensor.dtype)

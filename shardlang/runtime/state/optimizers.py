@@ -1,10 +1,10 @@
 """Updates parameters from their gradients: sgd, adam, adamw, clipping by global norm, schedules.
 
-It works on this rank's shards and never communicates but for the norm. torch.optim's classes are not used, as they
-import torch's compiler at their first call, which takes longer than a small run; formulas and defaults are theirs.
-Their fused kernels are: one pass over memory. On the CPU these round the last elements of a tensor, which fill no
-vector, differently, and so would a parameter by how it is sharded: therefore they are given whole vectors only.
-"""
+It works on this rank's shards and never communicates but for the norm. torch.optim's classes are
+not used, as they import torch's compiler at their first call, which takes longer than a small run;
+formulas and defaults are theirs. Their fused kernels are: one pass over memory. On the CPU these
+round the last elements of a tensor, which fill no vector, differently, and so would a parameter by
+how it is sharded: therefore they are given whole vectors only."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from shardlang.runtime.settings import Linear, WarmupCosine
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 
-# Elements of a vector of any processor's, and so of which a kernel's last steps, one element each, have none.
+# Elements of a vector of any processor's, and so of which a kernel's last steps, one element each,
+# have none.
 _UNIT = 16
 
 
 def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors themselves, but those whose size is no multiple of the unit: flat copies with zeros behind."""
+    """The tensors themselves; flat copies, padded with zeros, if no multiple of the unit."""
     return [t if t.numel() % _UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % _UNIT)) for t in tensors]
 
 
 class Slots:
-    """The state of an optimizer for each of `tensors`, in the sizes that its kernel is given: `flat`."""
+    """The state of an optimizer for each of `tensors`, in its kernel's sizes: `flat`."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
@@ -76,9 +77,8 @@ class Sgd:
         self.first = False
 
     def _without_tables(self, lr: float) -> list[Tensor]:
-        """The tensors with gradients for all of their elements, after the step of the tables that have some rows (they
-        are without momentum and decay).
-        """
+        """The tensors with gradients for all of their elements, after the step of the tables that
+        have some rows (they are without momentum and decay)."""
         rest = []
         for tensor in self.tensors:
             if tensor.grad is None or not tensor.grad.is_sparse:
@@ -166,7 +166,8 @@ def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
 
 
 def _by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
-    """The lists, once for each device that `tensors` are on: a kernel takes tensors of one. An empty list stays so."""
+    """The lists, once for each device that `tensors` are on: a kernel takes tensors of one. An
+    empty list stays so."""
     devices = {t.device for t in tensors}
     if len(devices) == 1:
         yield tensors, *others
@@ -189,13 +190,12 @@ def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]
 
 
 def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], whole: bool = True) -> Tensor:
-    """Scales the gradients of `trained` so that the norm over the whole model is at most `limit`; returns the norm
-    before.
+    """Scales the gradients of `trained` so that the norm over the whole model is at most `limit`;
+    returns the norm before.
 
-    counted: those of this rank that count in the norm. whole: they are the whole model; else all ranks call this, and
-    each parameter, or part of one, counts on one rank alone. The factor is limit / (norm + 1e-6), at most 1, as in
-    torch.nn.utils.clip_grad_norm_.
-    """
+    counted: those of this rank that count in the norm. whole: they are the whole model; else all
+    ranks call this, and each parameter, or part of one, counts on one rank alone. The factor is
+    limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_."""
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for (gradients,) in _by_device([_elements(t.grad) for t in counted if t.grad is not None]):
         total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
@@ -209,9 +209,8 @@ def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], who
 
 
 def scheduled(base: float, schedule: Linear | None, step: int, total: int) -> float:
-    """The learning rate of step `step` (from 1) of `total`: up to `base` at step `warmup` (1 without), then down to
-    `min` at the last. The formulas are in specs/schedules.md.
-    """
+    """The learning rate of step `step` (from 1) of `total`: up to `base` at step `warmup` (1
+    without), then down to `min` at the last. The formulas are in specs/schedules.md."""
     if schedule is None:
         return base
     peak, least = max(1, schedule.warmup), schedule.min

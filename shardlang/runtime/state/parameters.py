@@ -1,8 +1,8 @@
 """Parameters and states as this rank holds them, initialised by global index.
 
-How a value begins depends on its path and the seed alone, never on how it is cut. Loading weights is in weights.py,
-reducing gradients in buckets.py, sharding over further axes in zero.py, finding them by path in tree.py.
-"""
+How a value begins depends on its path and the seed alone, never on how it is cut. Loading weights
+is in weights.py, reducing gradients in buckets.py, sharding over further axes in zero.py, finding
+them by path in tree.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardlang.runtime.program import Block, Declared, Program, dtype_of
 
 
 def copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that gives a parameter, or what its function makes, in another type; its gradient is in its own."""
+    """A function that gives a parameter in another type; its gradient is in its own."""
     return lambda: (held if isinstance(held, Tensor) else held()).to(dtype)
 
 
@@ -28,7 +28,8 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
     if kind == "uniform":
         return (args[0], args[1]) if len(args) > 1 else (0.0, args[0] if args else 1.0)
     if kind == "kaiming_uniform":
-        # a = sqrt(5), which torch.nn.Linear and Conv2d pass to torch.nn.init.kaiming_uniform_: 1 / sqrt(fan_in).
+        # a = sqrt(5), which torch.nn.Linear and Conv2d pass to torch.nn.init.kaiming_uniform_: 1 /
+        # sqrt(fan_in).
         slope = args[1] if len(args) > 1 else math.sqrt(5.0)
         bound = math.sqrt(6.0 / ((1.0 + slope * slope) * args[0]))
     else:
@@ -38,7 +39,7 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
 
 def initial(init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype,
             place: str = "") -> Tensor:  # fmt: skip
-    """The block of a value of shape `whole` as `init` says: a kind (see specs/running.md), or (kind, *arguments)."""
+    """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments)."""
     kind, *args = (init,) if isinstance(init, str) else init
     device = device_of(place)
     if kind in ("zeros", "ones", "constant"):

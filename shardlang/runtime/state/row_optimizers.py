@@ -1,8 +1,8 @@
 """Optimizers that touch the rows of the batch only: ftrl, lazy_adam, adagrad.
 
-On a sparse gradient (rows of a table, each once) they read and write the rows that it has, and nothing of the others;
-on a dense one, all elements. They work on this rank's part and never communicate.
-"""
+On a sparse gradient (rows of a table, each once) they read and write the rows that it has, and
+nothing of the others; on a dense one, all elements. They work on this rank's part and never
+communicate."""
 
 from __future__ import annotations
 
@@ -53,10 +53,9 @@ class RowOptimizer(ABC):
 
 
 class Ftrl(RowOptimizer):
-    """FTRL-Proximal (McMahan et al., "Ad click prediction: a view from the trenches", 2013, algorithm 1) as TensorFlow
-    and MindSpore state it: n += g^2, z += g - (n'^-p - n^-p) / lr * w, and w = 0 where |z| <= l1, else
-    (sign(z) l1 - z) / (n'^-p / lr + 2 l2), with p = lr_power.
-    """
+    """FTRL-Proximal (McMahan et al., "Ad click prediction: a view from the trenches", 2013,
+    algorithm 1) as TensorFlow and MindSpore state it: n += g^2, z += g - (n'^-p - n^-p) / lr * w,
+    and w = 0 where |z| <= l1, else (sign(z) l1 - z) / (n'^-p / lr + 2 l2), with p = lr_power."""
 
     slots = ("accumulator", "linear")
 
@@ -79,9 +78,9 @@ class Ftrl(RowOptimizer):
 
 
 class LazyAdam(RowOptimizer):
-    """Adam on the rows of the batch, as torch.optim.SparseAdam: their moments alone decay; step sizes are corrected by
-    the number of all steps; eps is added to the uncorrected root, "epsilon hat" in Kingma and Ba, 2015, section 2.
-    """
+    """Adam on the rows of the batch, as torch.optim.SparseAdam: their moments alone decay; step
+    sizes are corrected by the number of all steps; eps is added to the uncorrected root, "epsilon
+    hat" in Kingma and Ba, 2015, section 2."""
 
     slots = ("mean", "square")
 
@@ -101,7 +100,7 @@ class LazyAdam(RowOptimizer):
 
 
 class Adagrad(RowOptimizer):
-    """Duchi, Hazan and Singer, 2011, as torch.optim.Adagrad: s += g^2, w -= lr g / (sqrt(s) + eps)."""
+    """Duchi, Hazan and Singer, 2011, as torch.optim.Adagrad: s += g^2, w -= lr g / sqrt(s)."""
 
     slots = ("sum",)
 

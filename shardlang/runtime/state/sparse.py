@@ -1,8 +1,9 @@
-"""Gradients of tables as rows: only those that a batch looked up, never a tensor of the table's size.
+"""Gradients of tables as rows: only those that a batch looked up, never a tensor of the table's
+size.
 
-torch keeps such a gradient as a sparse tensor (ids, rows); microbatches add theirs. Over the axes where the gradient is
-pending, ids and rows are exchanged and joined in the order of the members, so that all sum in one order.
-"""
+torch keeps such a gradient as a sparse tensor (ids, rows); microbatches add theirs. Over the axes
+where the gradient is pending, ids and rows are exchanged and joined in the order of the members, so
+that all sum in one order."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from torch import Tensor
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
 
-# torch 2.12 and some later ones warn of checks that are off although each call below says so itself. These are off by
-# default; said for the whole process, no version warns.
+# torch 2.12 and some later ones warn of checks that are off although each call below says so
+# itself. These are off by default; said for the whole process, no version warns.
 torch.sparse.check_sparse_tensor_invariants.disable()
 
 
 def sparse_embedding(ids: Tensor, table: Tensor, start: int | None = None) -> Tensor:
-    """[*ids, width]: rows of `table`, whose gradient is sparse. With `start` the table is the whole's from that row on,
-    and rows that are elsewhere are zeros; only those that are here are touched.
-    """
+    """[*ids, width]: rows of `table`, whose gradient is sparse. With `start` the table is the
+    whole's from that row on, and rows that are elsewhere are zeros; only those that are here are
+    touched."""
     if start is None:
         return F.embedding(ids, table, sparse=True)
     local = ids.reshape(-1) - start
@@ -34,7 +35,7 @@ def sparse_embedding(ids: Tensor, table: Tensor, start: int | None = None) -> Te
 
 
 class RowBucket:
-    """One table: its rows' gradients from all members of `group`, each row once, in ascending order."""
+    """One table: its rows' gradients from all members of `group`, each once, ascending."""
 
     each = False
 

@@ -1,8 +1,8 @@
-"""Parameters and states to and from safetensors files, whole and under their paths, whatever layout they have here.
+"""Parameters and states to and from safetensors files, whole and under their paths, whatever layout
+they have here.
 
-Saving holds one whole tensor at a time; loading reads on each rank only the slices it keeps. The file appears only
-once it is complete. Optimizer state and the step are not in it.
-"""
+Saving holds one whole tensor at a time; loading reads on each rank only the slices it keeps. The
+file appears only once it is complete. Optimizer state and the step are not in it."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def whole(program: Program, tensor: Declared, local: Tensor) -> Tensor:
 def save(
     program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
 ) -> None:
-    """Writes every tensor whole; each comes with a function that gives this rank's block, or None where another stage
-    has it. All ranks must call it.
-    """
+    """Writes every tensor whole; each comes with a function that gives this rank's block, or None
+    where another stage has it. All ranks must call it."""
     first = world.rank == 0
     draft = draft_of(path)
     file = _begun(draft) if first else None
@@ -86,7 +85,8 @@ def _begun(draft: Path) -> BinaryIO:
 
 
 def brought(program: Program) -> set[tuple[int, int]]:
-    """(source, target) of the messages by which this rank gives its stage's tensors to rank 0, or rank 0 takes them."""
+    """(source, target) of the messages by which this rank gives its stage's tensors to rank 0, or
+    rank 0 takes them."""
     if program.pipeline is None:
         return set()
     stride = program.mesh._stride(program.pipeline.axis)
@@ -113,7 +113,7 @@ def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor
 
 
 def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
-    """The safetensors header: its length, then JSON of name -> dtype, shape, place; padded to 8 bytes."""
+    """The safetensors header: its length, then JSON: name -> dtype, shape, offsets; padded."""
     entries: dict[str, Any] = {}
     start = 0
     for tensor in tensors:
@@ -138,8 +138,7 @@ def _raw(value: Tensor) -> bytes:
 class Weights:
     """Safetensors files to start from, checked against the program: same names, same shapes.
 
-    A path with `*` in its last part is all files that it matches: large weights come in several.
-    """
+    A path with `*` in its last part is all files that it matches: large weights come in several."""
 
     def __init__(self, path: Path, tensors: Sequence[Declared], names: Names | None = None) -> None:
         self.path = path

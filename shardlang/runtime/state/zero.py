@@ -1,10 +1,9 @@
-"""ZeRO: shards optimizer state (1), gradients (2) and parameters (3) over further axes, along dim 0 in torch.chunk's
-sizes.
+"""ZeRO: shards optimizer state (1), gradients (2) and parameters (3) over further axes, along dim 0
+in torch.chunk's sizes.
 
-Gradients are reduce-scattered in flat buckets, each rank updates its rows. With levels 1 and 2 these are then
-all-gathered, while the next step begins; level 3 keeps the rows alone, see zero3.py. Which parameters, and over which
-axes, the plan has decided.
-"""
+Gradients are reduce-scattered in flat buckets, each rank updates its rows. With levels 1 and 2
+these are then all-gathered, while the next step begins; level 3 keeps the rows alone, see zero3.py.
+Which parameters, and over which axes, the plan has decided."""
 
 from __future__ import annotations
 
@@ -52,14 +51,15 @@ def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Itera
 
 
 def packed(tensors: Sequence[Tensor], group: Group) -> Tensor:
-    """[members, sum of widths] in torch's order: every tensor's rows by member, each padded to the first member's."""
+    """[members, sum of widths] in torch's order: every tensor's rows by member, each padded to the
+    first member's."""
     some = [rows(tensor) for tensor in tensors if tensor.numel()]
     flat = torch._chunk_cat(some, 0, group.size) if some else tensors[0].new_zeros((group.size, 0))
     return flat if group.order is None else flat[list(group.order)]
 
 
 class Shared(Protocol):
-    """A parameter that is sharded. leaf: what autograd knows it by; piece: the rows that this rank updates."""
+    """A sharded parameter. leaf: as autograd knows it; piece: the rows that this rank updates."""
 
     leaf: Tensor
     piece: Tensor
@@ -82,18 +82,20 @@ class Held:
 
 
 class ShardBucket:
-    """One reduce-scatter of gradients over the sharding axes; with levels 1 and 2 one all-gather of the updated rows.
+    """One reduce-scatter of gradients over the sharding axes; with levels 1 and 2 one all-gather of
+    the updated rows.
 
-    In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded to the first
-    member's. Levels 2 and 3 reduce in each microbatch, so that no rank keeps whole gradients from one to the next.
-    """
+    In the flat tensor, row i of `group.size` holds member i's rows of every parameter, each padded
+    to the first member's. Levels 2 and 3 reduce in each microbatch, so that no rank keeps whole
+    gradients from one to the next."""
 
     def __init__(self, parameters: Sequence[Shared], how: Reduction) -> None:
         group, reduce = how.mesh[how.shard], how.sum
         self.parameters, self.group, self.each = list(parameters), group, how.each
         self.members = [parameter.leaf for parameter in self.parameters]
         shared = set(group.axes) & set(reduce)
-        # Where only some of the sharding axes are pending, the sum comes before the cut, else as much as can after it.
+        # Where only some of the sharding axes are pending, the sum comes before the cut, else as
+        # much as can after it.
         self.pending = shared == set(group.axes)
         before = reduce if shared and not self.pending else ()
         after = tuple(axis for axis in reduce if axis not in shared) if not before else ()

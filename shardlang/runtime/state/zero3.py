@@ -3,8 +3,7 @@
 The first run of a pass (the forward, the backward of a stage) shows what it uses, and in which
 order. From then on parameters come several at a time, in one collective, and the next ones travel
 while these are computed with. Autograd's copies of them are dropped, and gathered again in
-backward.
-"""
+backward."""
 
 from __future__ import annotations
 
@@ -24,11 +23,12 @@ from shardlang.runtime.state.zero import padded, wholes, width
 
 
 class Stored:
-    """A parameter of `shape` (of what this rank would hold without ZeRO), whose rows `piece` are here.
+    """A parameter of `shape` (of what this rank would hold without ZeRO), whose rows `piece` are
+    here.
 
-    Calling it gives the whole, with a gradient unless `frozen`, as a value of type `dtype`. leaf: what autograd knows
-    it by, without elements; the gradient of the whole is taken from here. once: it counts in the first microbatch only.
-    """
+    Calling it gives the whole, with a gradient unless `frozen`, as a value of type `dtype`. leaf:
+    what autograd knows it by, without elements; the gradient of the whole is taken from here. once:
+    it counts in the first microbatch only."""
 
     def __init__(
         self, piece: Tensor, shape: tuple[int, ...], group: Group, gathers: Gathers, dtype: torch.dtype | None = None,
@@ -93,8 +93,7 @@ class Together:
 @dataclass(frozen=True)
 class Order:
     """The parameters that a pass uses, in order; where: the number of the collective it comes in;
-    last: its last use of that.
-    """
+    last: its last use of that."""
 
     uses: list[Stored]
     where: list[int]
@@ -129,7 +128,7 @@ def _bytes(stored: Stored) -> int:
 
 @dataclass
 class Pass:
-    """One pass under way. opened: collectives that have arrived; coming: the next; here: what is not used up yet."""
+    """One pass under way. opened: arrived collectives; coming: the next; here: what is left."""
 
     order: Order | None
     uses: list[Stored] = field(default_factory=list)
@@ -192,7 +191,7 @@ class Gathers:
 
 
 class Alive:
-    """Whole parameters that are alive, by the address of their memory, so that what autograd saves is recognised."""
+    """Live whole parameters by the address of their memory, to recognise what autograd saves."""
 
     known: ClassVar[dict[int, tuple[weakref.ref[Tensor], Stored]]] = {}
 
@@ -202,7 +201,7 @@ class Alive:
 
     @classmethod
     def owner(cls, tensor: Tensor) -> Stored | None:
-        """The parameter whose memory `tensor` views, if that is still alive (else the address may be another's)."""
+        """The live parameter whose memory `tensor` views (else the address may be another's)."""
         found = cls.known.get(tensor.untyped_storage()._cdata)
         return found[1] if found is not None and found[0]() is not None else None
 
@@ -222,5 +221,5 @@ def _unpack(packed: Any) -> Tensor:
 
 
 def freed_between() -> Any:
-    """Context of a forward pass: whole parameters that autograd saves are dropped, and brought anew in backward."""
+    """Context of a forward pass: saved whole parameters are dropped, and gathered in backward."""
     return torch.autograd.graph.saved_tensors_hooks(_pack, _unpack)

@@ -1,8 +1,8 @@
-"""A step's and an evaluation's way through the microbatches of a batch, on a rank that holds the whole model.
+"""A step's and an evaluation's way through the microbatches of a batch, on a rank that holds the
+whole model.
 
-Gradients are accumulated; how and when they are reduced is in buckets.py. With pipeline stages, pipeline.py goes
-through them instead.
-"""
+Gradients are accumulated; how and when they are reduced is in buckets.py. With pipeline stages,
+pipeline.py goes through them instead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Accumulation:
         self.figures, self.evaluated = figures, evaluated
 
     def step(self, batch: Batch) -> Pending:
-        """Forward and backward of all; the figures of the batch on their way, summed while the last backward runs."""
+        """Forward and backward of all; sums the figures while the last backward runs."""
         program, parts = self.program, self.figures.parts()
         assert program.forward is not None
         given = given_ahead(program.prepare, program.prepared, batch)
@@ -60,7 +60,7 @@ def given_ahead(
     prepared: Callable[..., Mapping[str, Tensor]] | None,
     batch: Batch,
 ) -> Mapping[str, Tensor]:
-    """The totals of the whole batch that the first forward needs: made from sums over its microbatches."""
+    """The totals of the whole batch that the first forward needs, from sums over microbatches."""
     if prepare is None:
         return {}
     totals = Parts.all_summed()

@@ -1,9 +1,8 @@
-"""The trained state of this rank: parameters, states, their gradients' reduction and their optimizers, put together
-once.
+"""The trained state of this rank: parameters, states, their gradients' reduction and their
+optimizers, put together once.
 
-`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so that the loop need
-not.
-"""
+`Model` is what the training loop steps; it keeps plain, ZeRO-1/2 and ZeRO-3 parameters apart so
+that the loop need not."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from shardlang.runtime.tree import Node, namespace
 
 
 class Model:
-    """Parameters and states of one rank. `p` is what `forward` is given; trees[n], what that of stage n is."""
+    """Parameters and states of one rank. `p` is `forward`'s argument; trees[n] that of stage n."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -136,7 +135,8 @@ class Model:
         return Held(self.leaves[tensor.path], group)
 
     def _buckets(self) -> list[Bucket]:
-        """Reductions of gradients: a bucket per kind of reduction, dtype and device up to the limit."""
+        """Reductions of gradients: a bucket per kind of reduction, dtype and device up to the
+        limit."""
         items = []
         for tensor in (t for t in self.parameters if not t.frozen):
             how, dtype = self._reduction(tensor), dtype_of(self.program, tensor)
@@ -151,9 +151,8 @@ class Model:
         return self.buckets
 
     def _add(self, bucket: Bucket, how: Reduction) -> None:
-        """Takes in a bucket, with the stages that give to it. One that waits for another stage is not of any: only at
-        the end do both come to it.
-        """
+        """Takes in a bucket, with the stages that give to it. One that waits for another stage is
+        not of any: only at the end do both come to it."""
         waits = how.tied and (not isinstance(bucket, ShardBucket) or bucket.before is not None)
         self.buckets.append(bucket)
         self.bucket_stages.append(() if waits else how.stages)
@@ -180,7 +179,7 @@ class Model:
         return {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
 
     def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
-        """The tensors that `forward` finds under each path: a tensor, or what is called at each use."""
+        """The tensors that `forward` finds under each path, or functions called at each use."""
         found: dict[str, Tensor | Callable[[], Tensor]] = {**self.leaves, **self.stored}
         paths = {id(leaf): path for path, leaf in self.leaves.items()}
         for bucket in self.sharded:
@@ -192,16 +191,14 @@ class Model:
 
     @contextlib.contextmanager
     def forward_context(self, kind: Hashable = "forward") -> Iterator[None]:
-        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward. kind: of one kind are passes
-        that use the same parameters.
-        """
+        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward. kind: of
+        one kind are passes that use the same parameters."""
         with self.gathers.during(kind), freed_between() if self.stored else contextlib.nullcontext():
             yield
 
     def backward(self, loss: Tensor, last: bool = True) -> None:
-        """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded with 1 on every
-        rank. They are reduced once that of the last microbatch returns.
-        """
+        """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded
+        with 1 on every rank. They are reduced once that of the last microbatch returns."""
         self.reducer.start(None if last else self.reducer.each)
         with self.gathers.during("backward"):
             loss.backward()
@@ -228,15 +225,14 @@ class Model:
         return [*reduced, *(stored.group for stored in self.stored.values())]
 
     def _hosted(self, at: int, kind: str) -> str:
-        """The name of an optimizer in the log, if the log has its time: one of parameters on the host."""
+        """The name of an optimizer in the log, if the log has its time: with host parameters."""
         by = self.program.trained_by
         mine = [t.path for t in self.parameters if by.get(t.path) == at and t.place == "host"]
         return f"{kind} of {', '.join(mine)}" if mine and self.program.log else ""
 
     def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
-        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None
-        where that is another stage's to give.
-        """
+        """Every parameter and state with a function that gives this rank's block of it (collective
+        under ZeRO-3); None where that is another stage's to give."""
         return [(t, self._block(t.path) if self.keeps(t) else None) for t in self.program.tensors]
 
     def _block(self, path: str) -> Callable[[], Tensor]:
@@ -266,7 +262,7 @@ def _of_the_first(gradient: Tensor) -> Tensor:
 
 
 def given_weights(program: Program) -> Weights | None:
-    """The file of weights that a program starts from, if it names one; RunError where it does not fit."""
+    """The file of weights that a program starts from, if any; RunError if it does not fit."""
     if program.init is None:
         return None
     return Weights(program.base / program.init.path, program.tensors, program.init.names)

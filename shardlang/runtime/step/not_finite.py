@@ -1,8 +1,8 @@
-"""Where a loss that is not finite comes from: a cell of the data, a number of the given weights, or the computation.
+"""Where a loss that is not finite comes from: a cell of the data, a number of the given weights, or
+the computation.
 
-It is looked for once the run has failed, so nothing of it is in a step. Every rank looks at the whole batch and the
-whole files, and finds the same.
-"""
+It is looked for once the run has failed, so nothing of it is in a step. Every rank looks at the
+whole batch and the whole files, and finds the same."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, e
 
 
 def _in_batches(loader: Loader, step: int) -> Found | None:
-    """A number of the step's batch, or of that before it: an infinite one may leave its own loss finite and make the
-    gradient not a number, which the next loss shows.
-    """
+    """A number of the step's batch, or of that before it: an infinite one may leave its own loss
+    finite and make the gradient not a number, which the next loss shows."""
     for at in (step, step - 1):
         found = _in_examples(loader, loader.examples(at)) if at else None
         if found is not None:
@@ -61,7 +60,7 @@ def _in_batches(loader: Loader, step: int) -> Found | None:
 
 
 def notes(loader: Loader) -> list[str]:
-    """The message about an evaluation whose figures are not finite: the first number of its data that is none."""
+    """The message about an evaluation with figures that are not finite: its first such number."""
     found = _in_examples(loader, np.arange(loader.dataset.length))
     if found is None:
         return []

@@ -1,8 +1,8 @@
-"""A step's and an evaluation's way through pipeline stages: the actions of the schedule, one after the other.
+"""A step's and an evaluation's way through pipeline stages: the actions of the schedule, one after
+the other.
 
-The emitted files have the work of a stage; messages.py sends the messages. Gradients accumulate locally; a
-bucket's reduction starts in the last backward that gives to it.
-"""
+The emitted files have the work of a stage; messages.py sends the messages. Gradients accumulate
+locally; a bucket's reduction starts in the last backward that gives to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from shardlang.runtime.step.recompute import Recomputing
 from shardlang.runtime.step.split_backward import Halves, whole
 from shardlang.runtime.step.totals import Parts, Pending, Totals
 
-# How many actions ahead receives are posted: what the next one needs travels while this one computes.
+# How many actions ahead receives are posted: what the next one needs travels while this one
+# computes.
 AHEAD = 2
 
 
@@ -33,8 +34,8 @@ class Kept:
     """The values of a forward that backward needs: the received leaves, what was sent, the loss;
     between I and W, what W needs.
 
-    again: something of it is computed again in backward. That is done once, in I, which then does what W would.
-    """
+    again: something of it is computed again in backward. That is done once, in I, which then does
+    what W would."""
 
     inputs: list[Tensor]
     outputs: list[Tensor]
@@ -86,10 +87,10 @@ class Pipeline:
         ]
 
     def step(self, batch: Batch) -> Pending:
-        """Forward and backward of all microbatches through this rank's stages; gradients are reduced when it returns.
+        """Forward and backward of all microbatches through this rank's stages; gradients are
+        reduced when it returns.
 
-        The figures of the batch are on their way.
-        """
+        The figures of the batch are on their way."""
         now = Pass(batch, Exchange(self.training), self.figures.parts())
         for stage in self.program.stages_here:
             own = self.program.stages[stage]
@@ -181,8 +182,7 @@ class Pipeline:
 
     def _ends(self, exchange: Exchange, kept: Kept, action: Action) -> list[tuple[Tensor, Tensor]]:
         """The gradients that backward begins with: the values sent, with the gradients that came
-        for them, and the loss, with 1.
-        """
+        for them, and the loss, with 1."""
         message = Message(action.stage, False, action.microbatch)
         gradients = exchange.take(message) if kept.outputs else []
         ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]

@@ -1,7 +1,8 @@
-"""Recomputation: values that backward computes again instead of keeping them: `rt.recompute(function, *inputs)`.
+"""Recomputation: values that backward computes again instead of keeping them:
+`rt.recompute(function, *inputs)`.
 
-Random numbers are counter-based, so nothing of a generator is kept; collectives inside run again, on all ranks alike.
-"""
+Random numbers are counter-based, so nothing of a generator is kept; collectives inside run again,
+on all ranks alike."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ __all__ = ["recompute"]
 
 
 class Recomputing:
-    """now: a function runs again, for backward. used: whether `recompute` has been called, since it was last asked."""
+    """now: backward runs a function again. used: `recompute` was called since last asked."""
 
     now = False
     _used = False

@@ -1,7 +1,7 @@
 """The part of a model in a checkpoint, and a run that goes on from one.
 
-Turns a model's parameters, states and optimizer state into pieces; their files are in checkpoints.py.
-"""
+Turns a model's parameters, states and optimizer state into pieces; their files are in
+checkpoints.py."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def checkpoints(program: Program) -> Checkpoints | None:
 
 
 def claim_of_program(claims: Claims, program: Program, save_weights: Path | None) -> None:
-    """Claims the folder of checkpoints, once all else is claimed. RunError where the run writes something else to it
-    under a name of a checkpoint, or the weights are to be saved in a file that the run starts from.
-    """
+    """Claims the folder of checkpoints, once all else is claimed. RunError where the run writes
+    something else to it under a name of a checkpoint, or the weights are to be saved in a file that
+    the run starts from."""
     if program.host_storage is not None:
         require_apart(program.host_storage, "host storage")
     written = checkpoints(program)
@@ -71,7 +71,7 @@ def _optimizers(program: Program) -> dict[str, str]:
 
 
 def _require_optimizers(model: Model, found: SavedRun) -> None:
-    """RunError where a parameter of this rank was trained by another optimizer, or one that kept something else."""
+    """RunError if another optimizer trained a parameter of this rank, or its state differs."""
     kinds = _optimizers(model.program)
     before = found.index.get("optimizers")
     names: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ def resume(model: Model, found: SavedRun) -> int:
 
 
 def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
-    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds, not only its rows."""
+    """Every block of this rank. whole: parameters under ZeRO 1 and 2 as held, not only its rows."""
     slots = {id(t): (o.kept(), i) for o in model.optimizers for i, t in enumerate(o.tensors)}
     for tensor in model.parameters:
         trained = model.trained[tensor.path]
@@ -133,7 +133,7 @@ def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
 
 
 def _offsets(model: Model, tensor: Parameter, held: Tensor) -> tuple[int, ...]:
-    """Where a parameter's tensor on this rank begins in the whole: its block, or its rows of the block under ZeRO."""
+    """Where a parameter's tensor on this rank begins in the whole: its block, or rows of it."""
     block = model.program.block(tensor)
     group = model.zero_group(tensor)
     if group is None or (held is model.leaves[tensor.path] and tensor.path not in model.stored):

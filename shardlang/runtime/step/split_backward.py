@@ -1,9 +1,9 @@
-"""Backward in two parts, for schedules that fill idle time with the second: gradients of inputs, then of parameters.
+"""Backward in two parts, for schedules that fill idle time with the second: gradients of inputs,
+then of parameters.
 
 The cut is that of torch.distributed.pipelining (Qi and others, "Zero Bubble Pipeline Parallelism",
 2023), which keeps the gradients of the operators where a parameter meets the way from the inputs.
-It would leave out what depends on no input; that is done here, in the second part.
-"""
+It would leave out what depends on no input; that is done here, in the second part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.autograd import Function
 
 
 class _Own(Function):
-    """The same values in a tensor of its own, which may be cut off from its past in place, as no view may."""
+    """The same values in a tensor of its own, which can be detached in place, unlike a view."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ class _Own(Function):
 
 
 class Halves:
-    """The backward of one microbatch of a stage, from its outputs, each with its gradient: `inputs`, then `weights`."""
+    """The backward of a stage's microbatch, from outputs' gradients: `inputs`, then `weights`."""
 
     def __init__(self, ends: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor]) -> None:
         reached = [_reaches(output, inputs) for output, _ in ends]
@@ -52,7 +52,8 @@ class Halves:
         if self.groups is not None:
             from torch.distributed.pipelining._backward import stage_backward_weight
 
-            # A parameter that is used twice on the way has its gradient by way of all between, others' parts included.
+            # A parameter that is used twice on the way has its gradient by way of all between,
+            # others' parts included.
             several = any(len(group["intermediates"]) > 1 for group in self.groups)
             stage_backward_weight(iter(weights), self.groups, retain_graph=several)
         self.groups, self.through, self.beside = None, [], []
@@ -61,8 +62,8 @@ class Halves:
 class _Seed(Function):
     """A number from which backward goes into given tensors with given gradients.
 
-    torch.autograd.backward takes gradients too, but imports torch.fx with sympy to compare their shapes: seconds.
-    """
+    torch.autograd.backward takes gradients too, but imports torch.fx with sympy to compare their
+    shapes: seconds."""
 
     @staticmethod
     def forward(ctx: Any, gradients: Sequence[Tensor], *outputs: Tensor) -> Tensor:
@@ -75,7 +76,7 @@ class _Seed(Function):
 
 
 def whole(ends: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor] | None = None, again: bool = False) -> None:
-    """Accumulates all gradients, or those of some leaves; `again`: there will be another backward from here."""
+    """Accumulates all gradients, or those of some leaves; `again`: another backward will follow."""
     if ends:
         outputs, gradients = zip(*ends, strict=True)
         _Seed.apply(gradients, *outputs).backward(retain_graph=again, inputs=inputs)

@@ -1,7 +1,8 @@
-"""Times of what runs on the host: of a run with `log`, each operator there and each optimizer of tables there.
+"""Times of what runs on the host: of a run with `log`, each operator there and each optimizer of
+tables there.
 
-They are this rank's, by the wall clock; in a lookup that exchanges rows they include the wait for the others.
-"""
+They are this rank's, by the wall clock; in a lookup that exchanges rows they include the wait for
+the others."""
 
 from __future__ import annotations
 

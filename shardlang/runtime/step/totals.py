@@ -1,8 +1,8 @@
-"""Sums numbers that are pending over different axes in one small all-reduce, those of microbatches before it.
+"""Sums numbers that are pending over different axes in one small all-reduce, those of microbatches
+before it.
 
-A number pending over some of the axes and identical over the others is kept on the others' first member, so that one
-sum over all the axes is right for every number.
-"""
+A number pending over some of the axes and identical over the others is kept on the others' first
+member, so that one sum over all the axes is right for every number."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _AT_ONCE = 64
 class Totals:
     """name -> axes over which its numbers are pending, and from that one reduction for all.
 
-    shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known at one coordinate
-    and afterwards at all. pause: seconds for which numbers may be held back, to sum those of several batches at once.
-    """
+    shape: of each. stages: the axis of pipeline stages ("": none), along which each number is known
+    at one coordinate and afterwards at all. pause: seconds for which numbers may be held back, to
+    sum those of several batches at once."""
 
     def __init__(
         self,
@@ -48,9 +48,8 @@ class Totals:
         return Parts({name for name, axes in self.pending.items() if self.mesh._time in axes})
 
     def start(self, values: Mapping[str, Tensor]) -> Pending:
-        """Starts the sum in float64, now or with that of a later batch; every rank must call it, with the numbers that
-        it knows.
-        """
+        """Starts the sum in float64, now or with that of a later batch; every rank must call it,
+        with the numbers that it knows."""
         self._open.add([values[n].detach() if self.kept[n] and n in values else None for n in self.names])
         pending = Pending(self._open, len(self._open.rows) - 1)
         if len(self._open.rows) >= self._every:
@@ -63,9 +62,8 @@ class Totals:
         begun.begin(self._pace(len(begun.rows)))
 
     def _pace(self, batches: int) -> list[float]:
-        """How many batches to sum at once from now on. Ranks must agree, and their clocks do not: the first says it,
-        as a further number of the sum.
-        """
+        """How many batches to sum at once from now on. Ranks must agree, and their clocks do not:
+        the first says it, as a further number of the sum."""
         if not self.pause:
             return []
         now = time.perf_counter()
@@ -87,9 +85,8 @@ class Sum:
         self.result: list[Any] | None = None
 
     def add(self, values: Sequence[Tensor | None]) -> None:
-        """Takes in the numbers of a batch; None: one that is not known here. They are copied, as a number may be a
-        parameter itself, which will have changed when the sum begins.
-        """
+        """Takes in the numbers of a batch; None: one that is not known here. They are copied, as a
+        number may be a parameter itself, which will have changed when the sum begins."""
         known = [self._number(0.0) if value is None else value for value in values]
         self.rows.append(torch.stack(known) if known else self._number(0.0).unsqueeze(0)[:0])
 
@@ -115,10 +112,10 @@ class Sum:
 
 
 class Parts:
-    """The numbers of one batch: added up where they are pending over its microbatches, else those of the first.
+    """The numbers of one batch: added up where they are pending over its microbatches, else those
+    of the first.
 
-    summed: the names of the first kind; None: all are.
-    """
+    summed: the names of the first kind; None: all are."""
 
     def __init__(self, summed: Set[str] | None) -> None:
         self.summed = summed
@@ -150,12 +147,12 @@ class Pending:
         return self.sum.total is not None
 
     def wait(self) -> dict[str, Any]:
-        """name -> the sum, a float (a list of floats of a vector). Starts it if need be, so every rank must call it."""
+        """name -> the sum, a float or list. Starts it if needed: every rank must call it."""
         return dict(zip(self.sum.totals.names, self.sum.wait(self.row), strict=True))
 
 
 class WholeSet:
-    """The numbers of an evaluation: sums over its batches and, of what is `joined`, the items of all of them."""
+    """The numbers of an evaluation: sums over its batches, and all items if `joined`."""
 
     def __init__(self, totals: Totals, joined: Sequence[str]) -> None:
         self.over_ranks = totals
@@ -171,7 +168,7 @@ class WholeSet:
                 self.sums[name] = self.sums[name] + value if name in self.sums else value.double()
 
     def totals(self) -> dict[str, Any]:
-        """name -> the sum over batches and ranks, float64, or a tuple of all items; every rank must call it."""
+        """name -> the sum over batches and ranks, float64, or all items; all ranks must call it."""
         found = self.over_ranks.start(self.sums).wait()
         joined = {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in self.items.items()}
         return {**{name: torch.tensor(total, dtype=torch.float64) for name, total in found.items()}, **joined}

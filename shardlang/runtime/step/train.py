@@ -1,8 +1,8 @@
-"""The training loop of one rank: batches through forward, backward and update, then evaluation, figures and weights.
+"""The training loop of one rank: batches through forward, backward and update, then evaluation,
+figures and weights.
 
-The loop is the same for every layout: what is communicated is in the emitted `forward` and in the model's buckets.
-Starting the ranks is in launcher.py.
-"""
+The loop is the same for every layout: what is communicated is in the emitted `forward` and in the
+model's buckets. Starting the ranks is in launcher.py."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Run:
         self.checkpoints = checkpoints(program)
         self.saved: SavedRun | None = None
         self._waiting: list[tuple[int, int, float, Pending]] = []
-        # Milliseconds on the host by name, of steps whose figures are waited for; the last step that had them.
+        # Milliseconds on the host by name, of steps whose figures are waited for; the last step
+        # that had them.
         self._timed: dict[int, dict[str, float]] = {}
         self._logged = 0
         self._clock = time.perf_counter()
@@ -154,9 +155,8 @@ class Run:
                 save_checkpoint(self.model, self.checkpoints, self.step)
 
     def _step(self, epoch: int, batch: Batch) -> None:
-        """One step. Its figures are summed while backward runs, with those of the next steps where these are short, and
-        read a step later, so that nothing waits for them.
-        """
+        """One step. Its figures are summed while backward runs, with those of the next steps where
+        these are short, and read a step later, so that nothing waits for them."""
         held = sum(not figures.begun for *_, figures in self._waiting)
         figures = self.passes.step(batch)
         self.model.update(self.step, self.total)
@@ -170,7 +170,7 @@ class Run:
             self._logged = self.step
 
     def _report(self, held: int = 0) -> None:
-        """Hands on the figures of the steps that have not been reported yet, but of the last `held`."""
+        """Passes on the figures of unreported steps, except the last `held`."""
         while len(self._waiting) > held:
             step, epoch, elapsed, figures = self._waiting.pop(0)
             self._show(step, epoch, elapsed, figures.wait())
