@@ -67,6 +67,10 @@ class Cpu:
         """`x`, of any device, on this one."""
         return x.to(device)
 
+    def fetched(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """A function that gives a result in the host's memory. result: gives it on a device, once it is there."""
+        return result
+
 
 class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
@@ -110,12 +114,34 @@ class Cuda(Cpu):
         """From page-locked memory on a stream of its own, so that it runs beside what the device
         was given before."""
         current = torch.cuda.current_stream(device)
-        stream = self._streams.setdefault(device, torch.cuda.Stream(device))
+        stream = self._stream(device)
         with torch.cuda.stream(stream):
             there = x.contiguous().pin_memory().to(device, non_blocking=True)
         current.wait_stream(stream)
         there.record_stream(current)
         return there
+
+    def fetched(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """On its way at once, so that the host waits for this result alone, not for all that the device was given."""
+        stream = self._stream(torch.device(self.name, torch.cuda.current_device()))
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            there = result()
+            here = torch.empty(there.shape, dtype=there.dtype, pin_memory=True).copy_(there, non_blocking=True)
+            there.record_stream(stream)
+            done = stream.record_event()
+
+        def found() -> Tensor:
+            done.synchronize()
+            return here
+
+        return found
+
+    def _stream(self, device: torch.device) -> Any:
+        """The stream for copies between host and device."""
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        return self._streams[device]
 
 
 KINDS: dict[str, Cpu] = {kind.name: kind for kind in (Cpu(), Cuda())}

@@ -18,6 +18,13 @@ def _same(found: OnBoth, name: str = "loss") -> None:
     assert len(cpu) > 1 and cpu == device
 
 
+def _nothing_waits(found: OnBoth) -> None:
+    """The host gives the device work and never waits for it: neither for a number nor for a copy."""
+    for counts in found.counts:
+        assert counts["waits"] == {}
+        assert [place for place in counts["copies"] if "waited for" in place] == []
+
+
 @pytest.mark.parametrize("optimizer", ["adam(lr = 3.5e-3)", "adamw(lr = 3.5e-3)"])
 def test_tables_on_the_host_of_ranks_on_a_device(optimizer: str, tmp_path: Path) -> None:
     """Gradients of tables are exchanged where they are; the norm and one optimizer are of host and device."""
@@ -35,6 +42,7 @@ def test_the_examples_that_have_their_data(tmp_path: Path) -> None:
     for found in trained(text, runs, tmp_path, ROOT / "examples").values():
         _same(found)
         _same(found, "accuracy")
+        _nothing_waits(found)
 
 
 STAGED = """
@@ -84,5 +92,6 @@ def test_no_group_is_made_after_the_start(tmp_path: Path) -> None:
     run = RunOf("both", 4)
     found = trained(STAGED, [run], tmp_path)[run]
     _same(found)
+    _nothing_waits(found)
     assert [counts["groups"][counts["groups_before"] :] for counts in found.counts] == [[]] * 4
     assert "0>2 pretended" in found.counts[0]["groups"]

@@ -7,7 +7,7 @@ member, so that one sum over all the axes is right for every number."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Mesh, world
+from shardlang.runtime.device import kind_of
 
 # Batches whose numbers are summed at once, at most.
 _AT_ONCE = 64
@@ -81,7 +82,7 @@ class Sum:
     def __init__(self, totals: Totals) -> None:
         self.totals = totals
         self.rows: list[Tensor] = []
-        self.total: primitives.Ready | None = None
+        self.total: Callable[[], Tensor] | None = None
         self.result: list[Any] | None = None
 
     def add(self, values: Sequence[Tensor | None]) -> None:
@@ -97,7 +98,8 @@ class Sum:
         """Starts it, with `pace` behind the numbers."""
         group = self.totals.group
         vector = torch.cat([*self.rows, *[self._number(number).unsqueeze(0) for number in pace]]).double()
-        self.total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.Ready(vector)
+        total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.Ready(vector)
+        self.total = kind_of(vector.device).fetched(total.wait)
 
     def wait(self, row: int) -> list[Any]:
         """The sums of one batch."""
@@ -106,7 +108,7 @@ class Sum:
         assert self.total is not None
         count = len(self.totals.names)
         if self.result is None:
-            self.result = self.total.wait().tolist() if count else []
+            self.result = self.total().tolist() if count else []
             self.totals.paced(self.result[count * len(self.rows) :])
         return self.result[count * row : count * (row + 1)]
 
