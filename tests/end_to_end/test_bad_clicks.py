@@ -31,13 +31,14 @@ KINDS = {
 SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
+from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 
 program, found = read_program(Path("main.py")), {}
 for folder in map(Path, sys.argv[1:]):
     os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), 2)
     program.base, begun = folder, time.monotonic()
-    code = launch_program(program, Path("main.py"), program.ranks, False, folder / "logs", folder / "m.jsonl", None)
+    code = launch_program(program, Path("main.py"), program.ranks, Choice("cpu"), folder / "logs", folder / "m.jsonl", None)
     sys.stderr.flush()
     found[folder.name] = [code, (folder / "said").read_text(), time.monotonic() - begun]
 Path("found.json").write_text(json.dumps(found))

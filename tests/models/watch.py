@@ -75,6 +75,7 @@ def value(plan: Plan, path: str, records: Sequence[Record]) -> Tensor:
 
 def main(job_file: str) -> int:
     """Watches each run of a job; the first exit code that is not 0."""
+    from shardlang.runtime.launch.devices import Choice
     from shardlang.runtime.launch.launcher import launch_program, read_program
     from tests.emit.sources import main_file
 
@@ -87,7 +88,7 @@ def main(job_file: str) -> int:
         program = read_program(file)
         program.base = Path(job["folder"])
         trial = Trial(job["steps"], folder, frozenset([str(file.resolve())]))
-        code = launch_program(program, file, run.ranks, False, folder / "logs", None, None, work=trial)
+        code = launch_program(program, file, run.ranks, Choice("cpu"), folder / "logs", None, None, work=trial)
         if code:
             return code
     return 0

@@ -25,6 +25,7 @@ from shardlang.interpret.verify.compare import Comparison, Difference, Report
 from shardlang.interpret.verify.emitted import Emitted, StepRecords
 from shardlang.plan.plan import Plan
 from shardlang.runtime.errors import RunError
+from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.launch.observe import Record, Trial
 from shardlang.runtime.program import Block
@@ -118,7 +119,7 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     files = frozenset(str(p.resolve()) for p in job.folder.glob("*.py"))
     trial = Trial(min(job.steps, batches.total), job.records, files)
     code = launch_program(
-        batches.program, main, job.plan.ranks, False, job.folder / "logs", None, None, work=trial, data=batches.data
+        batches.program, main, job.plan.ranks, Choice("cpu"), job.folder / "logs", None, None, trial, batches.data
     )
     return Started(job, batches, trial, code != 0)
 
