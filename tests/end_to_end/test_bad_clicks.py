@@ -38,7 +38,8 @@ program, found = read_program(Path("main.py")), {}
 for folder in map(Path, sys.argv[1:]):
     os.dup2(os.open(folder / "said", os.O_WRONLY | os.O_CREAT), 2)
     program.base, begun = folder, time.monotonic()
-    code = launch_program(program, Path("main.py"), program.ranks, Choice("cpu"), folder / "logs", folder / "m.jsonl", None)
+    logs, metrics = folder / "logs", folder / "m.jsonl"
+    code = launch_program(program, Path("main.py"), program.ranks, Choice("cpu"), logs, metrics, None)
     sys.stderr.flush()
     found[folder.name] = [code, (folder / "said").read_text(), time.monotonic() - begun]
 Path("found.json").write_text(json.dumps(found))
