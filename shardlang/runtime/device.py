@@ -68,7 +68,8 @@ class Cpu:
         return x.to(device)
 
     def fetched(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """A function that gives a result in the host's memory. result: gives it on a device, once it is there."""
+        """A function that gives a result in the host's memory. result: gives it on a device, once
+        it is there."""
         return result
 
 
@@ -122,7 +123,8 @@ class Cuda(Cpu):
         return there
 
     def fetched(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """On its way at once, so that the host waits for this result alone, not for all that the device was given."""
+        """On its way at once, so that the host waits for this result alone, not for all that the
+        device was given."""
         stream = self._stream(torch.device(self.name, torch.cuda.current_device()))
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
