@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
 from shardlang.check.declared import called
+from shardlang.check.files.removed_members import flat
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
 from shardlang.records import dataclass
@@ -93,14 +94,9 @@ def _places(file: ast.File) -> Iterator[str]:
                 yield from (f"{item.name.text}.{a.name.text}" for m in meshes for a in m.axes)
 
 
-def member_dims(members: Sequence[ast.Member]) -> Iterator[str]:
+def member_dims(members: Sequence[ast.Member]) -> list[str]:
     """The dims that a model declares, those under a condition too."""
-    for member in members:
-        if isinstance(member, ast.DimDecl):
-            yield from (entry.name.text for entry in member.entries)
-        elif isinstance(member, ast.If):
-            yield from member_dims(member.then)
-            yield from member_dims(member.otherwise)
+    return [e.name.text for m in flat(members) if isinstance(m, ast.DimDecl) for e in m.entries]
 
 
 def root_model(file: ast.File) -> str | None:

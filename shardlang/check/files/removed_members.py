@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shardlang.check.context import Frame
+from shardlang.check.declared import called
 from shardlang.check.values import Instance, ModelDecl
 from shardlang.syntax import ast
 
@@ -14,7 +15,7 @@ _DEPTH = 16
 
 def declare_removed(members: Sequence[ast.Member], instance: Instance, frame: Frame) -> None:
     """Remember the names of removed members, and declare their paths."""
-    for member in _flat(members):
+    for member in flat(members):
         if isinstance(member, (ast.Layer, ast.Tensor)):
             instance.missing[member.name.text] = member.name.span
         elif isinstance(member, ast.DimDecl):
@@ -22,20 +23,18 @@ def declare_removed(members: Sequence[ast.Member], instance: Instance, frame: Fr
     _declare(members, instance.path, frame, _DEPTH)
 
 
-def _flat(members: Sequence[ast.Member]) -> list[ast.Member]:
-    found: list[ast.Member] = []
+def flat(members: Sequence[ast.Member]) -> Iterator[ast.Member]:
+    """All members, those under conditions too."""
     for member in members:
         if isinstance(member, ast.If):
-            found.extend(_flat(member.then))
-            found.extend(_flat(member.otherwise))
+            yield from flat((*member.then, *member.otherwise))
         else:
-            found.append(member)
-    return found
+            yield member
 
 
 def _declare(members: Sequence[ast.Member], prefix: str, frame: Frame, depth: int) -> None:
     declare = frame.context.build.declare
-    for member in _flat(members):
+    for member in flat(members):
         match member:
             case ast.Tensor():
                 declare(_below(prefix, member.name.text))
@@ -52,11 +51,9 @@ def _declare_layer(member: ast.Layer, path: str, frame: Frame, depth: int) -> No
     declare(path)
     prefix = path if member.count is None else f"{path}[0]"
     declare(prefix)
-    callee = member.value.callee if isinstance(member.value, ast.Call) else None
-    model = frame.find(callee.text) if isinstance(callee, ast.Name) else None
+    model = frame.find(called(member.value))
     if isinstance(model, ModelDecl) and depth > 0:
-        inner = Frame(frame.context, model.file)
-        _declare(model.node.members, prefix, inner, depth - 1)
+        _declare(model.node.members, prefix, Frame(frame.context, model.file), depth - 1)
 
 
 def _below(prefix: str, name: str) -> str:

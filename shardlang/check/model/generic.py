@@ -5,6 +5,7 @@ Their graph is thrown away; only what is wrong with them is kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from shardlang.check.context import Context, Frame
@@ -25,32 +26,34 @@ def check_generically(library: Library, context: Context) -> None:
         if scope.source.library:
             continue
         for value in scope.names.values():
-            if isinstance(value, ModelDecl) and value.file is scope and id(value.node) not in context.instantiated:
+            own = isinstance(value, ModelDecl | FunctionDecl) and value.file is scope
+            if own and id(value.node) not in context.instantiated:
                 context.build = Builder()
-                _check(value, scope, context)
-            elif isinstance(value, FunctionDecl) and value.file is scope and id(value.node) not in context.instantiated:
-                context.build = Builder()
-                check_function(value, scope, context)
+                (_check_model if isinstance(value, ModelDecl) else check_function)(value, scope, context)
     context.build = kept
 
 
-def _check(decl: ModelDecl, scope: FileScope, context: Context) -> None:
+def _check_model(decl: ModelDecl, scope: FileScope, context: Context) -> None:
     frame = Frame(context, scope)
     instance = declare_model(decl, None, "", decl.node.name.span, frame)
     if isinstance(instance, Instance) and instance.forward is not None:
-        inner = Frame(context, scope, "", 0, instance)
-        seen: dict[str, Dim] = {}
-        values = [_argument(f, inner, seen) for f in instance.forward.formals]
-        if all(v is not UNKNOWN for v, _ in values):
+        values = _arguments(instance.forward.formals, Frame(context, scope, "", 0, instance))
+        if values is not None:
             call_layer(instance, values, (), decl.node.name.span, frame)
 
 
 def check_function(decl: FunctionDecl, scope: FileScope, context: Context) -> None:
     inner = Frame(context, scope)
-    seen: dict[str, Dim] = {}
-    values = [_argument(f, inner, seen) for f in decl.node.formals]
-    if all(v is not UNKNOWN for v, _ in values):
+    values = _arguments(decl.node.formals, inner)
+    if values is not None:
         call_function(decl, values, (), decl.node.name.span, inner)
+
+
+def _arguments(formals: Sequence[ast.Formal], inner: Frame) -> list[tuple[Any, Span]] | None:
+    """A tensor for each formal; None where one is of no tensor's type."""
+    seen: dict[str, Dim] = {}
+    values = [_argument(formal, inner, seen) for formal in formals]
+    return None if any(value is UNKNOWN for value, _ in values) else values
 
 
 def _argument(formal: ast.Formal, inner: Frame, seen: dict[str, Dim]) -> tuple[Any, Span]:
@@ -65,7 +68,9 @@ def _argument(formal: ast.Formal, inner: Frame, seen: dict[str, Dim]) -> tuple[A
         terms.append(tuple(d for f in node.factors for d in _dim(f.dim, inner, seen)))
     written = formal.kind.dtype
     dtype = written.text if written is not None and written.text in DTYPES else inner.context.dtype
-    return Tensor(_value(formal, inner, dtype), TensorType(dtype, tuple(terms)), formal.name.text), formal.span
+    name = formal.name.text
+    value = inner.context.build.field(name, name, TensorType(dtype, ()), None, formal.span)
+    return Tensor(value, TensorType(dtype, tuple(terms)), name), formal.span
 
 
 def _dim(node: ast.Name | ast.Number, inner: Frame, seen: dict[str, Dim]) -> Term:
@@ -75,7 +80,3 @@ def _dim(node: ast.Name | ast.Number, inner: Frame, seen: dict[str, Dim]) -> Ter
     if isinstance(known, DimValue):
         return inner.context.dims.outward(known.term)
     return (seen.setdefault(node.text, Dim(node.text, None, node.span)),)
-
-
-def _value(formal: ast.Formal, inner: Frame, dtype: str) -> int:
-    return inner.context.build.field(formal.name.text, formal.name.text, TensorType(dtype, ()), None, formal.span)

@@ -187,7 +187,7 @@ def _model(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> Non
 
 def _override(model: ast.Model, arguments: dict[str, Any], overrides: Overrides, frame: Frame) -> None:
     """Formals and dims of the root model that are set from outside."""
-    formals, dims = [f.name.text for f in model.formals], list(member_dims(model.members))
+    formals, dims = [f.name.text for f in model.formals], member_dims(model.members)
     for name, node in overrides.formals.items():
         if name in formals:
             arguments[name] = (frame.evaluate(node), node.span)
