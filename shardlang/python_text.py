@@ -21,7 +21,8 @@ def literal(value: object) -> str:
     """A static value as Python text: strings in double quotes, numbers, tuples and dicts."""
     match value:
         case str():
-            return f"{QUOTE}{''.join(map(_escaped, value))}{QUOTE}"
+            plain = value.isprintable() and QUOTE not in value and "\\" not in value
+            return f"{QUOTE}{value if plain else ''.join(map(_escaped, value))}{QUOTE}"
         case tuple() | list():
             return tuple_text([literal(item) for item in value])
         case Mapping():

@@ -40,7 +40,7 @@ def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[s
     functions, written, evaluated, groups = made.functions, made.written, made.evaluated, made.functions.groups
     scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
-    lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
+    lists = f"{parameter_lines(plan, groups, functions.kinds)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
         texts = [*functions.listed(written[0].called).values(), *written[0].texts]

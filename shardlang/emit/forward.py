@@ -40,7 +40,7 @@ class Forward:
         plan, found = self.scope.plan, self.scope.phases
         forms = {*self.trained.visible, *self.shown.visible, *self.scope.sent, *found.step_inputs, *found.handed}
         for step in (*found.ahead, *found.known, *found.after):
-            forms.update([*inputs(plan, step), *makes(plan, step)])
+            forms.update([*inputs(plan)[step], *makes(plan, step)])
         last = {*self.scope.received, *self.scope.fields, *self.scope.metrics.values()}
         return {value for value, _ in forms} | last | (set() if self.scope.loss is None else {self.scope.loss})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
@@ -26,12 +26,14 @@ from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.needs import Form, layout_of
+from shardlang.plan.blocks.kinds import Kinds
+from shardlang.plan.needs import Form, inputs, layout_of
 from shardlang.plan.plan import Plan, Step
 from shardlang.python_text import docstring
 from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
 
+MANY = 64  # layers of an array, which are a function and a loop even where they have one line each
 # What meshes, lists and the files of stages are called.
 _FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")
 
@@ -51,18 +53,21 @@ class Function:
 
 @dataclass
 class Functions:
-    """The functions of one program. numbers: of blocks, for all of its trees. counts: how often a
-    block is called, and a layer of an array. folded: whether there are any (tests hold the program
-    without them to the same numbers)."""
+    """The functions of one program. counts: how often a block is called, and a layer of an array.
+    folded: whether there are any (tests hold the program without them to the same numbers)."""
 
     plan: Plan
     groups: Groups
     folded: bool = True
-    numbers: dict[object, int] = field(default_factory=dict)
     counts: Counter[int | str] = field(default_factory=Counter)
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The kinds of steps that tell blocks apart, for all trees of the program."""
+        return Kinds(self.plan)
 
     @cached_property
     def fused(self) -> dict[int, Fusion]:
@@ -79,9 +84,12 @@ class Functions:
     def body(self, scene: Scene, steps: Sequence[Step], ends: Sequence[Form]) -> Body:
         """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken
         into account, for what is called once alone needs no function."""
-        tree = call_tree(self.plan, steps, ends, self.numbers, scene.forms)
-        for call in _calls(tree):
-            self.counts.update([call.block, *(array_of(call.path) or ())[:1]])
+        tree = call_tree(self.plan, steps, ends, self.kinds, scene.forms)
+        calls = [tree]
+        for call in calls:  # with those that are found on the way
+            calls += [item for item in call.items if isinstance(item, Call)]
+        self.counts.update(call.block for call in calls)
+        self.counts.update(array[0] for call in calls if (array := array_of(call.path)))
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
@@ -93,13 +101,14 @@ class Functions:
 
     def _worth(self, call: Call) -> bool:
         """Whether a call has a function: it is computed again in backward, or it has three
-        operators and is called twice or one of several layers of an array; and it has parameters,
-        by which it is known which layer it is."""
+        operators and is called twice or one of several layers of an array, or that has very many;
+        and it has parameters, by which it is known which layer it is."""
         key = call.block, call.region >= 0
         if key not in self.worth:
             array = array_of(call.path)
-            several = self.counts[call.block] > 1 or (array is not None and self.counts[array[0]] > 1)
-            enough = call.region >= 0 or (several and self._operators(call) > 2)
+            layers = self.counts[array[0]] if array is not None else 1
+            operators = self._operators(call) if self.counts[call.block] > 1 or layers > 1 else 0
+            enough = call.region >= 0 or operators > 2 or (operators > 0 and layers > MANY)
             self.worth[key] = self.folded and call.call != ROOT and enough and self._reads_own(call)
         return self.worth[key]
 
@@ -148,14 +157,6 @@ class Functions:
         return {name: function.text for name, function in by_name.items() if name in wanted}
 
 
-def _calls(call: Call) -> Iterator[Call]:
-    """All calls in a call."""
-    for item in call.items:
-        if isinstance(item, Call):
-            yield item
-            yield from _calls(item)
-
-
 def _snake(model: str) -> str:
     """`EncoderBlock` -> `encoder_block`."""
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model)
@@ -170,7 +171,7 @@ def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[I
         readers.update(item.reads if isinstance(item, Call) else set(forms.reads(item)))
     found: list[Item] = []
     for run in runs(items):
-        if not isinstance(run, tuple):
+        if isinstance(run, Step):
             found.append(run)
             continue
         carried = _carried(run, readers)
@@ -304,7 +305,7 @@ class Body:
 
     def blocks(self, writer: Writer) -> list[Block]:
         """The lines of the body, in order."""
-        for step in self.scene.steps:
+        for step in self.steps_here:
             self._name_read(step, writer.names)
         items = arranged(self.scene, self.call, self.items, self.ends)
         inside = [[s for s in item.items if isinstance(s, Step)] for item in items if isinstance(item, Region)]
@@ -333,13 +334,8 @@ class Body:
 
     def _name_read(self, step: Step, names: dict[Form, str]) -> None:
         """A variable that stands for a form has its name."""
-        plan, forms = self.plan, self.scene.forms
-        if step.kind == "op":
-            read = [(use.value, use.conversion) for use in plan.ops[step.index].operands]
-        else:
-            read = [(plan.conversions[step.index].value, plan.conversions[step.index].parent)]
-        for form in read:
-            at = forms.form(*form)
+        for form in inputs(self.plan)[step]:
+            at = self.scene.forms.form(*form)
             if at in names:
                 names[form] = names[at]
 

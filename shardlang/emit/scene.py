@@ -11,7 +11,7 @@ from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.needs import Form
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.rewrite.recomputed import Owners
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,10 @@ class Scene:
         """Which steps are computed again in backward."""
         return Owners(self.plan, self.steps) if self.plan.recompute and self.training else None
 
-    @cached_property
-    def arrays(self) -> dict[str, set[int]]:
+    @property
+    def arrays(self) -> Mapping[str, set[int]]:
         """Array of layers -> those of them that have parameters or states here."""
-        found: dict[str, set[int]] = {}
-        pipeline, graph = self.plan.pipeline, self.plan.graph
-        for at in (*graph.params, *graph.states):
-            if pipeline is None or self.stage in pipeline.param_stages.get(at, ()):
-                for match in _LAYER.finditer(graph.values[at].path):
-                    found.setdefault(graph.values[at].path[: match.start()], set()).add(int(match[1]))
-        return found
+        return _arrays(self.plan)[self.stage]
 
     def read(self, item: Item) -> Sequence[Form]:
         """The forms that an item reads."""
@@ -72,3 +66,16 @@ class Scene:
         if isinstance(item, Step):
             return self.forms.makes(item)
         return item.gives if isinstance(item, Call) else item.calls[-1].gives
+
+
+@remembered
+def _arrays(plan: Plan) -> Mapping[int | None, Mapping[str, set[int]]]:
+    """Stage (None without any) -> array -> layers."""
+    found: dict[int | None, dict[str, set[int]]] = {}
+    for at in (*plan.graph.params, *plan.graph.states):
+        path = plan.graph.values[at].path
+        layers = [(path[: match.start()], int(match[1])) for match in _LAYER.finditer(path)]
+        for stage in (None,) if plan.pipeline is None else plan.pipeline.param_stages.get(at, ()):
+            for array, index in layers:
+                found.setdefault(stage, {}).setdefault(array, set()).add(index)
+    return found

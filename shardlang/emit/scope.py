@@ -86,7 +86,8 @@ class _Division:
         last = stage == loss_stage(graph, self.pipeline.op_stage)
         shown = [loss, *metrics.values()] if last else []
         steps = self._steps(stage, [*sent, *(final_form(plan, value) for value in shown)])
-        read = {value for step in steps for value, _ in inputs(plan, step)} | {value for value, _ in sent}
+        of = inputs(plan)
+        read = {value for step in steps for value, _ in of[step]} | {value for value, _ in sent}
         fields = tuple(value for value in graph.data if value in read)
         ends = [*sent, *([final_form(plan, loss)] if last else [])]
         found = phases(plan, ends, metrics.values() if last else (), {(value, -1) for value in received})
@@ -119,6 +120,7 @@ class _Division:
     def _steps(self, stage: int, ends: list[Form]) -> frozenset[Step]:
         """The operators of a stage and the conversions that it makes."""
         mine = {step for step in self.by_stage.get(stage, ()) if not is_transfer(self.plan, step)}
-        read = [at for step in mine if step.kind == "op" for at in inputs(self.plan, step)]
+        of = inputs(self.plan)
+        read = [at for step in mine if step.kind == "op" for at in of[step]]
         needed = steps_for(self.plan, [*ends, *read], self.made)
         return frozenset(mine | needed.intersection(self.by_stage.get(None, ())))

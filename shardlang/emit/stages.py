@@ -7,7 +7,8 @@ is in which."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.evaluate import evaluated_values
@@ -20,6 +21,7 @@ from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.repeats import repeats
 from shardlang.plan.plan import Pipeline, Plan
 from shardlang.python_text import comment, docstring, literal
+from shardlang.records import remembered
 
 LAYERS = "layers"
 
@@ -72,9 +74,8 @@ def _stage(scope: Scope, module: str, received: str, evaluation: Evaluation | No
     plan = scope.plan
     names = [literal(plan.graph.values[value].name) for value in scope.fields]
     functions = [f"{name}={module}.{name}" for name in once_names(scope.phases)]
-    used = [plan.graph.values[value].path for value in _saved(plan) if scope.stage in _stages(plan, value)]
-    paths = [plan.graph.values[value].path for value in _saved(plan)]
-    arguments = [f"{module}.forward", f"parameters={literal(patterns(used, paths))}"]
+    paths = _saved(plan)
+    arguments = [f"{module}.forward", f"parameters={literal(patterns(paths[scope.stage], paths[None]))}"]
     if scope.received:
         arguments.append(f"receives={received}")
     if names:
@@ -86,12 +87,14 @@ def _stage(scope: Scope, module: str, received: str, evaluation: Evaluation | No
     return _broken(arguments) if "\n" in received else call_text("rt.Stage", arguments, 1)
 
 
-def _saved(plan: Plan) -> tuple[int, ...]:
-    return (*plan.graph.params, *plan.graph.states)
-
-
-def _stages(plan: Plan, value: int) -> tuple[int, ...]:
-    return _pipeline(plan).param_stages.get(value, ())
+@remembered
+def _saved(plan: Plan) -> Mapping[int | None, list[str]]:
+    """Stage -> its parameters and states; None: all."""
+    found: defaultdict[int | None, list[str]] = defaultdict(list)
+    for value in (*plan.graph.params, *plan.graph.states):
+        for stage in (None, *_pipeline(plan).param_stages.get(value, ())):
+            found[stage].append(plan.graph.values[value].path)
+    return found
 
 
 def _broken(arguments: Sequence[str]) -> str:

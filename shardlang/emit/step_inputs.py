@@ -21,7 +21,7 @@ def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:
 
 def read_forms(plan: Plan, step: Step) -> list[Form]:
     """The forms that a step reads, a VIEW as what it is a view of."""
-    return [(value, made_form(plan, at)) for value, at in inputs(plan, step)]
+    return [(value, made_form(plan, at)) for value, at in inputs(plan)[step]]
 
 
 def apart(plan: Plan, found: Phases) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from shardlang.plan.plan import MoveKind, OperandUse, Plan, Step
 from shardlang.records import remembered
@@ -13,22 +13,29 @@ Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
 def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset()) -> frozenset[Step]:
     """The steps that make `forms`; those in `given` are taken as there already."""
-    made_by, found = makers(plan), set[Step]()
+    made_by, read, found = _steps(plan), inputs(plan), set[Step]()
     open_forms = list(forms)
     while open_forms:
-        value, conversion = open_forms.pop()
-        step = _step(value, conversion, made_by)
-        if step is None or step in found or (value, conversion) in given:
-            continue
-        found.add(step)
-        open_forms.extend(inputs(plan, step))
+        at = open_forms.pop()
+        step = made_by.get(at)
+        if step is not None and step not in found and at not in given:
+            found.add(step)
+            open_forms += read[step]
     return frozenset(found)
 
 
-def _step(value: int, conversion: int, made_by: Mapping[int, int]) -> Step | None:
-    if conversion >= 0:
-        return Step("conversion", conversion)
-    return Step("op", made_by[value]) if value in made_by else None
+@remembered
+def _steps(plan: Plan) -> Mapping[Form, Step]:
+    """Form -> the step that makes it."""
+    found = {(c.value, c.id): Step("conversion", c.id) for c in plan.conversions}
+    return found | {(value, -1): Step("op", at) for value, at in makers(plan).items()}
+
+
+@remembered
+def inputs(plan: Plan) -> Mapping[Step, Sequence[Form]]:
+    """Step -> the forms that it reads."""
+    found = {Step("op", at): [(use.value, use.conversion) for use in op.operands] for at, op in enumerate(plan.ops)}
+    return found | {Step("conversion", c.id): [(c.value, c.parent)] for c in plan.conversions}
 
 
 @remembered
@@ -37,21 +44,11 @@ def makers(plan: Plan) -> Mapping[int, int]:
     return {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
 
 
-def inputs(plan: Plan, step: Step) -> Iterator[Form]:
-    """The forms that a step reads."""
-    if step.kind == "op":
-        yield from (form(use) for use in plan.ops[step.index].operands)
-    else:
-        conversion = plan.conversions[step.index]
-        yield conversion.value, conversion.parent
-
-
-def makes(plan: Plan, step: Step) -> Iterator[Form]:
+def makes(plan: Plan, step: Step) -> Sequence[Form]:
     """The forms that a step makes."""
     if step.kind == "op":
-        yield from ((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
-    else:
-        yield plan.conversions[step.index].value, step.index
+        return [(value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results]
+    return [(plan.conversions[step.index].value, step.index)]
 
 
 def made_form(plan: Plan, conversion: int) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
+from typing import NamedTuple
 
 from shardlang.check.program import Program
 from shardlang.graph.graph import Graph
@@ -115,12 +116,11 @@ class ParamPlan:
     sparse: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A line of the program, in order: an operator (index into `Plan.ops`) or a conversion."""
 
     kind: str  # "op" or "conversion"
-    index: int
+    index: int  # type: ignore[assignment]  # no use is made of the method of tuples
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.emit.emit import emission
-from shardlang.emit.functions import Body, _calls, _carried
+from shardlang.emit.functions import Body, _carried
 from shardlang.emit.scene import calls_of
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
-from tests.emit.sources import planned
+from tests.emit.sources import main_file, planned
 from tests.end_to_end.test_folded import LLAMA, LOW, TRANSLATOR
 from tests.generated import program, strategies
 
@@ -39,6 +39,14 @@ def functions_of(body: Body) -> Iterator[tuple[Body, Call]]:
             inner = Body(body.functions, body.scene, call)
             yield inner, call
             yield from functions_of(inner)
+
+
+def calls(call: Call) -> Iterator[Call]:
+    """All calls in a call."""
+    for item in call.items:
+        if isinstance(item, Call):
+            yield item
+            yield from calls(item)
 
 
 def held(plan: Plan) -> int:
@@ -84,7 +92,7 @@ def test_a_layer_that_is_treated_differently_is_a_block_of_its_own() -> None:
     text = TRANSLATOR.replace("train {", APART).replace("layers: int = 3", "layers: int = 5")
     plan = planned(text, 2, "apart")
     assert held(plan) >= 10
-    blocks = {call.path: call.block for call in _calls(emission(plan).forwards[0].trained.call)}
+    blocks = {call.path: call.block for call in calls(emission(plan).forwards[0].trained.call)}
     encoder, decoder = ([blocks[f"{name}.blocks[{at}]"] for at in range(5)] for name in ("encoder", "decoder"))
     assert encoder[1] not in encoder[2:] and encoder[2] == encoder[3] == encoder[4]
     assert decoder[2] not in (decoder[1], *decoder[3:]) and decoder[1] == decoder[3] == decoder[4]
@@ -105,3 +113,39 @@ def test_a_loop_carries_each_result_to_the_operand_that_reads_it() -> None:
     assert _carried(crossed, readers | {(3, -1): 2}) is None  # read by another one too
     assert _carried([*crossed[:2], call(2, (5, 4, 0), (6, 7))], readers) is None  # another memory
     assert _carried(crossed[:1], readers) is None
+
+
+SCALES = """
+dim batch = 4, d = 2
+
+model Scale {
+  param by: [d] = ones()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x * by
+  }
+}
+
+model Deep {
+  layer blocks[LAYERS] = Scale()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> blocks
+  }
+}
+
+train {
+  model = Deep()
+  data = random(x: [batch, d], batches = 1)
+  loss = mean(model(x))
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+
+
+@pytest.mark.parametrize(("layers", "inline"), [(64, True), (65, False)])
+def test_very_many_layers_are_a_loop_also_where_each_is_one_line(layers: int, inline: bool) -> None:
+    text = main_file(SCALES.replace("LAYERS", str(layers)), 1)
+    assert ("for block in p.blocks[1:" in text) is not inline
+    assert text.count(".by ") == (layers if inline else 2)  # the first layer's operand has no gradient

@@ -13,8 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.patterns import covered, span
+from shardlang.patterns import span
 from shardlang.records import dataclass
 
 _LAYER = re.compile(r"(.*?)\[(\d+)\]\.(.+)")
@@ -51,9 +50,10 @@ def folded(items: Sequence[Item]) -> list[Item | Layers]:
         if array is None:
             found.extend(item for item, _ in group)
             continue
-        below = ((int(match[2]), Item(match[3], item.said)) for item, match in group if match)
-        layers = ((at, tuple(folded([item for _, item in own]))) for at, own in groupby(below, itemgetter(0)))
-        found.extend(Layers(array, start, end, same) for start, end, same in _runs(layers))
+        below = ((int(match[2]), (match[3], item.said)) for item, match in group if match)
+        layers = ((at, tuple([pair for _, pair in own])) for at, own in groupby(below, itemgetter(0)))
+        for start, end, same in _runs(layers):
+            found.append(Layers(array, start, end, tuple(folded([Item(*pair) for pair in same]))))
     return found
 
 
@@ -95,12 +95,9 @@ def _tree(paths: tuple[str, ...]) -> tuple[_Tree, dict[str, tuple[_Tree, ...]]]:
 
 def patterns(chosen: Iterable[str], paths: Sequence[str]) -> tuple[str, ...]:
     """A short list of paths that cover `chosen`, and no other of `paths`."""
-    wanted, (root, lines) = set(chosen), _tree(tuple(paths))
-    counts = Counter(id(node) for path in wanted for node in lines[path])
-    found = tuple(text.removeprefix(".") or "**" for text in _patterns(root, counts))
-    if covered(found, paths) != wanted:
-        raise InternalError(f"the paths {', '.join(found)} do not cover what they should")
-    return found
+    root, lines = _tree(tuple(paths))
+    counts = Counter(id(node) for path in set(chosen) for node in lines[path])
+    return tuple(text.removeprefix(".") or "**" for text in _patterns(root, counts))
 
 
 def _patterns(node: _Tree, counts: Mapping[int, int]) -> list[str]:

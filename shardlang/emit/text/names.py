@@ -11,9 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
-from functools import cached_property
 
-from shardlang.emit.text.paths import readable_paths, readable_within
+from shardlang.emit.text.paths import readable_path, readable_within
 from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.blocks.call import ROOT, called_as, is_below, origin, relative
 from shardlang.plan.needs import Form, made_form
@@ -26,36 +25,10 @@ from shardlang.types.layout import Layout
 _AT = re.compile(r"\[\d+\]")
 # What a function of the emitted module may not shadow: its imports, its module-level names, and
 # builtins in use.
-RESERVED = frozenset(
-    {
-        "F",
-        "torch",
-        "math",
-        "rt",
-        "p",
-        "rows",
-        "totals",
-        "program",
-        "parameters",
-        "states",
-        "forward",
-        "evaluate",
-        "finish",
-        "prepare",
-        "prepared",
-        "conclude",
-        "float",
-        "int",
-        "len",
-        "max",
-        "min",
-        "sum",
-        "range",
-        "slice",
-        "tuple",
-    }
-)
-
+RESERVED = frozenset({
+    "F", "torch", "math", "rt", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate",
+    "finish", "prepare", "prepared", "conclude", "float", "int", "len", "max", "min", "sum", "range", "slice", "tuple",
+})  # fmt: skip
 
 
 def identifier(text: str) -> str:
@@ -104,15 +77,6 @@ class Naming:
 
     plan: Plan
 
-    @cached_property
-    def _ranks(self) -> dict[int, int]:
-        """Value id -> its place among those who ask for a name."""
-        return {value.id: at for at, value in enumerate(_by_claim(self.plan.graph))}
-
-    @cached_property
-    def _readable(self) -> dict[int, str]:
-        return readable_paths(self.plan.graph)
-
     def names(
         self, values: Set[int] | None = None, apart: Set[int] = frozenset(), call: int = ROOT,
         reserved: Iterable[str] = (), formals: Mapping[int, str] | None = None,
@@ -128,13 +92,13 @@ class Naming:
         short, alike = _short(graph, paths), _alike(self.plan) - apart
         taken = Taken({*_mesh_names(self.plan), *reserved})
         names: dict[Form, str] = {}
-        for id in sorted(wanted, key=self._ranks.__getitem__):
-            value, tree = graph.values[id], _trees(self.plan).get(id, [])
+        for value in sorted((graph.values[id] for id in wanted), key=_claim):
+            tree = _trees(self.plan).get(value.id, [])
             layer = graph.calls[call].path if call != ROOT else ""
             base = _base_text(value, layer)
-            name = short[id] if base is None else identifier(relative(value.path, layer))
+            name = short[value.id] if base is None else identifier(relative(value.path, layer))
             here = call == ROOT or is_below(value.path, layer)  # else it is given, in whatever form is read
-            main = _main_form(self.plan, value, tree, _read_forms(self.plan).get(id, set())) if here else -1
+            main = _main_form(self.plan, value, tree, _read_forms(self.plan).get(value.id, set())) if here else -1
             names.update(_value_forms(self.plan, value, name, tree, main, taken, alike, base))
         return names
 
@@ -142,12 +106,12 @@ class Naming:
         """The path that a value is named by in a function."""
         graph = self.plan.graph
         if call == ROOT:
-            return self._readable[value]
+            return readable_path(graph, value)
         formal = graph.calls[call].arguments.get(origin(graph, value))
         path, layer = graph.values[value].path, graph.calls[call].path
         if formal is None and is_below(path, layer):
             return readable_within(graph, value, layer)
-        return formal or called_as(graph, value, call).replace("return", "out")
+        return formal or called_as(graph, value, graph.calls[call]).replace("return", "out")
 
 
 @remembered
@@ -172,18 +136,18 @@ def _mesh_names(plan: Plan) -> Iterable[str]:
     return (mesh.name for mesh in plan.meshes)
 
 
-@remembered
-def _by_claim(graph: Graph) -> list[Value]:
-    """Data first, then results of the shortest paths: outermost values keep the user's names."""
-    rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}
-    return sorted(graph.values, key=lambda v: (rank[v.kind], v.path.count(".") if v.kind is Kind.RESULT else 0, v.id))
+def _claim(value: Value) -> tuple[int, int, int]:
+    """Who gets a name first: data, then results of the shortest paths: outermost values keep the
+    user's names."""
+    rank = {Kind.DATA: 0, Kind.RESULT: 1, Kind.PARAM: 2, Kind.STATE: 2, Kind.CONSTANT: 3}[value.kind]
+    return rank, value.path.count(".") if value.kind is Kind.RESULT else 0, value.id
 
 
 def short_names(graph: Graph) -> dict[int, str]:
     """Per value the shortest tail of its path that no other one has, as an identifier.
 
     `encoder.blocks[3].attention.scores` keeps as much as it needs to be one of a kind."""
-    return _short(graph, readable_paths(graph))
+    return _short(graph, {value.id: readable_path(graph, value.id) for value in graph.values})
 
 
 def _short(graph: Graph, paths: Mapping[int, str]) -> dict[int, str]:

@@ -19,12 +19,16 @@ _NUMBERED = re.compile(r"(?P<statement>[^#]*?)(?P<step>:\d+)?(?P<call>#\d+)?")
 _RETURN = re.compile(r"(?:(?P<layer>[^.]+)\.|^)return$")
 
 
+def readable_path(graph: Graph, value: int) -> str:
+    """The path of a value, without the words of the compiler."""
+    return readable(without_stage(graph.values[value].path), _results(graph))
+
+
 @remembered
-def readable_paths(graph: Graph) -> dict[int, str]:
-    """Value id -> its path, without the words of the compiler."""
-    values = graph.values
-    results = {values[id].path: path for id, paths in given_paths(graph).items() for path, alone in paths if alone}
-    return {value.id: readable(without_stage(value.path), results) for value in values}
+def _results(graph: Graph) -> Mapping[str, str]:
+    """Path of what a layer returns -> the path of the name that its caller gives it."""
+    paths = given_paths(graph).items()
+    return {graph.values[id].path: path for id, given in paths for path, alone in given if alone}
 
 
 @remembered
@@ -33,10 +37,12 @@ def given_paths(graph: Graph) -> Mapping[int, list[tuple[str, bool]]]:
     first, and whether a path is of this value alone: of a layer that is called twice, it is of two.
     """
     found: dict[int, list[tuple[str, bool]]] = {}
-    for address, ids in sorted(graph.addresses.items(), key=lambda item: (item[0].count("."), item[0]), reverse=True):
-        for id in () if _RETURN.search(address) else ids:
+    for address, ids in graph.addresses.items():
+        for id in () if address.endswith("return") and _RETURN.search(address) else ids:
             if graph.values[id].kind is Kind.RESULT:
                 found.setdefault(id, []).append((address, len(ids) == 1))
+    for paths in found.values():
+        paths.sort(key=lambda path: (path[0].count("."), path[0]), reverse=True)
     return found
 
 
@@ -49,6 +55,8 @@ def readable_within(graph: Graph, value: int, layer: str) -> str:
 
 def readable(path: str, results: Mapping[str, str]) -> str:
     """A path without the compiler's words. results: results of layers -> the path they return."""
+    if ":" not in path and "#" not in path and not path.endswith("return"):
+        return path.removeprefix("train.")
     match = _NUMBERED.fullmatch(path.replace("metric:", ""))
     if match is None:
         return path

@@ -9,27 +9,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
-from shardlang.graph.graph import Kind
+from shardlang.graph.graph import Kind, LayerCall
 from shardlang.ops.declaration import REGISTRY
-from shardlang.ops.rule import FactorRule
 from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, relative
 from shardlang.plan.blocks.forms import Forms
+from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.blocks.tree import Tree
-from shardlang.plan.needs import Form, layout_of
+from shardlang.plan.needs import Form
 from shardlang.plan.plan import Plan, Step
 from shardlang.records import dataclass
-from shardlang.types.dim import Dim, TensorType
+
+_THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a layer to have it
 
 
 def call_tree(
-    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), numbers: dict[object, int] | None = None,
+    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), kinds: Kinds | None = None,
     forms: Forms | None = None,
 ) -> Call:  # fmt: skip
-    """The root of the calls that `steps` are of, without those that are no lines. ends: forms that
-    are read after these steps. numbers: where the numbers of blocks are kept, so that several trees
-    share them. forms: what is there before."""
-    tree = Tree(forms or Forms(plan), steps, ends)
-    return _Folding(tree, tree.ordered(), {} if numbers is None else numbers).root()
+    """The root of the calls that `steps` are of, without those that are no lines. ends: forms
+    that are read after these steps. kinds: where the numbers of blocks are kept, so that several
+    trees share them. forms: what is there before."""
+    kinds = kinds or Kinds(plan)
+    tree = Tree(kinds, forms or Forms(plan), steps, ends)
+    return _Folding(tree, tree.ordered(), kinds).root()
 
 
 @dataclass
@@ -37,10 +39,9 @@ class _Folding:
     """Settled steps -> calls, inner ones first, each with the number of its block."""
 
     tree: Tree
-    orders: Mapping[int, Sequence[Step | int]]
-    numbers: dict[object, int]
+    orders: Mapping[int, Sequence[int]]
+    kinds: Kinds
     crossing: dict[int, tuple[dict[Form, None], dict[Form, None]]] = field(default_factory=dict)
-    rules: dict[int, object] = field(default_factory=dict)
 
     def root(self) -> Call:
         self._cross()
@@ -49,17 +50,19 @@ class _Folding:
     def _cross(self) -> None:
         """The forms that each call reads from outside, and that others read of it."""
         tree = self.tree
-        for step in tree.steps:
-            here = tree.above(tree.home[step])
-            for form in tree.reads(step):
+        for at, forms in enumerate(tree.reads):
+            node = tree.home[at]
+            for form in forms:
                 maker = tree.makers.get(form)
-                there = tree.above(tree.home[maker]) if maker is not None else [ROOT]
-                for node in here:
-                    if node not in there and not self._own(form, node):
-                        self._at(node)[0][form] = None
-                for node in there:
-                    if node not in here:
-                        self._at(node)[1][form] = None
+                there = tree.home[maker] if maker is not None else ROOT
+                if node == there:
+                    continue
+                shared = tree.shared(node, there)
+                for inner in tree.above(node)[shared:]:
+                    if maker is not None or not self._own(form, inner):
+                        self._at(inner)[0][form] = None
+                for inner in tree.above(there)[shared:]:
+                    self._at(inner)[1][form] = None
         for form in tree.ends:
             form = tree.forms.form(*form)
             maker = tree.makers.get(form)
@@ -67,102 +70,90 @@ class _Folding:
                 self._at(node)[1][form] = None
 
     def _at(self, node: int) -> tuple[dict[Form, None], dict[Form, None]]:
-        return self.crossing.setdefault(node, ({}, {}))
+        if node not in self.crossing:
+            self.crossing[node] = {}, {}
+        return self.crossing[node]
 
     def _own(self, form: Form, node: int) -> bool:
         """Whether a form is a number, or a parameter or state of a layer in this node."""
         value, graph = self.tree.plan.graph.values[form[0]], self.tree.plan.graph
-        if value.kind is Kind.CONSTANT and form[1] < 0:
-            return True
-        leaf = value.kind in (Kind.PARAM, Kind.STATE) and form[1] < 0
-        return leaf and is_below(value.path, graph.calls[node].path if node != ROOT else "")
+        if form[1] >= 0 or value.kind not in _THERE:
+            return False
+        return value.kind is Kind.CONSTANT or is_below(value.path, graph.calls[node].path)
 
     def _call(self, node: int) -> Call:
-        calls = self.tree.plan.graph.calls
-        items = tuple(self._call(item) if isinstance(item, int) else item for item in self.orders[node])
-        reads, gives = (tuple(forms) for forms in self._at(node))
-        path, model = (calls[node].path, calls[node].model) if node != ROOT else ("", "")
-        call = Call(path, model, items, reads, gives, 0, self.tree.region(node), node)
-        return Call(path, model, items, reads, gives, self._number(call), call.region, node)
+        tree, calls = self.tree, self.tree.plan.graph.calls
+        items = [self._call(~item) if item < 0 else item for item in self.orders[node]]
+        reads, gives = map(tuple, self._at(node))
+        steps = tuple([item if isinstance(item, Call) else tree.steps[item] for item in items])
+        if node == ROOT:
+            return Call("", "", steps, reads, gives, ROOT)
+        made = calls[node]
+        key = _Signature(tree, self.kinds, made).of(items, reads, gives)
+        block = self.kinds.blocks.setdefault(key, len(self.kinds.blocks))
+        return Call(made.path, made.model, steps, reads, gives, block, tree.region(node), node)
 
-    def _number(self, call: Call) -> int:
-        key = _Signature(self.tree, call, self.rules).key()
-        return self.numbers.setdefault(key, len(self.numbers))
 
-
-@dataclass
 class _Signature:
-    """Everything that the text of a call depends on but its path, as one value."""
+    """Everything that the text of a call depends on but its path, as a row of numbers and texts."""
 
-    tree: Tree
-    call: Call
-    rules: dict[int, object]
-    forms: dict[Form, int] = field(default_factory=dict)
-    dims: dict[int, int] = field(default_factory=dict)
+    def __init__(self, tree: Tree, kinds: Kinds, made: LayerCall) -> None:
+        self.tree, self.kinds, self.made = tree, kinds, made
+        self.row: list[object] = [made.model]
+        self.forms: dict[Form, int] = {}
+        self.dims: dict[int, int] = {}
 
-    def key(self) -> object:
-        formals = self.tree.plan.graph.calls[self.call.call].arguments if self.call.call != ROOT else {}
-        graph = self.tree.plan.graph
-        reads = [(self._value(at), formals.get(origin(graph, at[0]), ""), self._new(at)) for at in self.call.reads]
-        items = [self._inner(item) if isinstance(item, Call) else self._step(item) for item in self.call.items]
-        return self.call.model, tuple(reads), tuple(items), tuple(self.forms[at] for at in self.call.gives)
+    def of(self, items: Sequence[Call | int], reads: Sequence[Form], gives: Sequence[Form]) -> tuple[object, ...]:
+        """Where one ends and the next begins is known: how many numbers follow depends on those
+        before."""
+        graph, formals = self.tree.plan.graph, self.made.arguments
+        for at in reads:
+            self._value(at)
+            self.row.append(formals.get(origin(graph, at[0]), ""))
+            self._new(at)
+        for item in items:
+            self._inner(item) if isinstance(item, Call) else self._step(item)
+        return (len(reads), *self.row, *[self.forms[at] for at in gives])
 
-    def _new(self, at: Form) -> int:
-        return self.forms.setdefault(at, len(self.forms))
+    def _new(self, at: Form) -> None:
+        self.row.append(self.forms.setdefault(at, len(self.forms)))
 
-    def _value(self, at: Form) -> object:
-        """The type, layout and further facts of a form."""
-        plan = self.tree.plan
-        value = plan.graph.values[at[0]]
-        param = plan.params.get(at[0])
-        facts = value.kind, value.gradient, plan.memory_of.get(at[0]), param is not None and param.sparse
-        return self._type(value.type), layout_of(plan, at) if at[0] in plan.produced else None, facts
+    def _value(self, at: Form) -> None:
+        """The kind of a form, and its dims as they are numbered here."""
+        kind, dims = self.kinds.forms.get(at) or self.kinds.form(at)
+        own = self.dims
+        self.row += (kind, *[own.setdefault(dim, len(own)) for dim in dims])
 
-    def _type(self, type: TensorType) -> object:
-        return type.dtype, tuple([tuple([self._dim(dim) for dim in term]) for term in type.dims])
-
-    def _dim(self, dim: Dim) -> object:
-        number = self.dims.setdefault(id(dim), len(self.dims))
-        by_hand = id(dim) if self.tree.plan.sizes else 0
-        batch = dim is self.tree.plan.graph.batch
-        return dim.name.rpartition(".")[2], dim.size, dim.literal, dim.span is not None, number, by_hand, batch
-
-    def _read(self, at: Form) -> object:
+    def _read(self, at: Form) -> None:
         """A form made or read before, or a parameter of this layer, or a number."""
-        if at in self.forms:
-            return self.forms[at]
+        known = self.forms.get(at)
+        if known is not None:
+            self.row.append(known)
+            return
         value = self.tree.plan.graph.values[at[0]]
-        return relative(value.path, self.call.path), repr(value.constant), self._value(at)
+        self.row += (relative(value.path, self.made.path), repr(value.constant))
+        self._value(at)
 
-    def _step(self, step: Step) -> object:
-        tree, plan = self.tree, self.tree.plan
-        reads = tuple([self._read(at) for at in tree.reads(step)])
-        if step.kind == "conversion":
-            c = plan.conversions[step.index]
-            return c.move, c.to, c.gradient, reads, self._new((c.value, c.id))
-        planned, op = plan.ops[step.index], tree.op(step)
-        results = tuple([(self._value(at), self._new(at), self._name(at[0])) for at in tree.makes(step)])
-        attrs = tuple([(name, repr(value)) for name, value in op.attrs.items()])
-        again = tree.owners is not None and tree.owners.group(op.id) is not None
-        key = relative(op.path, self.call.path) if REGISTRY[op.operator].random else ""
-        return (
-            op.operator, self._rule(op.rule), attrs, planned.factor_axes, planned.mesh, reads, results, op.call,
-            key, op.span, op.section, again,
-        )  # fmt: skip
+    def _step(self, at: int) -> None:
+        tree, op, step = self.tree, self.tree.ops[at], self.tree.steps[at]
+        self.row.append(self.kinds.steps.get(step) or self.kinds.step(step))
+        for form in tree.reads[at]:
+            self._read(form)
+        if op is None:
+            self._new(tree.makes[at][0])
+            return
+        for form in tree.makes[at]:
+            self._value(form)
+            self._new(form)
+            self.row.append(called_as(tree.plan.graph, form[0], self.made))
+        if REGISTRY[op.operator].random:
+            self.row.append(relative(op.path, self.made.path))
+        if tree.owners is not None:
+            self.row.append(tree.owners.group(op.id) is not None)
 
-    def _name(self, value: int) -> str:
-        return called_as(self.tree.plan.graph, value, self.call.call)
-
-    def _rule(self, rule: FactorRule) -> object:
-        """A rule without the paths in the names of its factors."""
-        if id(rule) not in self.rules:
-            named = any("." in factor.name for factor in rule.factors)
-            factors = tuple((f.name.rpartition(".")[2], f.size, f.split, f.exchanged) for f in rule.factors)
-            key = factors, rule.operands, rule.results, rule.through
-            self.rules[id(rule)] = key if named else rule
-        return self.rules[id(rule)]
-
-    def _inner(self, call: Call) -> object:
-        reads = tuple([self._read(at) for at in call.reads])
-        gives = tuple([self._new(at) for at in call.gives])
-        return call.block, call.region >= 0, relative(call.path, self.call.path), reads, gives
+    def _inner(self, call: Call) -> None:
+        self.row += ("call", call.block, call.region >= 0, relative(call.path, self.made.path))
+        for at in call.reads:
+            self._read(at)
+        for at in call.gives:
+            self._new(at)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from shardlang.graph.graph import Graph
+from shardlang.graph.graph import Graph, LayerCall
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.needs import Form
 from shardlang.plan.plan import Step
@@ -15,7 +15,6 @@ from shardlang.records import dataclass
 
 ROOT = -1
 _STAGE = re.compile(r"@\d+$")
-_INDEX = re.compile(r"(.*)\[(\d+)\]")
 
 
 @dataclass(frozen=True)
@@ -48,33 +47,35 @@ class Call:
 
 def array_of(path: str) -> tuple[str, int] | None:
     """`encoder.blocks[3]` -> ("encoder.blocks", 3); None for what is no layer of an array."""
-    match = _INDEX.fullmatch(path)
-    return (match[1], int(match[2])) if match else None
+    array, bracket, index = path[:-1].rpartition("[")
+    return (array, int(index)) if bracket and path[-1] == "]" else None
 
 
 def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
-    """The items, with neighbours of an array that are the same block joined to runs."""
-    found: list[Step | tuple[Call, ...]] = []
+    """The items, with neighbours of an array that are the same block joined; a call alone is a
+    run of one."""
+    found: list[Step | list[Call]] = []
     for item in items:
         last = found[-1] if found else None
         if not isinstance(item, Call):
             found.append(item)
-        elif isinstance(last, tuple) and _follows(last[-1], item):
-            found[-1] = (*last, item)
+        elif isinstance(last, list) and _follows(last[-1], item):
+            last.append(item)
         else:
-            found.append((item,))
-    return found
+            found.append([item])
+    return [tuple(item) if isinstance(item, list) else item for item in found]
 
 
 def _follows(before: Call, call: Call) -> bool:
+    if before.block != call.block or (before.region < 0) != (call.region < 0):
+        return False
     first, second = array_of(before.path), array_of(call.path)
-    same = before.block == call.block and (before.region < 0) == (call.region < 0)
-    return same and first is not None and second == (first[0], first[1] + 1)
+    return first is not None and second == (first[0], first[1] + 1)
 
 
 def is_below(path: str, layer: str) -> bool:
     """Whether a path is of something in a layer; all is in the root."""
-    return not layer or path.startswith((f"{layer}.", f"{layer}["))
+    return not layer or (path.startswith(layer) and path[len(layer) : len(layer) + 1] in (".", "["))
 
 
 def origin(graph: Graph, value: int) -> int:
@@ -88,14 +89,13 @@ def origin(graph: Graph, value: int) -> int:
 
 def without_stage(path: str) -> str:
     """A path without what is added to it where a value stands for that of another stage."""
-    return _STAGE.sub("", path)
+    return _STAGE.sub("", path) if "@" in path else path
 
 
-def called_as(graph: Graph, value: int, call: int) -> str:
-    """The path of a value as a call of a layer sees it: the formal that it is given as, or its path
-    from the layer; the last part alone of what is of another layer, such as the cast of an argument
-    that mixed precision needs."""
-    made = graph.calls[call] if call != ROOT else None
+def called_as(graph: Graph, value: int, made: LayerCall | None) -> str:
+    """The path of a value as a call of a layer sees it (None: as `train` does): the formal that
+    it is given as, or its path from the layer; the last part alone of what is of another layer,
+    such as the cast of an argument that mixed precision needs."""
     value = origin(graph, value)
     formal = made.arguments.get(value) if made is not None else None
     path = without_stage(graph.values[value].path)
@@ -104,7 +104,7 @@ def called_as(graph: Graph, value: int, call: int) -> str:
     producer = graph.producers.get(value)
     if producer is None or not graph.ops[producer].operands:
         return path.rpartition(".")[2]
-    inner = called_as(graph, graph.ops[producer].operands[0], call).rpartition(".")[2]
+    inner = called_as(graph, graph.ops[producer].operands[0], made).rpartition(".")[2]
     return f"{inner}:{path.rpartition('.')[2].rpartition(':')[2]}"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 
-from shardlang.plan.needs import Form
+from shardlang.plan.needs import Form, inputs, makes
 from shardlang.plan.plan import MoveKind, Plan, Step
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.records import dataclass
@@ -31,7 +31,7 @@ class Forms:
 
     def form(self, value: int, at: int) -> Form:
         """The form that is read for one."""
-        while (value, at) not in self.given:
+        while (at >= 0 or self.standing) and (value, at) not in self.given:
             if (value, at) in self.standing:
                 value, at = self.standing[value, at]
             elif at >= 0 and self.silent(Step("conversion", at)):
@@ -41,12 +41,7 @@ class Forms:
         return value, at
 
     def reads(self, step: Step) -> list[Form]:
-        if step.kind == "op":
-            return [self.form(use.value, use.conversion) for use in self.plan.ops[step.index].operands]
-        conversion = self.plan.conversions[step.index]
-        return [self.form(conversion.value, conversion.parent)]
+        return [at if at[1] < 0 and not self.standing else self.form(*at) for at in inputs(self.plan)[step]]
 
-    def makes(self, step: Step) -> list[Form]:
-        if step.kind == "op":
-            return [(value, -1) for value in self.plan.graph.ops[self.plan.ops[step.index].op].results]
-        return [(self.plan.conversions[step.index].value, step.index)]
+    def makes(self, step: Step) -> Sequence[Form]:
+        return makes(self.plan, step)

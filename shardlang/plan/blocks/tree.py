@@ -1,73 +1,63 @@
 """Steps of a plan -> in which call of a layer each stands, and in which order: what is called
 stands together.
 
-A conversion stands with what makes its value or with what reads it, see `_side`."""
+A conversion stands with what makes its value or with what reads it, see `_side`. Steps are known
+by their place in `steps`, calls by their index in `Graph.calls`; where both stand in one list, a
+call is `~` its index."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
-from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.call import ROOT
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.needs import Form, layout_of
-from shardlang.plan.plan import Conversion, Plan, Step
+from shardlang.plan.blocks.kinds import Kinds
+from shardlang.plan.needs import Form
+from shardlang.plan.plan import Conversion, Step
 from shardlang.plan.rewrite.recomputed import Owners
 from shardlang.records import dataclass
-from shardlang.types.layout import local_shape
 
 
 @dataclass
 class Tree:
-    """`dissolved`: calls whose steps cannot stand together; they are of the call around them."""
+    """`dissolved`: calls whose steps cannot stand together; they are of the call around them.
+    `home`: the call that each step is of."""
 
+    kinds: Kinds
     forms: Forms
     given_steps: Sequence[Step]
     ends: Collection[Form]
     dissolved: set[int] = field(default_factory=set)
-    home: dict[Step, int] = field(default_factory=dict)
+    home: list[int] = field(default_factory=list)
     lines: dict[int, list[int]] = field(default_factory=dict)
 
-    @cached_property
-    def steps(self) -> list[Step]:
-        return [step for step in self.given_steps if not self.forms.silent(step)]
-
-    @property
-    def plan(self) -> Plan:
-        return self.forms.plan
-
-    def reads(self, step: Step) -> list[Form]:
-        return self.forms.reads(step)
-
-    def makes(self, step: Step) -> list[Form]:
-        return self.forms.makes(step)
-
-    def op(self, step: Step) -> Op:
-        return self.plan.graph.ops[self.plan.ops[step.index].op]
+    def __post_init__(self) -> None:
+        self.plan = self.forms.plan
+        self.steps = [step for step in self.given_steps if not self.forms.silent(step)]
+        self.reads = [self.forms.reads(step) for step in self.steps]
+        self.makes = [self.forms.makes(step) for step in self.steps]
+        graph, given = self.plan.graph, self.forms.given
+        self.ops = [graph.ops[self.plan.ops[s.index].op] if s.kind == "op" else None for s in self.steps]
+        self.makers = {form: at for at, forms in enumerate(self.makes) for form in forms if form not in given}
 
     @cached_property
-    def makers(self) -> dict[Form, Step]:
-        return {form: step for step in self.steps for form in self.makes(step) if form not in self.forms.given}
-
-    @cached_property
-    def readers(self) -> dict[Form, list[Step]]:
-        found: dict[Form, list[Step]] = {}
-        for step in self.steps:
-            for form in self.reads(step):
-                found.setdefault(form, []).append(step)
+    def readers(self) -> dict[Form, list[int]]:
+        found: dict[Form, list[int]] = {}
+        for at, forms in enumerate(self.reads):
+            for form in forms:
+                found.setdefault(form, []).append(at)
         return found
 
     @cached_property
     def owners(self) -> Owners | None:
         return Owners(self.plan, frozenset(self.given_steps)) if self.plan.recompute else None
 
-    def ordered(self) -> dict[int, list[Step | int]]:
+    def ordered(self) -> dict[int, list[int]]:
         """Node -> what is in it, in order, after giving each step its node (`home`)."""
         while True:
             self._settle()
@@ -77,72 +67,73 @@ class Tree:
 
     # Where each step is.
 
-    def parent(self, node: int) -> int:
-        """The call around a call, without those that are dissolved."""
-        node = self.plan.graph.calls[node].within
+    def _standing(self, node: int) -> int:
+        """The call itself, or the one around it where it is dissolved."""
         while node in self.dissolved:
             node = self.plan.graph.calls[node].within
         return node
 
+    def parent(self, node: int) -> int:
+        """The call around a call, without those that are dissolved."""
+        return self._standing(self.plan.graph.calls[node].within)
+
     def above(self, node: int) -> list[int]:
         """A node and those around it, the root first."""
-        if node not in self.lines:
-            self.lines[node] = [ROOT] if node == ROOT else [*self.above(self.parent(node)), node]
-        return self.lines[node]
+        line = self.lines.get(node)
+        if line is None:
+            line = self.lines[node] = [ROOT] if node == ROOT else [*self.above(self.parent(node)), node]
+        return line
+
+    def shared(self, one: int, other: int) -> int:
+        """How many calls are around both nodes."""
+        line, second = self.above(one), self.above(other)
+        found = min(len(line), len(second))
+        while line[found - 1] != second[found - 1]:
+            found -= 1
+        return found
 
     def _common(self, nodes: Collection[int]) -> int:
-        lines = [self.above(node) for node in nodes]
-        shared = sum(1 for level in zip(*lines, strict=False) if len(set(level)) == 1)
-        return lines[0][shared - 1]
-
-    def below(self, node: int, other: int) -> int | None:
-        """The child of `node` that `other` is or is in; None where it is `node` itself."""
-        line = self.above(other)
-        at = line.index(node) + 1
-        return line[at] if at < len(line) else None
+        found, *others = nodes
+        for node in others:
+            found = self.above(found)[self.shared(found, node) - 1]
+        return found
 
     def _settle(self) -> None:
         """Gives each step its node."""
-        self.home, self.lines = {}, {}
+        self.lines = {}
         for counted in ("_group_counts", "_whole_groups"):
             self.__dict__.pop(counted, None)
-        for step in self.steps:
-            if step.kind == "op":
-                node = self.op(step).within
-                while node in self.dissolved:
-                    node = self.plan.graph.calls[node].within
-                self.home[step] = node
-        for step in self.steps:
-            if step.kind == "op" and self.op(step).operator == TRANSFER:
-                ops = [s for f in self.makes(step) for s in self._ops_after(f)]
-                ops += [s for f in self.reads(step) for s in self._op_before(f)]
-                near = [self.home[s] for s in ops if s in self.home]  # not those of later transfers
-                self.home[step] = self._common(near) if near else ROOT
-        for step in self.steps:
-            if step.kind == "conversion":
-                self.home[step] = self._place(step)
+        self.home = [ROOT if op is None else self._standing(op.within) for op in self.ops]
+        for at, op in enumerate(self.ops):
+            if op is not None and op.operator == TRANSFER:
+                near = [other for form in self.makes[at] for other in self._ops_after(form)]
+                near += [other for form in self.reads[at] for other in self._op_before(form)]
+                self.home[at] = self._common([self.home[other] for other in near]) if near else ROOT
+        for at, op in enumerate(self.ops):
+            if op is None:
+                self.home[at] = self._place(at)
 
-    def _ops_after(self, form: Form) -> list[Step]:
+    def _ops_after(self, form: Form) -> list[int]:
         """The operators that read a form or what it is converted to."""
-        found = []
-        for step in self.readers.get(form, ()):
-            found.extend([step] if step.kind == "op" else self._ops_after(self.makes(step)[0]))
+        found: list[int] = []
+        for at in self.readers.get(form, ()):
+            found.extend([at] if self.ops[at] is not None else self._ops_after(self.makes[at][0]))
         return found
 
-    def _op_before(self, form: Form) -> list[Step]:
+    def _op_before(self, form: Form) -> list[int]:
         """The operator that makes a form, or what it is converted from."""
         maker = self.makers.get(form)
-        if maker is None or maker.kind == "op":
+        if maker is None or self.ops[maker] is not None:
             return [] if maker is None else [maker]
-        return self._op_before(self.reads(maker)[0])
+        return self._op_before(self.reads[maker][0])
 
-    def _place(self, step: Step) -> int:
-        conversion = self.plan.conversions[step.index]
-        source = self.reads(step)[0]
+    def _place(self, at: int) -> int:
+        conversion = self.plan.conversions[self.steps[at].index]
+        source = self.reads[at][0]
         maker = self.home[self.makers[source]] if source in self.makers else None
-        nodes = {self.home[s] for s in self._ops_after(self.makes(step)[0])}
+        nodes = {self.home[other] for other in self._ops_after(self.makes[at][0])}
         found = self._side(maker, nodes, self._shrinks(conversion, source))
-        return found if self.owners is None else self._in_group(step, found)
+        return found if self.owners is None else self._in_group(at, found)
 
     def _side(self, maker: int | None, readers: Set[int], shrinks: bool) -> int:
         """A conversion that makes its value smaller is at its maker, another one at its reader."""
@@ -153,29 +144,26 @@ class Tree:
             return reading
         common = self._common([maker, reading])
         if common == reading:
-            inside = self.below(common, maker)
-            near = {node for node in readers if node != common and self.below(common, node) == inside}
+            depth = len(self.above(common))
+            inside = self.above(maker)[depth]
+            near = {node for node in readers if node != common and self.above(node)[depth] == inside}
             if near:
                 return self._side(maker, near, shrinks)
         return maker if shrinks else reading
 
     def _shrinks(self, conversion: Conversion, source: Form) -> bool:
-        before, after = self._elements(source), self._elements((conversion.value, conversion.id))
+        before, after = self.kinds.elements(source), self.kinds.elements((conversion.value, conversion.id))
         return after < before or (after == before and conversion.move.forward_bytes > 0)
 
-    def _elements(self, at: Form) -> int:
-        layout = layout_of(self.plan, at)
-        return math.prod(local_shape(self.plan.graph.values[at[0]].type, layout, self.plan.meshes[layout.mesh]))
-
-    def _in_group(self, step: Step, node: int) -> int:
+    def _in_group(self, at: int, node: int) -> int:
         """The node on the side of a group's border that the plan counts its memory for."""
         assert self.owners is not None
-        group = self.owners.of(step)
+        group = self.owners.of(self.steps[at])
         line = self.above(node)
         while node != ROOT and self._group_of(node) not in (None, group):
             node = self.parent(node)
         if group is not None and all(self._group_of(each) != group for each in line):
-            maker = self.makers.get(self.reads(step)[0])
+            maker = self.makers.get(self.reads[at][0])
             return next(iter(self._whole_groups.get(group, ())), node if maker is None else self.home[maker])
         return node
 
@@ -183,10 +171,10 @@ class Tree:
     def _group_counts(self) -> dict[int, dict[int | None, int]]:
         """Node -> how many of the operators in it are of each group."""
         found: dict[int, dict[int | None, int]] = {}
-        for step in self.steps:
-            if step.kind == "op" and self.owners is not None:
-                group = self.owners.group(self.op(step).id)
-                for node in self.above(self.home[step]):
+        for home, op in zip(self.home, self.ops, strict=True) if self.owners is not None else ():
+            if op is not None and self.owners is not None:
+                group = self.owners.group(op.id)
+                for node in self.above(home):
                     counts = found.setdefault(node, {})
                     counts[group] = counts.get(group, 0) + 1
         return found
@@ -208,76 +196,86 @@ class Tree:
 
     def region(self, node: int) -> int:
         """The group that a call is the whole of, where it is one for itself."""
-        group = self._group_of(node) if node != ROOT else None
+        group = self._group_of(node) if node != ROOT and self.owners is not None else None
         if group is None or self._group_of(self.parent(node)) == group or len(self._whole_groups[group]) > 1:
             return -1
         return group if self._group_counts[ROOT][group] == self._group_counts[node][group] else -1
 
     # The order of what is in a node.
 
-    def _orders(self) -> dict[int, list[Step | int]] | None:
+    def _orders(self) -> dict[int, list[int]] | None:
         """Node -> its steps and the calls in it, each after what it reads; None after dissolving
         calls for which there is no such order."""
-        keys: dict[int, dict[Step | int, float]] = {ROOT: {}}
-        firsts: dict[int, int] = {}  # node -> its first operator, or its first step where it has none
-        placed: set[int] = set()
-        for at, step in enumerate(self.steps):
-            line = self.above(self.home[step])
-            for outer, inner in itertools.pairwise(line):
-                mine = keys.setdefault(outer, {})
-                if inner not in firsts or (step.kind == "op" and inner not in placed):
-                    mine[inner] = firsts[inner] = at
-                    placed.update([inner] if step.kind == "op" else [])
-            keys.setdefault(line[-1], {})[step] = self._key(step, at)
-        after: dict[int, dict[Step | int, set[Step | int]]] = {node: {} for node in keys}
-        for step in self.steps:
-            for form in self.reads(step):
+        keys = self._keys()
+        late = {node for node, first, second in self._edges() if keys[node][first] >= keys[node][second]}
+        orders = {node: sorted(mine, key=mine.__getitem__) for node, mine in keys.items() if node not in late}
+        after: dict[int, dict[int, set[int]]] = {node: {} for node in late}
+        for node, first, second in self._edges() if late else ():
+            if node in late:
+                after[node].setdefault(first, set()).add(second)
+        orders |= {node: _sorted(keys[node], after[node]) for node in late}
+        stuck = {item for node in late for item in keys[node].keys() - set(orders[node])}
+        self.dissolved |= {~item for item in stuck if item < 0}
+        return None if stuck else orders
+
+    def _keys(self) -> dict[int, dict[int, tuple[float, int]]]:
+        """Node -> what is in it -> where it would stand: a call at its first operator, without
+        one at its first step."""
+        keys: dict[int, dict[int, tuple[float, int]]] = {ROOT: {}}
+        placed = {ROOT}
+        for at, node in enumerate(self.home):
+            is_op = self.ops[at] is not None
+            if node not in placed:
+                line = self.above(node)
+                for outer, inner in itertools.pairwise(line):
+                    mine = keys.setdefault(outer, {})
+                    if ~inner not in mine or (is_op and inner not in placed):
+                        mine[~inner] = at, at
+                        placed.update([inner] if is_op else [])
+            keys.setdefault(node, {})[at] = (at if is_op else self._key(at)), at
+        return keys
+
+    def _edges(self) -> Iterator[tuple[int, int, int]]:
+        """(node, what is in it, what else in it reads of that)."""
+        for at, forms in enumerate(self.reads):
+            for form in forms:
                 maker = self.makers.get(form)
                 if maker is None:
                     continue
-                node = self._common([self.home[maker], self.home[step]])
-                first, second = self._item(node, maker), self._item(node, step)
-                if first != second:
-                    after[node].setdefault(first, set()).add(second)
-        orders = {node: _sorted(keys[node], after[node]) for node in keys}
-        stuck = {item for node, order in orders.items() for item in keys[node].keys() - set(order)}
-        self.dissolved |= {item for item in stuck if isinstance(item, int)}
-        return None if stuck else orders
+                node, there = self.home[at], self.home[maker]
+                if node == there:
+                    yield node, maker, at
+                    continue
+                depth, line, other = self.shared(node, there), self.above(node), self.above(there)
+                first = ~other[depth] if depth < len(other) else maker
+                yield line[depth - 1], first, ~line[depth] if depth < len(line) else at
 
-    def _key(self, step: Step, at: int) -> float:
+    def _key(self, at: int) -> float:
         """A conversion beside what makes its value stands right after that."""
-        maker = self.makers.get(self.reads(step)[0]) if step.kind == "conversion" else None
-        near = maker is not None and self.home[maker] == self.home[step]
-        return self._positions[maker] + 0.5 if near and maker is not None and self._lone(step) else at
+        maker = self.makers.get(self.reads[at][0])
+        near = maker is not None and self.home[maker] == self.home[at]
+        return maker + 0.5 if near and maker is not None and self._lone(at) else at
 
-    def _lone(self, step: Step) -> bool:
+    def _lone(self, at: int) -> bool:
         """Whether nothing here reads what a conversion makes: it is for the calls around."""
-        return all(self.home[s] != self.home[step] for s in self.readers.get(self.makes(step)[0], ()))
-
-    @cached_property
-    def _positions(self) -> dict[Step, int]:
-        return {step: at for at, step in enumerate(self.steps)}
-
-    def _item(self, node: int, step: Step) -> Step | int:
-        inner = self.below(node, self.home[step])
-        return step if inner is None else inner
+        return all(self.home[other] != self.home[at] for other in self.readers.get(self.makes[at][0], ()))
 
 
-def _sorted(keys: Mapping[Step | int, float], after: Mapping[Step | int, Set[Step | int]]) -> list[Step | int]:
-    """The items in an order that keeps `after`, else by their keys; without those of a circle."""
+def _sorted(keys: Mapping[int, tuple[float, int]], after: Mapping[int, Set[int]]) -> list[int]:
+    """The items in an order that keeps `after`, by their keys where that leaves a choice;
+    without those of a circle."""
     waits = dict.fromkeys(keys, 0)
     for items in after.values():
         for item in items:
             waits[item] += 1
-    numbered = {item: number for number, item in enumerate(keys)}
-    ready = [(keys[item], numbered[item], item) for item, count in waits.items() if not count]
+    ready = [(keys[item], item) for item, count in waits.items() if not count]
     heapq.heapify(ready)
     found = []
     while ready:
-        _, _, item = heapq.heappop(ready)
+        _, item = heapq.heappop(ready)
         found.append(item)
         for later in after.get(item, ()):
             waits[later] -= 1
             if not waits[later]:
-                heapq.heappush(ready, (keys[later], numbered[later], later))
+                heapq.heappush(ready, (keys[later], later))
     return found

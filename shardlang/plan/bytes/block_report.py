@@ -24,7 +24,7 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
             if isinstance(item, Step):
                 yield from [lines[item]] if item in lines else []
             else:
-                yield block(item if isinstance(item, tuple) else (item,))
+                yield block((item,) if isinstance(item, Call) else item)
 
     def block(run: tuple[Call, ...]) -> dict[str, Any]:
         first = run[0]
@@ -47,7 +47,7 @@ def same_layers(plan: Plan, path: str) -> list[str]:
 
     def look(call: Call) -> None:
         for item in runs(call.items):
-            for run in [item] if isinstance(item, tuple) else []:
+            for run in [] if isinstance(item, Step) else [item]:
                 if any(is_below(path, inner.path) for inner in run):
                     found[:] = in_runs(inner.path for inner in run) if len(run) > 1 else found
                     look(next(inner for inner in run if is_below(path, inner.path)))

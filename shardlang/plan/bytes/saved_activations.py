@@ -153,7 +153,7 @@ class SavedActivations:
         if group is None:
             return
         stage = self._stage(self.plan.recompute[group][0])
-        for form in inputs(self.plan, step):
+        for form in inputs(self.plan)[step]:
             if self._made_in(form) != group:
                 self._keep(stage, -1, self._memory(form))
 

@@ -41,7 +41,7 @@ class Gathered:
     def _read(self, step: Step) -> Iterator[int]:
         """The parameters that a line reads; a view is no line."""
         if step.kind == "op" or self.plan.conversions[step.index].move.kind is not MoveKind.VIEW:
-            for value, at in inputs(self.plan, step):
+            for value, at in inputs(self.plan)[step]:
                 if made_form(self.plan, at) < 0 and value in self.plan.params:
                     yield value
 

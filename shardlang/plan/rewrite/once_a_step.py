@@ -74,11 +74,11 @@ def phases(
 @remembered
 def _once(plan: Plan) -> set[Form]:
     """The forms that are the same in every microbatch and made of a sum over all of them."""
-    found: set[Form] = set()
+    found, read = set[Form](), inputs(plan)
     for step in plan.steps if plan.microbatches > 1 else ():
         if step.kind == "conversion" and summed_in_time(plan, plan.conversions[step.index]):
             found.update(makes(plan, step))
-        elif any(at in found for at in inputs(plan, step)):
+        elif not found.isdisjoint(read[step]):
             found.update(at for at in makes(plan, step) if _whole_in_time(plan, at))
     return found
 
@@ -98,7 +98,8 @@ def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Ste
     """The steps from what is given to `ends`, and the given that they read, in the plan's order."""
     found = steps_for(plan, ends, given)
     steps = tuple(sorted(found, key=_places(plan).__getitem__))
-    read = [*(at for step in steps for at in inputs(plan, step)), *ends]
+    inputs_of = inputs(plan)
+    read = [*(at for step in steps for at in inputs_of[step]), *ends]
     return steps, list(dict.fromkeys(at for at in read if at in given))
 
 

@@ -1,0 +1,106 @@
+"""Steps and forms of a plan -> small numbers: those that are the same but for which layer they are
+of have one number.
+
+Layers share much of a plan: types, layouts, rules, places in the text. Each such object is
+looked at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field
+
+from shardlang.ops.rule import FactorRule
+from shardlang.plan.needs import Form, layout_of
+from shardlang.plan.plan import Plan, Step
+from shardlang.records import dataclass
+from shardlang.types.dim import Dim, TensorType
+from shardlang.types.layout import local_shape
+
+
+@dataclass
+class Kinds:
+    """blocks: the number of each block. numbers: of what is equal. known: of objects that were
+    seen, by their ids. forms: the number of a form's kind, and the dims of its type. sizes:
+    elements of a kind."""
+
+    plan: Plan
+    blocks: dict[object, int] = field(default_factory=dict)
+    numbers: dict[object, int] = field(default_factory=dict)
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    types: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    forms: dict[Form, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    steps: dict[Step, int] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def number(self, what: object) -> int:
+        """The number of everything that is equal to this."""
+        return self.numbers.setdefault(what, len(self.numbers))
+
+    def form(self, at: Form) -> tuple[int, tuple[int, ...]]:
+        """The kind of a form (its type without dims, its layout and further facts), and the dims
+        of its type."""
+        found = self.forms.get(at)
+        if found is None:
+            plan = self.plan
+            value, param = plan.graph.values[at[0]], plan.params.get(at[0])
+            layout = layout_of(plan, at) if at[0] in plan.produced else None
+            type, dims = self._type(value.type)
+            facts = value.gradient, plan.memory_of.get(at[0]), param is not None and param.sparse
+            objects = type, id(layout), id(value.kind), *facts
+            if objects not in self.known:
+                self.known[objects] = self.number((type, layout, value.kind, *facts))
+            found = self.forms[at] = self.known[objects], dims
+        return found
+
+    def elements(self, at: Form) -> int:
+        """How many elements of a form a rank has."""
+        kind = self.form(at)[0]
+        if kind not in self.sizes:
+            type, layout = self.plan.graph.values[at[0]].type, layout_of(self.plan, at)
+            self.sizes[kind] = math.prod(local_shape(type, layout, self.plan.meshes[layout.mesh]))
+        return self.sizes[kind]
+
+    def _type(self, type: TensorType) -> tuple[int, tuple[int, ...]]:
+        found = self.types.get(id(type))
+        if found is None:
+            dims = tuple([id(dim) for term in type.dims for dim in term])
+            whole = type.dtype, tuple([tuple([self._dim(dim) for dim in term]) for term in type.dims])
+            found = self.types[id(type)] = self.number(whole), dims
+        return found
+
+    def _dim(self, dim: Dim) -> object:
+        by_hand = id(dim) if self.plan.sizes else 0
+        batch = dim is self.plan.graph.batch
+        return dim.name.rpartition(".")[2], dim.size, dim.literal, dim.span is not None, by_hand, batch
+
+    def step(self, step: Step) -> int:
+        """The number of what a step does, whatever forms it reads and makes."""
+        found = self.steps.get(step)
+        if found is None:
+            found = self.steps[step] = self._conversion(step) if step.kind == "conversion" else self._op(step)
+        return found
+
+    def _conversion(self, step: Step) -> int:
+        c = self.plan.conversions[step.index]
+        objects = id(c.move), id(c.to), c.gradient
+        if objects not in self.known:
+            self.known[objects] = self.number((c.move, c.to, c.gradient))
+        return self.known[objects]
+
+    def _op(self, step: Step) -> int:
+        planned = self.plan.ops[step.index]
+        op = self.plan.graph.ops[planned.op]
+        attrs = tuple([(name, repr(value)) for name, value in op.attrs.items()]) if op.attrs else ()
+        more = op.operator, attrs, planned.mesh, op.call, op.section
+        objects = id(op.rule), id(planned.factor_axes), id(op.span), *more
+        if objects not in self.known:
+            self.known[objects] = self.number((_rule(op.rule), planned.factor_axes, op.span, *more))
+        return self.known[objects]
+
+
+def _rule(rule: FactorRule) -> object:
+    """A rule without the paths in the names of its factors."""
+    if not any("." in factor.name for factor in rule.factors):
+        return rule
+    factors = tuple((f.name.rpartition(".")[2], f.size, f.split, f.exchanged) for f in rule.factors)
+    return factors, rule.operands, rule.results, rule.through
