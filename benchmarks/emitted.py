@@ -19,8 +19,7 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.plan import Plan
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.data.dataset import Arrays, Dataset
-from shardlang.runtime.data.fit import Origin
+from shardlang.runtime.data.dataset import Arrays, Dataset, Origin
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Block, Program

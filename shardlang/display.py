@@ -1,13 +1,17 @@
 """Turns text that may hold anything into what a terminal can show safely, and says how many cells
 each character takes.
 
-Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width
-ones), and spaces that are none to the language, are shown as `<U+202E>`. Which parts of a line are
-marked is left to the renderers."""
+Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width ones), and spaces
+that are none to the language, are shown as `<U+202E>`. Which parts of a line are marked is left to the renderers. A
+line that tells what is going on is written over.
+"""
 
 from __future__ import annotations
 
+import time
 import unicodedata
+from collections.abc import Callable
+from typing import TextIO
 
 TAB = 4
 
@@ -27,13 +31,8 @@ def width(text: str) -> int:
     """Cells that shown text takes: 0 for a combining mark, 2 for a wide character."""
     if text.isascii():
         return len(text)
-    return sum(_width(c) for c in text)
-
-
-def _width(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+    seen = (c for c in text if unicodedata.category(c) not in ("Mn", "Me"))
+    return sum(2 if unicodedata.east_asian_width(c) in ("W", "F") else 1 for c in seen)
 
 
 def safe(text: str) -> str:
@@ -57,3 +56,44 @@ def laid_out(line: str) -> tuple[str, list[int]]:
         parts.append(part)
         cells.append(cells[-1] + width(part))
     return "".join(parts), cells
+
+
+# Seconds between lines where there is no terminal.
+QUIET = 5.0
+
+
+class Live:
+    """Progress: called with what begins now; `head` stands before it. On a terminal each line takes the place
+    of the one before; elsewhere the first is written, and a later one once `QUIET` seconds have passed since the last.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stream, self.clock, self.head = stream, clock, ""
+        self.terminal = stream.isatty()
+        self._shown, self._next = 0, 0.0
+
+    def __call__(self, text: str) -> None:
+        line = f"{self.head}: {text}" if self.head else text
+        if self.terminal:
+            import shutil  # no command but those that take long needs it
+
+            line = line[: shutil.get_terminal_size().columns - 1]
+            self.stream.write("\r" + line.ljust(self._shown))
+            self._shown = len(line)
+        elif self.clock() >= self._next:
+            self.stream.write(f"{line}\n")
+            self._next = self.clock() + QUIET
+        self.stream.flush()
+
+    def clear(self) -> None:
+        """Takes the line off a terminal."""
+        if self._shown:
+            self.stream.write("\r" + " " * self._shown + "\r")
+            self.stream.flush()
+            self._shown = 0
+
+    def keep(self) -> None:
+        """Leaves the line as it is; what comes next has one of its own."""
+        self.stream.write("\n" * bool(self._shown))
+        self.stream.flush()
+        self._shown = 0

@@ -141,29 +141,9 @@ def _tell_reasons(sink: Sink, files: Files) -> None:
         if diagnostic.code != "SH203" or span is None:
             continue
         path = span.text.strip('"')
-        reason = files.problems.get((span.source.name, path), "does not exist")
-        if reason != "does not exist":
+        why = files.problems.get((span.source.name, path))
+        if why is not None and why.brief:
+            message, label = bounded(f"`{path}` {why}"), Label(span, why.brief)
             sink.found[index] = dataclasses.replace(
-                diagnostic, code="SH401", message=bounded(f"`{path}` {reason}"), primary=Label(span, _briefly(reason)),
-                help=(_MENDS[_briefly(reason)],),
-            )  # fmt: skip
-
-
-# Why a file is not read, in brief, and what to do about it.
-_MENDS = {
-    "a directory": "name a file in it: `use \"./folder/layers.shard\": Block`",
-    "not a plain file": "name a plain file, not a pipe or a device",
-    "too large": "cut the file into several, each imported",
-    "not UTF-8": "save the file as UTF-8",
-    "forbidden": "let this user read the file: `chmod u+r FILE`",
-    "found, and not to be read": "mend the file or the link to it",
-}
-
-
-def _briefly(reason: str) -> str:
-    """One of _MENDS."""
-    starts = {
-        "is a directory": "a directory", "is no regular": "not a plain file", "is larger": "too large",
-        "is not UTF-8": "not UTF-8", "may not be read": "forbidden",
-    }  # fmt: skip
-    return next((brief for start, brief in starts.items() if reason.startswith(start)), "found, and not to be read")
+                diagnostic, code="SH401", message=message, primary=label, help=(why.help,)
+            )

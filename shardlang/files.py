@@ -21,7 +21,14 @@ _STD = "std."
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; the message continues `x.shard`: "is a directory"."""
+    """A file that cannot be read; the message says why, as what goes on after `x.shard`: "is a directory".
+
+    brief: the same in two words, and help: what to do where an import names the file; "" where there is none.
+    """
+
+    def __init__(self, message: str, brief: str = "", help: str = "") -> None:
+        super().__init__(message)
+        self.brief, self.help = brief, help
 
 
 def read_text(path: Path) -> str:
@@ -30,39 +37,45 @@ def read_text(path: Path) -> str:
         # Opened without waiting, so that a pipe or a device is refused instead of read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
-        raise Unreadable(_reason(error)) from error
+        raise _reason(error) from error
     try:
         kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            help = 'name a file in it: `use "./folder/layers.shard": Block`'
+            raise Unreadable("is a directory", "a directory", help)
         if not stat.S_ISREG(kind):
-            raise Unreadable("is a directory" if stat.S_ISDIR(kind) else "is no regular file")
+            raise Unreadable("is no regular file", "not a plain file", "name a plain file, not a pipe or a device")
         with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(LARGEST + 1)
+            return decoded(file.read(LARGEST + 1))
     except OSError as error:
-        raise Unreadable(_reason(error)) from error
+        raise _reason(error) from error
     finally:
         os.close(descriptor)
-    return decoded(content)
 
 
 def decoded(content: bytes) -> str:
     """The text of bytes that are meant to be a program."""
     if len(content) > LARGEST:
-        raise Unreadable(f"is larger than {LARGEST // 1_000_000} MB")
+        help = "cut the file into several, each imported"
+        raise Unreadable(f"is larger than {LARGEST // 1_000_000} MB", "too large", help)
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise Unreadable(f"is not UTF-8 (line {line}, byte {error.start})") from error
+        text = f"is not UTF-8 (line {line}, byte {error.start})"
+        raise Unreadable(text, "not UTF-8", "save the file as UTF-8") from error
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> Unreadable:
     match error:
         case FileNotFoundError() | NotADirectoryError() | ValueError():
-            return "does not exist"
+            return Unreadable("does not exist")
         case PermissionError():
-            return "may not be read by this user"
+            help = "let this user read the file: `chmod u+r FILE`"
+            return Unreadable("may not be read by this user", "forbidden", help)
         case _:
-            return f"cannot be read: {(error.strerror or str(error)).lower()}"
+            text = f"cannot be read: {(error.strerror or str(error)).lower()}"
+            return Unreadable(text, "found, and not to be read", "mend the file or the link to it")
 
 
 def read_program(name: str) -> Source:
@@ -84,7 +97,7 @@ class Files:
     as written) -> why not."""
 
     texts: dict[str, Source] = field(default_factory=dict)
-    problems: dict[tuple[str, str], str] = field(default_factory=dict)
+    problems: dict[tuple[str, str], Unreadable] = field(default_factory=dict)
 
     def add(self, source: Source) -> None:
         """Makes the program itself known, so that an import of it is the same file."""
@@ -101,7 +114,7 @@ class Files:
         try:
             source = Source(name, read_text(place), library=not is_file)
         except Unreadable as reason:
-            self.problems[importing, path] = str(reason)
+            self.problems[importing, path] = reason
             return None
         self.texts[os.path.realpath(place)] = source
         return source

@@ -8,42 +8,13 @@ from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 DECLARATIONS = (
-    "use",
-    "dim",
-    "model",
-    "fn",
-    "strategy",
-    "train",
-    "device",
-    "cluster",
-    "layer",
-    "param",
-    "state",
-    "forward",
-    "mesh",
-    "metric",
-)
+    "use", "dim", "model", "fn", "strategy", "train", "device", "cluster", "layer", "param", "state", "forward",
+    "mesh", "metric",
+)  # fmt: skip
 RULES = (
-    "auto",
-    "split",
-    "over",
-    "uneven",
-    "sizes",
-    "shard",
-    "stages",
-    "balanced",
-    "virtual",
-    "microbatches",
-    "schedule",
-    "zero",
-    "bucket",
-    "gradients",
-    "recompute",
-    "place",
-    "on",
-    "strict",
-    "at",
-)
+    "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches",
+    "schedule", "zero", "bucket", "gradients", "recompute", "place", "on", "strict", "at",
+)  # fmt: skip
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")
 TYPES = ("f64", "f32", "f16", "bf16", "i64", "i32", "bool")

@@ -13,8 +13,10 @@ import fcntl
 import os
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from shardlang import ending
 from shardlang.errors import RunError
@@ -32,13 +34,39 @@ def draft_of(path: Path) -> Path:
     return path.with_name(f".{path.name}{_PART}")
 
 
+@contextmanager
+def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
+    """A new file to write, which takes the place of `path` once it is whole; what a killed run left of it is gone by
+    now. RunError where it cannot be written.
+    """
+    draft = draft_of(path)
+    try:
+        file = draft.open("xb")
+    except OSError as error:
+        raise RunError(code, f"{what} cannot be written: {error.strerror}", file=draft) from None
+    try:
+        with file:
+            yield file
+        os.replace(draft, path)
+    except OSError as error:
+        raise RunError(code, f"{what} cannot be written: {error.strerror}", file=path) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 @dataclass(frozen=True)
 class _Place:
-    """A place that process `owner` holds, to write `what` there."""
+    """A place that process `owner` holds, to write `what` there: it has locked `file`. beside: that is not the place
+    itself. remove: it goes with the lock, or, where it is the place itself, if nothing was written to it.
+    """
 
     owner: int
     what: str
     is_folder: bool
+    file: Path
+    descriptor: int
+    beside: bool
+    remove: bool
 
 
 # By real path, what this process holds: who holds a place may name it again, for the same.
@@ -57,10 +85,8 @@ def require_apart(path: Path, what: str, is_folder: bool = True) -> None:
         # A file has nothing below it; a folder may be one for several things.
         one = (common == place and not held.is_folder) or (common == key and not is_folder)
         if one and (place, held.what) != (key, what):
-            raise RunError(
-                "SH512", f"this run would write both {what} and {held.what} here", file=path,
-                help="give each of them a path of its own",
-            )  # fmt: skip
+            help = "give each of them a path of its own"
+            raise RunError("SH512", f"this run would write both {what} and {held.what} here", file=path, help=help)
 
 
 def held_in(folder: Path) -> list[Path]:
@@ -69,22 +95,11 @@ def held_in(folder: Path) -> list[Path]:
     return [path.relative_to(real) for path in map(Path, _held) if real in path.parents]
 
 
-@dataclass
-class _Lock:
-    """A locked file. remove: it goes with the lock, also if it is the place itself and empty."""
-
-    key: str
-    file: Path
-    descriptor: int
-    beside: bool
-    remove: bool
-
-
 class Claims:
     """The places that a run writes to, from when they are claimed to the end of the `with`."""
 
     def __init__(self) -> None:
-        self._locks: list[_Lock] = []
+        self._mine: list[str] = []
         self._until = ending.at_once(self._release)
 
     def __enter__(self) -> Claims:
@@ -96,8 +111,8 @@ class Claims:
         self._until.__exit__(None, None, None)
 
     def _release(self) -> None:
-        while self._locks:
-            _release(self._locks.pop())
+        while self._mine:
+            _release(_held.pop(self._mine.pop()))
 
     def folder(self, path: Path, what: str) -> None:
         """A folder, made if absent. RunError where it cannot be, or another run writes to it."""
@@ -105,7 +120,7 @@ class Claims:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(path, what, error) from None
+            raise unwritable(path, what, error) from None
         self._take(path, path / LOCK, what, is_folder=True)
 
     def file(self, path: Path, kind: Kind) -> Path:
@@ -134,8 +149,8 @@ class Claims:
         key = os.path.realpath(place)
         if key in _held:
             return False
-        self._locks.append(_locked(key, place, file, what))
-        _held[key] = _Place(os.getpid(), what, is_folder)
+        _held[key] = _locked(place, file, what, is_folder)
+        self._mine.append(key)
         return True
 
 
@@ -147,8 +162,8 @@ def _is_lock(file: Path) -> bool:
         return False
 
 
-def _locked(key: str, place: Path, file: Path, what: str) -> _Lock:
-    """The lock on a file, made if absent, which names its holder unless it is the place itself."""
+def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _Place:
+    """The lock on a file, which is made if absent and says who holds it, unless it is the place itself."""
     beside = file != place
     while True:
         try:
@@ -158,7 +173,7 @@ def _locked(key: str, place: Path, file: Path, what: str) -> _Lock:
             if descriptor < 0:
                 continue
         except OSError as error:
-            raise _unwritable(place, what, error) from None
+            raise unwritable(place, what, error) from None
         if beside and not made and os.fstat(descriptor).st_size and not os.pread(descriptor, 64, 0).startswith(_MARK):
             os.close(descriptor)
             raise _in_the_way(file, what)
@@ -170,7 +185,7 @@ def _locked(key: str, place: Path, file: Path, what: str) -> _Lock:
     ours = made or (beside and os.fstat(descriptor).st_size > 0)
     if beside and ours:
         os.pwrite(descriptor, _MARK + f"held by process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return _Lock(key, file, descriptor, beside, ours)
+    return _Place(os.getpid(), what, is_folder, file, descriptor, beside, ours)
 
 
 def _opened(file: Path, place: Path, what: str) -> int:
@@ -180,7 +195,7 @@ def _opened(file: Path, place: Path, what: str) -> int:
     except FileNotFoundError:
         return -1
     except OSError as error:
-        raise _unwritable(place, what, error) from None
+        raise unwritable(place, what, error) from None
 
 
 def _flock(descriptor: int, place: Path, what: str, beside: bool) -> None:
@@ -194,12 +209,11 @@ def _flock(descriptor: int, place: Path, what: str, beside: bool) -> None:
         who = os.pread(descriptor, 4096, 0).decode(errors="replace") if beside else ""
         os.close(descriptor)
         if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise _unwritable(place, what, error) from None
+            raise unwritable(place, what, error) from None
         who = who.removeprefix(_MARK.decode()).strip().removeprefix("held by ")
-        raise RunError(
-            "SH513", f"another run writes {what} there" + (f": {who}" if who else ""), file=place,
-            help="wait until it has ended, or give this run a place of its own",
-        ) from None  # fmt: skip
+        fact = f"another run writes {what} there" + (f": {who}" if who else "")
+        help = "wait until it has ended, or give this run a place of its own"
+        raise RunError("SH513", fact, file=place, help=help) from None
 
 
 def _is_there(file: Path, descriptor: int) -> bool:
@@ -210,19 +224,19 @@ def _is_there(file: Path, descriptor: int) -> bool:
         return False
 
 
-def _release(lock: _Lock) -> None:
-    """Removes a lock's file, then gives the lock back: those who wait make a new file."""
-    held = _held.pop(lock.key, None)
-    if held is not None and held.owner == os.getpid() and lock.remove:
+def _release(held: _Place) -> None:
+    """Gives a lock back, and before that removes its file: whoever waits for the name then makes a new one."""
+    if held.owner == os.getpid() and held.remove:
         with suppress(OSError):
-            if lock.beside or not os.fstat(lock.descriptor).st_size:
-                lock.file.unlink()
-    os.close(lock.descriptor)
+            if held.beside or not os.fstat(held.descriptor).st_size:
+                held.file.unlink()
+    os.close(held.descriptor)
 
 
-def _unwritable(path: Path, what: str, error: OSError) -> RunError:
+def unwritable(path: Path, what: str, error: OSError, help: str = "name another path") -> RunError:
+    """The error for a path that the system does not let us write."""
     reason = "a file is in the way" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
-    return RunError("SH512", f"{what} cannot be written: {reason}", file=path, help="name another path")
+    return RunError("SH512", f"{what} cannot be written: {reason}", file=path, help=help)
 
 
 def _in_the_way(path: Path, what: str) -> RunError:

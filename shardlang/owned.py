@@ -26,20 +26,15 @@ _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "eval\
 _HEAD = 8192
 
 
-def _is_emitted(path: Path) -> bool:
-    return f"\n{EMITTED_MARK}".encode() in _head(path)
+def _begins(mark: bytes, at: int | None = 0) -> Callable[[Path], bool]:
+    """A function that tells whether a file has a mark: at a place, or (None) anywhere in its first bytes."""
 
+    def is_own(path: Path) -> bool:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        return mark in head if at is None else head.startswith(mark, at)
 
-def _is_log(path: Path) -> bool:
-    return _head(path).startswith(LOG_MARK.encode())
-
-
-def _is_weights(path: Path) -> bool:
-    return _head(path)[8:].startswith(WEIGHTS_MARK.encode())
-
-
-def _is_tokens(path: Path) -> bool:
-    return _head(path).startswith(TOKENS_MARK)
+    return is_own
 
 
 def _is_figures(path: Path) -> bool:
@@ -52,11 +47,6 @@ def _is_figures(path: Path) -> bool:
     return True
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD)
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of file that shardlang writes. what: in words. option: its name. streams: pipes."""
@@ -67,11 +57,11 @@ class Kind:
     streams: bool = False
 
 
-EMITTED = Kind("the emitted program", _is_emitted, "another folder")
-LOG = Kind("a rank's log", _is_log, "another folder for --log-dir")
+EMITTED = Kind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
+LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
-WEIGHTS = Kind("saved weights", _is_weights, "another file for --save-weights")
-TOKENS = Kind("tokens", _is_tokens, "another file for -o")
+WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
+TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 
 def target(path: Path, kind: Kind) -> Path:

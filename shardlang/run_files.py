@@ -10,12 +10,13 @@ import hashlib
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from shardlang.errors import RunError
-from shardlang.locks import LOCK, Claims, require_apart
+from shardlang.locks import LOCK, Claims, require_apart, unwritable
 from shardlang.owned import EMITTED, LOG, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
@@ -55,12 +56,11 @@ def claim(
     claims.folder(folder, "logs")
     logs = [target(log_file(folder, rank), LOG) for rank in range(ranks)]
     texts = [target(folder / name, EMITTED) for name in emitted]
-    seen: set[Path] = set()
-    for path in (p for p in (metrics, save_weights, *logs, *texts) if p is not None):
-        if path in seen:
-            fact = "this run would write two files to this path"
-            raise RunError("SH512", fact, file=path, help="give each a path of its own")
-        seen.add(path)
+    counts = Counter(path for path in (metrics, save_weights, *logs, *texts) if path is not None)
+    for path in (path for path, count in counts.items() if count > 1):
+        raise RunError(
+            "SH512", "this run would write two files to this path", file=path, help="give each a path of its own"
+        )
     return RunFiles(folder, metrics, save_weights)
 
 
@@ -69,7 +69,8 @@ def _numbered(parent: Path, emitted: Mapping[str, str]) -> Path:
     require_apart(parent, "logs")
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        there = _runs(parent)
+        found = ((_RUN.fullmatch(path.name), path) for path in parent.iterdir() if not path.is_symlink())
+        there = {int(match[1]): path for match, path in found if match and path.is_dir()}
         for number in itertools.count(max(there, default=0) + 1):
             folder = parent / f"run-{number}"
             require_apart(folder, "logs")
@@ -79,20 +80,11 @@ def _numbered(parent: Path, emitted: Mapping[str, str]) -> Path:
         sums = (f"{_sum(text.encode())}  {name}\n" for name, text in emitted.items())
         (folder / _MARK).write_text(f"{_MARKED}\n{''.join(sums)}")
     except OSError as error:
-        reason = "a file is in the way" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
-        raise RunError(
-            "SH512", f"logs cannot be written: {reason}", file=parent, help="--log-dir DIR, a folder for this run alone"
-        ) from None  # fmt: skip
+        raise unwritable(parent, "logs", error, "--log-dir DIR, a folder for this run alone") from None
     _link(parent, number)
     for old in sorted(there, reverse=True)[KEPT - 1 :]:
         _drop(there[old])
     return folder
-
-
-def _runs(parent: Path) -> dict[int, Path]:
-    """The folders run-N by number, without links."""
-    found = ((_RUN.fullmatch(path.name), path) for path in parent.iterdir())
-    return {int(match[1]): path for match, path in found if match and path.is_dir() and not path.is_symlink()}
 
 
 def _link(parent: Path, number: int) -> None:

@@ -4,8 +4,10 @@ Turns offsets into lines and columns; reads nothing and prints nothing."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import field
+from functools import cached_property
 
 from shardlang.records import dataclass
 
@@ -17,30 +19,23 @@ class Source:
     name: str
     text: str
     library: bool = False
-    _starts: list[int] = field(default_factory=list, repr=False)
 
-    def _line_starts(self) -> list[int]:
-        if not self._starts:
-            self._starts.append(0)
-            at = self.text.find("\n")
-            while at >= 0:
-                self._starts.append(at + 1)
-                at = self.text.find("\n", at + 1)
-        return self._starts
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(end.end() for end in re.finditer("\n", self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
         """Line and column of `offset`, both counted from 1; columns count characters."""
-        starts = self._line_starts()
-        line = bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
 
     def line(self, number: int) -> str:
         """The text of line `number` (from 1) without its newline; empty past the end."""
-        starts = self._line_starts()
-        if not 1 <= number <= len(starts):
+        if not 1 <= number <= len(self._starts):
             return ""
-        end = starts[number] - 1 if number < len(starts) else len(self.text)
-        return self.text[starts[number - 1] : end].rstrip("\r")
+        start = self._starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start : end if end >= 0 else None].rstrip("\r")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,25 +17,17 @@ OUTPUTS = ("full", "concise", "json", "sarif")
 
 def rendered(found: Sequence[Diagnostic], output: str, colour: bool = False) -> str:
     """The text of diagnostics in one of OUTPUTS; each renderer is imported when it is used."""
-    match output:
-        case "full":
-            from shardlang.diagnostics.full import full
+    if output == "full":
+        from shardlang.diagnostics.full import full
 
-            return full(found, colour)
-        case "concise":
-            from shardlang.diagnostics.concise import concise
+        return full(found, colour)
+    if output == "sarif":
+        from shardlang.diagnostics.sarif import sarif
 
-            return concise(found)
-        case "json":
-            from shardlang.diagnostics.jsonlines import jsonlines
+        return sarif(found)
+    from shardlang.diagnostics.lines import concise, jsonlines
 
-            return jsonlines(found)
-        case "sarif":
-            from shardlang.diagnostics.sarif import sarif
-
-            return sarif(found)
-        case _:
-            raise ValueError(f"unknown output {output!r}")
+    return {"concise": concise, "json": jsonlines}[output](found)
 
 
 def coloured(stream: TextIO) -> bool:
@@ -59,13 +51,9 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
     stream, found = stream or sys.stderr, in_runs(sink.found)
     write(rendered(found, output, coloured(stream)), stream)
     if found and output == "full":
-        write(f"{_count(found)}\n", stream)
+        counts = ((s.value, sum(d.severity is s for d in found)) for s in Severity)
+        write(", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts if n) + "\n", stream)
     return 1 if sink.failed else 0
-
-
-def _count(found: Sequence[Diagnostic]) -> str:
-    counts = ((s.value, sum(d.severity is s for d in found)) for s in Severity)
-    return ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts if n)
 
 
 def show_fault(fault: Exception) -> None:

@@ -206,13 +206,9 @@ def _declared(name: str, declared: Declared) -> str:
         return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}"
     if declared.fields is None:
         written = written.replace("(", "(field: type, ..., ", 1)
-    fields = f"\n{_filled(f'Fields: {_fields(declared)}.')}" if declared.fields is not None else ""
-    return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}{fields}"
-
-
-def _fields(known: Known) -> str:
     listed = []
-    for name, (dtype, sizes, bound) in (known.fields or {}).items():
+    for field, (dtype, sizes, bound) in (declared.fields or {}).items():
         dims = ", ".join(map(str, ("batch", *sizes)))
-        listed.append(f"`{name}: {dtype}[{dims}]{'' if bound is None else f' < {bound}'}`")
-    return ", ".join(listed)
+        listed.append(f"`{field}: {dtype}[{dims}]{'' if bound is None else f' < {bound}'}`")
+    fields = f"\n{_filled('Fields: ' + ', '.join(listed) + '.')}" if listed else ""
+    return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}{fields}"

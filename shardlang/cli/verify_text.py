@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shardlang.cli import output
@@ -15,25 +16,16 @@ if TYPE_CHECKING:
     from shardlang.interpret.verify.compare import Difference, Report
     from shardlang.interpret.verify.judge import Job, Verdict
 
-# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not
-# hold them.
-REAL_RANKS = 8
-
-
 @dataclass(frozen=True)
 class Wanted:
-    """The options of the command line. real: None where the number of ranks decides."""
+    """The options of the command line. real: run the emitted program too."""
 
     file: str
     ranks: int
     steps: int
     dtype: str
-    real: bool | None
+    real: bool
     random: bool
-
-    @property
-    def on_real_ranks(self) -> bool:
-        return self.ranks <= REAL_RANKS if self.real is None else self.real
 
 
 @dataclass(frozen=True)
@@ -61,48 +53,33 @@ _BLAME = {
 def tell(check: Check, wanted: Wanted, sink: Sink) -> None:
     """Prints that all agree, or reports what does not."""
     verdict, job = check.verdict, check.job
+    name = f"{wanted.file}, strategy {check.strategy}" if check.strategy else wanted.file
+    ranks = f"{wanted.ranks} rank{'s' * (wanted.ranks != 1)}"
     if verdict is None or job is None:
-        output.tell(f"{_name(check, wanted)}: not on {_ranks(wanted.ranks)}: {check.skipped}")
-        return
-    if verdict.ok:
-        output.tell(f"{_name(check, wanted)}: {_ranks(wanted.ranks)} compute what one device does")
-        output.tell(f"  {_steps(verdict.simulated.steps)} in {_TYPES[wanted.dtype]} on {_data(verdict)}")
-        for line in _sides(verdict, wanted):
+        output.tell(f"{name}: not on {ranks}: {check.skipped}")
+    elif verdict.ok:
+        output.tell(f"{name}: {ranks} compute what one device does")
+        for line in _compared(verdict, wanted):
             output.tell(f"  {line}")
-        return
-    _report(check, verdict, wanted, sink)
-
-
-def _name(check: Check, wanted: Wanted) -> str:
-    return f"{wanted.file}, strategy {check.strategy}" if check.strategy else wanted.file
-
-
-def _ranks(count: int) -> str:
-    return f"{count} rank{'s' * (count != 1)}"
-
-
-def _steps(count: int) -> str:
-    return f"{count} step{'s' * (count != 1)}"
-
-
-def _data(verdict: Verdict) -> str:
-    if not verdict.drawn:
-        return "the program's data"
-    why = "" if verdict.drawn.startswith("--") else f" ({verdict.drawn})"
-    return f"random data{why}"
-
-
-def _sides(verdict: Verdict, wanted: Wanted) -> list[str]:
-    """Lines on what was compared of each, and what was not."""
-    lines = []
-    if verdict.emitted is not None:
-        lines.append(f"emitted program on {wanted.ranks} real ranks: {_counts(verdict.emitted)}")
+    elif verdict.difference is None:
+        output.tell(f"{name}: the emitted program failed, as is said above; what it computed before is right")
+        output.tell(f"  the emitted program is {job.folder / 'main.py'}")
     else:
-        lines.append("emitted program: not run, as that needs as many processes (--real runs it)")
-    lines.append(f"plan on {wanted.ranks} simulated ranks: {_counts(verdict.simulated)}")
+        _report(check, job, verdict, verdict.difference, sink)
+
+
+def _compared(verdict: Verdict, wanted: Wanted) -> Iterator[str]:
+    """Lines on what was compared of each, and what was not."""
+    why = "" if verdict.drawn.startswith("--") else f" ({verdict.drawn})"
+    steps, data = verdict.simulated.steps, f"random data{why}" if verdict.drawn else "the program's data"
+    yield f"{steps} step{'s' * (steps != 1)} in {_TYPES[wanted.dtype]} on {data}"
+    if verdict.emitted is not None:
+        yield f"emitted program on {wanted.ranks} real ranks: {_counts(verdict.emitted)}"
+    else:
+        yield "emitted program: not run, as that needs as many processes (--real runs it)"
+    yield f"plan on {wanted.ranks} simulated ranks: {_counts(verdict.simulated)}"
     if _undecided(verdict):
-        lines.append(f"not compared, as rounding decides them: {', '.join(patterns(_undecided(verdict)))}")
-    return lines
+        yield f"not compared, as rounding decides them: {', '.join(patterns(_undecided(verdict)))}"
 
 
 def _counts(report: Report) -> str:
@@ -117,34 +94,25 @@ def _undecided(verdict: Verdict) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _report(check: Check, verdict: Verdict, wanted: Wanted, sink: Sink) -> None:
-    """The first difference, where it is and whose fault; or that a rank failed, all else right."""
-    assert check.job is not None
-    first = verdict.difference
-    emitted = f"the emitted program is {check.job.folder / 'main.py'}{_named(check.job, first)}"
-    if first is None:
-        said = "the emitted program failed, as is said above; what it computed before is right"
-        output.tell(f"{_name(check, wanted)}: {said}")
-        output.tell(f"  {emitted}")
-        return
-    span = check.job.plan.graph.values[first.form[0]].span
+def _report(check: Check, job: Job, verdict: Verdict, first: Difference, sink: Sink) -> None:
+    """The first difference, where it is, and who is to blame."""
+    span, same = job.plan.graph.values[first.form[0]].span, same_layers(job.plan, first.path)
     notes = [
-        f"{check.strategy or 'no strategy'}, {first.when}, {_where(first)}",
-        *_others(verdict, first, wanted),
+        f"{check.strategy or 'no strategy'}, {first.when}, {first.where}",
+        *([f"{', '.join(same)} are the same: what is wrong in one layer is wrong in all"] if same else []),
+        *_others(verdict, first),
         _BLAME[verdict.culprit] if verdict.emitted is not None else "the emitted program was not run",
-        emitted,
+        f"the emitted program is {job.folder / 'main.py'}{_named(job, first)}",
     ]
-    same = same_layers(check.job.plan, first.path)
-    notes[1:1] = [f"{', '.join(same)} are the same: what is wrong in one layer is wrong in all"] if same else []
     sink.report(
         "SH510", f"{_CULPRITS[verdict.culprit]}: {first.what}", span, first.path, notes=tuple(notes),
         help="this is a fault of shardc, not of your program: please report it with the program and this command",
     )  # fmt: skip
 
 
-def _named(job: Job, found: Difference | None) -> str:
+def _named(job: Job, found: Difference) -> str:
     """The name of the value in the emitted program."""
-    if found is None or found.kind not in ("value", "gradient", "step"):
+    if found.kind not in ("value", "gradient", "step"):
         return ""
     from shardlang.interpret.verify.emitted import homes
 
@@ -154,35 +122,20 @@ def _named(job: Job, found: Difference | None) -> str:
     return f", where it is `{home.name}`" if home.file == "main.py" else f", where it is `{home.name}` of {home.file}"
 
 
-def _where(found: Difference) -> str:
-    rank = f"rank {found.rank}, microbatch {found.microbatch}" if found.microbatch else f"rank {found.rank}"
-    if found.message:
-        return f"{'cannot be computed' if found.kind == 'step' else rank}: {found.message}"
-    summed = f", summed over {', '.join(found.summed)}" if found.summed else ""
-    at = f" at {list(found.index)}" if found.index else ""
-    return f"{rank}{summed}{at}: {found.found!r}, and {found.expected!r} on one device"
-
-
-def _others(verdict: Verdict, first: Difference, wanted: Wanted) -> list[str]:
+def _others(verdict: Verdict, first: Difference) -> Iterator[str]:
     """How the two stand that are not the first difference's own."""
-    lines = []
     for who, report in (("the emitted program", verdict.emitted), ("the plan, on simulated ranks,", verdict.simulated)):
         if report is None:
             continue
         found = report.difference
         if found is None:
-            lines.append(f"{who} agrees with one device")
+            yield f"{who} agrees with one device"
         elif (found.kind, found.path, found.layout) != (first.kind, first.path, first.layout):
-            lines.append(f"{who} differs first in {found.what}, {_where(found)}")
+            yield f"{who} differs first in {found.what}, {found.where}"
         else:
-            lines.append(f"{who} has {_number(found.found)} there")
+            yield f"{who} has {'another shape' if math.isnan(found.found) else repr(found.found)} there"
     if verdict.failed:
-        lines.append("the emitted program failed after that")
-    return lines
-
-
-def _number(x: float) -> str:
-    return "another shape" if math.isnan(x) else repr(x)
+        yield "the emitted program failed after that"
 
 
 def as_json(checks: list[Check], wanted: Wanted) -> dict[str, Any]:
@@ -200,30 +153,19 @@ def _check_json(check: Check, wanted: Wanted) -> dict[str, Any]:
     if verdict is None:
         return {**head, "skipped": check.skipped}
     return {
-        **head,
-        "ok": verdict.ok,
-        "data": "random" if verdict.drawn else "own",
-        "emitted": _report_json(verdict.emitted),
-        "simulated": _report_json(verdict.simulated),
-        "failed": verdict.failed,
-        "differs": verdict.culprit,
-        "difference": _difference_json(verdict.difference),
-        "not_compared": list(_undecided(verdict)),
-    }
+        **head, "ok": verdict.ok, "data": "random" if verdict.drawn else "own",
+        "emitted": _report_json(verdict.emitted) if verdict.emitted is not None else None,
+        "simulated": _report_json(verdict.simulated), "failed": verdict.failed, "differs": verdict.culprit,
+        "difference": _difference_json(verdict.difference), "not_compared": list(_undecided(verdict)),
+    }  # fmt: skip
 
 
-def _report_json(report: Report | None) -> dict[str, Any] | None:
-    if report is None:
-        return None
+def _report_json(report: Report) -> dict[str, Any]:
     return {
-        "ok": report.ok,
-        "steps": report.steps,
-        "values": report.values,
-        "gradients": report.gradients,
-        "parameters": report.parameters,
-        "largest_error": report.largest if math.isfinite(report.largest) else None,
+        "ok": report.ok, "steps": report.steps, "values": report.values, "gradients": report.gradients,
+        "parameters": report.parameters, "largest_error": report.largest if math.isfinite(report.largest) else None,
         "difference": _difference_json(report.difference),
-    }
+    }  # fmt: skip
 
 
 def _difference_json(found: Difference | None) -> dict[str, Any] | None:

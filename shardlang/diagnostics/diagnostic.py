@@ -43,8 +43,9 @@ class Diagnostic:
 
 
 _QUOTE = re.compile(r"`[^`]*`")
-_LONGEST_QUOTE, _BEGIN, _END = 120, 80, 30
-_LONGEST = 600
+_LONGEST_QUOTE, _LONGEST = 120, 600
+# One of more than 120 characters: its first 80 and its last 30.
+_LONG_QUOTE = re.compile(r"(`[^`]{80})[^`]{11,}([^`]{30}`)")
 
 
 def bounded(text: str, one_line: bool = False) -> str:
@@ -55,13 +56,8 @@ def bounded(text: str, one_line: bool = False) -> str:
     if one_line and "\n" in text:
         text = _QUOTE.sub(lambda quote: re.sub(r"\s*\n\s*", " ", quote.group()), text)
     if len(text) > _LONGEST_QUOTE:
-        text = _QUOTE.sub(_shortened, text)
+        text = _LONG_QUOTE.sub(r"\1...\2", text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def _shortened(quote: re.Match[str]) -> str:
-    inner = quote.group()[1:-1]
-    return quote.group() if len(inner) <= _LONGEST_QUOTE else f"`{inner[:_BEGIN]}...{inner[-_END:]}`"
 
 
 class InternalError(Exception):
@@ -94,17 +90,9 @@ class Sink:
         self.callers = before
 
     def report(
-        self,
-        code: str,
-        message: str,
-        span: Span | None,
-        label: str = "",
-        *,
-        labels: Iterable[tuple[Span, str]] = (),
-        notes: Sequence[str] = (),
-        help: Sequence[str] | str = (),
-        severity: Severity = Severity.ERROR,
-    ) -> None:
+        self, code: str, message: str, span: Span | None, label: str = "", *, labels: Iterable[tuple[Span, str]] = (),
+        notes: Sequence[str] = (), help: Sequence[str] | str = (), severity: Severity = Severity.ERROR,
+    ) -> None:  # fmt: skip
         """Report one mistake at `span`; `label` is written under it, `labels` at further places."""
         key = (code, span.start, span.end, span.source.name, message) if span else (code, -1, -1, "", message)
         if key in self._seen:
@@ -114,17 +102,10 @@ class Sink:
         if span is not None:
             span, shown = self.placed(span), {at for at, _ in labels}
             labels += [caller for caller in span.callers if caller[0] not in shown]
-        self.found.append(
-            Diagnostic(
-                code,
-                bounded(message, True),
-                Label(span, bounded(label, True)) if span else None,
-                tuple(Label(s, bounded(t, True)) for s, t in labels),
-                tuple(bounded(note) for note in notes),
-                tuple(bounded(text) for text in helps if text),
-                severity,
-            )
-        )
+        primary = Label(span, bounded(label, True)) if span else None
+        places = tuple(Label(s, bounded(t, True)) for s, t in labels)
+        texts = tuple(map(bounded, notes)), tuple(bounded(text) for text in helps if text)
+        self.found.append(Diagnostic(code, bounded(message, True), primary, places, *texts, severity))
 
     def again(self, code: str, message: str, span: Span, first: Span, help: str = "") -> None:
         """Report what is there already, at `first`."""
@@ -132,17 +113,11 @@ class Sink:
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Report a diagnostic made elsewhere."""
-        first = diagnostic.primary
+        first, labels = diagnostic.primary, [(label.span, label.text) for label in diagnostic.labels]
         self.report(
-            diagnostic.code,
-            diagnostic.message,
-            first.span if first else None,
-            first.text if first else "",
-            labels=[(label.span, label.text) for label in diagnostic.labels],
-            notes=diagnostic.notes,
-            help=diagnostic.help,
-            severity=diagnostic.severity,
-        )
+            diagnostic.code, diagnostic.message, first.span if first else None, first.text if first else "",
+            labels=labels, notes=diagnostic.notes, help=diagnostic.help, severity=diagnostic.severity,
+        )  # fmt: skip
 
     @property
     def failed(self) -> bool:

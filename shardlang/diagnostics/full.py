@@ -53,12 +53,9 @@ class _Page:
         if self.labels and (d.notes or d.help):
             lines.append(self._bar())
         for kind, code, texts in (("note", _COLOURS[Severity.NOTE], d.notes), ("help", "1;32", d.help)):
-            lines += [self._remark(kind, code, text) for text in texts]
+            indent = "\n" + " " * (len(kind) + 2)
+            lines += [f"{self.paint(kind, code)}: {safe(text).replace(chr(10), indent)}" for text in texts]
         return "\n".join(lines) + "\n"
-
-    def _remark(self, kind: str, code: str, text: str) -> str:
-        indented = safe(text).replace("\n", "\n" + " " * (len(kind) + 2))
-        return f"{self.paint(kind, code)}: {indented}"
 
     def _bar(self, number: str = "") -> str:
         return self.paint(f"{number:>{self.gutter}} |", _GUTTER)

@@ -39,8 +39,3 @@ def title(code: str) -> str:
         return ""
     with path.open(encoding="utf-8") as lines:
         return next(lines, "").removeprefix(f"# {code}:").strip()
-
-
-def titles() -> Mapping[str, str]:
-    """Code -> title of every page."""
-    return {code: title(code) for code in pages()}

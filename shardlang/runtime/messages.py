@@ -17,7 +17,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.program import Program, block, dtype_of
-from shardlang.runtime.stages import Action, Message, Received, Stage, arrivals, needed, sent
+from shardlang.runtime.stages import Action, Message, Stage, arrivals, needed, sent
 
 
 class Routes:
@@ -28,14 +28,19 @@ class Routes:
 
     def __init__(self, program: Program, table: Sequence[Sequence[Action]], evaluation: bool) -> None:
         assert program.pipeline is not None
-        stages = [_evaluated(stage) if evaluation else stage for stage in program.stages]
-        self.stages: Sequence[Stage] = stages
+        self.stages: Sequence[Stage] = program.stages
+        if evaluation:
+            self.stages = [replace(s, receives=[v for v in s.receives if v.evaluate]) for s in program.stages]
         self.coordinates = program.pipeline.coordinates
         group = program.mesh[program.pipeline.axis]
         self.here, self.peers = group.index, group.ranks
         self.mine = table[self.here]
-        self.arriving = arrivals(table, stages, self.coordinates, self.here)
-        self.forms = [[_form(program, value) for value in stage.receives] for stage in stages]
+        self.arriving = arrivals(table, self.stages, self.coordinates, self.here)
+        # By stage, shape and dtype of this rank's part of each value that it receives.
+        self.forms = [
+            [(block(v.mesh or program.mesh, v.shape, v.cut, v.sizes).shape, dtype_of(program, v)) for v in s.receives]
+            for s in self.stages
+        ]
 
     @property
     def channels(self) -> set[tuple[int, int]]:
@@ -62,14 +67,6 @@ class Routes:
         return [] if message is None else [message]
 
 
-def _evaluated(stage: Stage) -> Stage:
-    return replace(stage, receives=[value for value in stage.receives if value.evaluate])
-
-
-def _form(program: Program, value: Received) -> tuple[tuple[int, ...], torch.dtype]:
-    return block(value.mesh or program.mesh, value.shape, value.cut, value.sizes).shape, dtype_of(program, value)
-
-
 class Exchange:
     """The messages of one pass over a batch."""
 
@@ -87,13 +84,11 @@ class Exchange:
         """Posts the receives of all that its sender sends up to `message`."""
         source = self.routes.source(message)
         while source != self.routes.here and message not in self.posted and message not in self.taken:
-            following = next(self.left[source])
-            self.posted[following] = [self._receive(source, *form) for form in self.routes.values(following)]
-
-    def _receive(self, source: int, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Any]:
-        tensor = torch.empty(shape, dtype=dtype, device=world.device)
-        peer, tag = self.routes.peers[source], next(self.tags[source])
-        return tensor, begin_receive(tensor, peer, tag)
+            following, posted = next(self.left[source]), []
+            for shape, dtype in self.routes.values(following):
+                tensor = torch.empty(shape, dtype=dtype, device=world.device)
+                posted.append((tensor, begin_receive(tensor, self.routes.peers[source], next(self.tags[source]))))
+            self.posted[following] = posted
 
     def take(self, message: Message) -> list[Tensor]:
         """The tensors of a message, once they are here."""

@@ -1,5 +1,5 @@
-"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, and
-the program as a whole.
+"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, settings, and the
+program as a whole.
 
 Plain data with what follows from it for this rank (the block of a tensor that it holds); what is
 done with it is in train.py."""
@@ -18,18 +18,13 @@ import torch
 
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
-from shardlang.runtime.settings import Checkpoint, Linear, Safetensors
 from shardlang.runtime.stages import Received, Schedule, Stage
+from shardlang.runtime.weight_names import Names
 
 DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "bool": torch.bool,
-}
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+    "i64": torch.int64, "i32": torch.int32, "bool": torch.bool,
+}  # fmt: skip
 # An axis of a mesh, or several, the major first.
 Axes = str | tuple[str, ...]
 # Dim -> the axes that cut it.
@@ -49,6 +44,16 @@ class Block:
 
     def slices(self) -> tuple[slice, ...]:
         return tuple(slice(start, start + size) for start, size in zip(self.offsets, self.shape, strict=True))
+
+    def by_rows(self, most: int) -> Iterator[Block]:
+        """The block in pieces of whole rows, with at most so many elements each (or one row)."""
+        if not self.shape:
+            yield self
+            return
+        rows, further = self.shape[0], self.shape[1:]
+        step = max(1, most // max(1, math.prod(further)))
+        for first in range(0, rows, step):
+            yield Block((self.offsets[0] + first, *self.offsets[1:]), (min(step, rows - first), *further))
 
 
 def block(mesh: Mesh, shape: Sequence[int], cut: Cut, sizes: Mapping[int, Sequence[int]] | None) -> Block:
@@ -150,6 +155,36 @@ class Optimizer:
         self.kind, self.at, self.arguments = kind, tuple(at), arguments
 
 
+@dataclass(frozen=True)
+class Linear:
+    """Learning rates: up to the optimizer's at step `warmup`, then down to `min` at the last, in a line."""
+
+    warmup: int = 0
+    min: float = 0.0
+
+
+@dataclass(frozen=True)
+class WarmupCosine(Linear):
+    """The same, with half a cosine down to `min`."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint after every so many steps, and after the last, in folder `to`; the latest `keep` stay, 0: all."""
+
+    every: int
+    keep: int
+    to: str
+
+
+@dataclass(frozen=True)
+class Safetensors:
+    """A file of weights that a run starts from; `names` where it names them in another way."""
+
+    path: str
+    names: Names | None = None
+
+
 @dataclass
 class Program:
     """All of a run but where it runs. `base`, the folder that paths are relative to, `resume` and
@@ -208,19 +243,19 @@ class Program:
         return [*self.parameters, *self.states]
 
     @property
+    def stage_axis(self) -> str:
+        """The axis of the pipeline's stages; "" without."""
+        return self.pipeline.axis if self.pipeline is not None else ""
+
+    @property
     def stages_here(self) -> tuple[int, ...]:
         """The stages that this rank runs."""
-        if self.pipeline is None:
-            return ()
-        here = self.mesh[self.pipeline.axis].index
-        return tuple(stage for stage, at in enumerate(self.pipeline.coordinates) if at == here)
-
-    def stages_of(self, path: str) -> tuple[int, ...]:
-        """The stages that use a tensor, ascending."""
-        return self._stages_of[path]
+        coordinates = self.pipeline.coordinates if self.pipeline is not None else ()
+        return tuple(stage for stage, at in enumerate(coordinates) if at == self.mesh[self.stage_axis].index)
 
     @cached_property
-    def _stages_of(self) -> Mapping[str, tuple[int, ...]]:
+    def stages_of(self) -> Mapping[str, tuple[int, ...]]:
+        """Path of a tensor -> the stages that use it, ascending."""
         paths = [tensor.path for tensor in self.tensors]
         used = [covered(stage.parameters, paths) for stage in self.stages]
         return {path: tuple(at for at, mine in enumerate(used) if path in mine) for path in paths}
@@ -238,23 +273,19 @@ class Program:
         """Where along the stages' axis a tensor is, ascending; an unused one is with the first."""
         if self.pipeline is None:
             return (0,)
-        return tuple(sorted({self.pipeline.coordinates[stage] for stage in self.stages_of(tensor.path) or (0,)}))
+        return tuple(sorted({self.pipeline.coordinates[stage] for stage in self.stages_of[tensor.path] or (0,)}))
 
     def holds(self, tensor: Declared) -> bool:
         """Whether this rank has a part of a tensor."""
         return self.pipeline is None or self.mesh[self.pipeline.axis].index in self.coordinates(tensor)
 
-    def keeper(self, tensor: Declared) -> int:
-        """The coordinate along the stages' axis that counts, saves and loads a tensor for all."""
-        return self.coordinates(tensor)[0]
+    def keeps(self, tensor: Declared) -> bool:
+        """Whether this rank's stage is the one that counts, saves and loads a tensor for all: the first that has it."""
+        return self.pipeline is None or self.mesh[self.pipeline.axis].index == self.coordinates(tensor)[0]
 
     def block(self, tensor: Declared | Field) -> Block:
         """This rank's block of a parameter, state or (of the current microbatch) field."""
         return block(tensor.mesh or self.mesh, tensor.shape, tensor.cut, tensor.sizes)
-
-
-def elements(shape: Sequence[int]) -> int:
-    return math.prod(shape)
 
 
 def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dtype:

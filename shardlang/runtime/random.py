@@ -103,54 +103,33 @@ def global_index(
     return index.view(tuple(shape))
 
 
-def _drawn(
-    draw: Callable[[int, Tensor], Tensor],
-    key: int,
-    shape: Sequence[int],
-    whole: Sequence[int],
-    offsets: Sequence[int],
-    device: torch.device | str | None,
-) -> Tensor:
-    index = global_index(shape, whole, offsets, device).reshape(-1)
-    if not index.is_cpu or len(index) <= _CHUNK:
-        return draw(key, index).view(tuple(shape))
-    result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
-    for begin in range(0, len(index), _CHUNK):
-        end = begin + _CHUNK
-        result[begin:end] = draw(key, index[begin:end])
-    return result.view(tuple(shape))
+def _of_block(draw: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """A function that draws for each element of a block the number of its global index in `whole`."""
+
+    def drawn(
+        key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
+        device: torch.device | str | None = None,
+    ) -> Tensor:  # fmt: skip
+        index = global_index(shape, whole, offsets, device).reshape(-1)
+        result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
+        for begin in range(0, len(result), _CHUNK):
+            end = begin + _CHUNK
+            result[begin:end] = draw(key, index[begin:end])
+        return result.view(tuple(shape))
+
+    return drawn
 
 
-def _uniform(key: int, index: Tensor) -> Tensor:
-    # 24 bits are what a float32 in [0, 1) holds exactly.
+@_of_block
+def uniform(key: int, index: Tensor) -> Tensor:
+    """float32 [*shape] in [0, 1), of 24 bits each: what a float32 holds exactly."""
     return _shift(bits(key, index), 40).to(torch.float32).mul_(2.0**-24)
 
 
-def _normal(key: int, index: Tensor) -> Tensor:
-    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids
-    # log(0).
+@_of_block
+def normal(key: int, index: Tensor) -> Tensor:
+    """float32 [*shape], normal with mean 0 and variance 1."""
+    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids log(0).
     radius = _shift(bits(key, index), 11).to(torch.float64).mul_(-(2.0**-53)).add_(1.0).log_().mul_(-2.0).sqrt_()
     angle = _shift(bits(key, index, 1), 11).to(torch.float64).mul_(2.0**-53 * 2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(torch.float32)
-
-
-def uniform(
-    key: int,
-    shape: Sequence[int],
-    whole: Sequence[int],
-    offsets: Sequence[int],
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """float32 [*shape] in [0, 1): element i is the number of its global index in `whole`."""
-    return _drawn(_uniform, key, shape, whole, offsets, device)
-
-
-def normal(
-    key: int,
-    shape: Sequence[int],
-    whole: Sequence[int],
-    offsets: Sequence[int],
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """float32 [*shape], normal with mean 0 and variance 1, numbered as in `uniform`."""
-    return _drawn(_normal, key, shape, whole, offsets, device)

@@ -9,7 +9,7 @@ pipeline.py runs the actions, messages.py sends the messages."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -150,14 +150,7 @@ def arrivals(
     """Other coordinate -> the messages that come from it, in the order in which it sends them."""
     found: dict[int, list[Message]] = {}
     for other, row in enumerate(table):
-        messages = list(_to(row, stages, coordinates, here)) if other != here else []
-        if messages:
-            found[other] = messages
+        for message in (sent(action, stages) for action in row if other != here):
+            if message is not None and coordinates[message.stage] == here:
+                found.setdefault(other, []).append(message)
     return found
-
-
-def _to(row: Sequence[Action], stages: Sequence[Stage], coordinates: Sequence[int], target: int) -> Iterator[Message]:
-    for action in row:
-        message = sent(action, stages)
-        if message is not None and coordinates[message.stage] == target:
-            yield message

@@ -57,10 +57,6 @@ def path(node: Node) -> str:
     return node._path
 
 
-def _parts(path: str) -> list[str | int]:
-    return [name or int(index) for name, index in _PART.findall(path)]
-
-
 def _is_item(part: str | int) -> bool:
     """As the emitter writes it: an index, a keyword, and attributes of Python or of this page."""
     return isinstance(part, int) or part.startswith("_") or keyword.iskeyword(part)
@@ -71,7 +67,7 @@ def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
     root = Node()
     for path, leaf in leaves.items():
         node = root
-        *parents, last = _parts(path)
+        *parents, last = (name or int(index) for name, index in _PART.findall(path))
         for part in parents:
             node = node._child(part)
         if _is_item(last):

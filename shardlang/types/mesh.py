@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from shardlang.records import dataclass
 
@@ -37,7 +38,7 @@ class Mesh:
                 return axis.size
         raise KeyError(name)
 
-    def degree(self, axes: tuple[str, ...]) -> int:
+    def degree(self, axes: Sequence[str]) -> int:
         """Product of the sizes of `axes`."""
         return math.prod(self.axis_size(a) for a in axes)
 
@@ -68,15 +69,20 @@ class Mesh:
     def coordinate(self, rank: int, name: str) -> int:
         return rank // self.stride(name) % self.axis_size(name)
 
+    def group(self, rank: int, axes: Sequence[str]) -> list[int]:
+        """The ranks that share all of a rank's coordinates but those of `axes`, ordered by these, the first major."""
+        members = [rank - sum(self.coordinate(rank, name) * self.stride(name) for name in axes)]
+        for name in axes:
+            stride = self.stride(name)
+            members = [m + i * stride for m in members for i in range(self.axis_size(name))]
+        return members
+
     def groups(self, axes: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """The rank groups that share all coordinates but those of `axes`.
 
-        Members are ordered by their coordinates along `axes` in the given order (first is major);
-        groups by least rank. Cost grows with the rank count: for reports and launch only, never for
-        planning."""
-        offsets = [0]
-        for name in axes:
-            stride = self.stride(name)
-            offsets = [o + i * stride for o in offsets for i in range(self.axis_size(name))]
+        Members are ordered as in `group`, groups by their least rank.
+        Cost grows with the rank count: for reports and launch only, never for planning.
+        """
+        offsets = self.group(0, axes)
         first = [r for r in range(self.size) if all(self.coordinate(r, a) == 0 for a in axes)]
         return tuple(tuple(r + o for o in offsets) for r in first)

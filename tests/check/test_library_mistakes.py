@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from shardlang.diagnostics.concise import concise
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.diagnostics.lines import concise
 from shardlang.diagnostics.runs import in_runs
 from shardlang.plan.planner import plan
 from shardlang.source import Source, Span

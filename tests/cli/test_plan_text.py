@@ -277,5 +277,5 @@ def test_verify_names_layers_in_runs(capsys: pytest.CaptureFixture[str]) -> None
     seen: Any = SimpleNamespace(steps=3, values=1, gradients=1, parameters=1, largest=0.0, undecided=ties)
     verdict: Any = SimpleNamespace(ok=True, simulated=seen, emitted=None, drawn="")
     job: Any = object()
-    tell(Check("s", job, verdict), Wanted("x.shard", 4, 3, "f64", None, False), Sink())
+    tell(Check("s", job, verdict), Wanted("x.shard", 4, 3, "f64", False, False), Sink())
     assert "not compared, as rounding decides them: blocks[0..3].top\n" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardlang.cli.main import run
-from shardlang.runtime.errors import RunError
+from shardlang.errors import RunError
 
 NAME = "\x1b[31m\x9b2J[red]:smile:{x}\u202e\n\u2028error[SH999].shard"
 SHOWN = "<U+001B>[31m<U+009B>2J[red]:smile:{x}<U+202E>"

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from shardlang.errors import RunError
 from shardlang.runtime import device as devices
 from shardlang.runtime.device import Cpu
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch.devices import Choice, chosen, of_rank
 from tests.end_to_end.curves import ROOT
 

@@ -53,10 +53,10 @@ def sliced(plan: Any) -> Any:
 
 def doubled_gather() -> None:
     """The dual of a reduce-scatter gives twice the gradient."""
-    from shardlang.runtime.comm import collectives
+    from shardlang.runtime.comm import blocks
 
-    right = collectives.gathered
-    collectives.gathered = lambda x, *rest: 2 * right(x, *rest)
+    right = blocks.gathered
+    blocks.gathered = lambda x, *rest: 2 * right(x, *rest)
 
 
 def averaged_buckets() -> None:

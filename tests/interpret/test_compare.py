@@ -103,9 +103,9 @@ def test_a_wrong_dual_is_found_at_the_gradient_it_makes(monkeypatch: pytest.Monk
 def test_what_a_difference_says() -> None:
     report = verify_plan(moved(plan_of("quickstart"), 0, MoveKind.I_TO_S))
     text = str(report.difference)
-    assert text.startswith("step 1: `h` [batch@a, hidden@b] (built.shard:1) on rank 3 is ")
+    assert text.startswith("step 1: `h` [batch@a, hidden@b] (built.shard:1): rank 3 at [")
     assert text.endswith(" on one device")
     report = verify_plan(moved(plan_of("quickstart"), 0, dim=7))
-    assert "`h` [batch@a, hidden@b] (built.shard:1) cannot be computed: IndexError" in str(report.difference)
+    assert "`h` [batch@a, hidden@b] (built.shard:1): cannot be computed: IndexError" in str(report.difference)
     report = verify_plan(moved(plan_of("quickstart"), 0, dim=0))
-    assert "on rank 0 is [2, 16] where the layout says [8, 4]" in str(report.difference)
+    assert "rank 0: [2, 16] where the layout says [8, 4]" in str(report.difference)

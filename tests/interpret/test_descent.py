@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardlang.interpret.meaning.optimizers import RULES
-from shardlang.interpret.meaning.row_optimizers import looked_up
+from shardlang.interpret.meaning.optimizers import RULES, looked_up
 from tests.emit.sources import planned
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [

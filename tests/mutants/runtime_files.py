@@ -50,5 +50,5 @@ FAULTS = (
     Fault("a second signal is another exception", "what is cleaned up after the first", "ending.py",
           "if len(_come) == 1:", "if _come:", ("runtime/test_launch.py::test_further_signals_end_it_at_once",)),
     Fault("another optimizer is taken for the same", "a run that goes on with another", "runtime/step/resume.py",
-          "if kind not in (None, kinds[tensor.path]) or theirs != sorted(kept):", "if not kinds:", GOING_ON),
+          "if kind not in (None, kinds[path]) or theirs != sorted(kept):", "if not kinds:", GOING_ON),
 )  # fmt: skip

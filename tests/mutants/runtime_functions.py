@@ -32,7 +32,7 @@ FAULTS = (
     Fault("the running variance is biased", "states of batch_norm", NORMS,
           "* (size / max(size - 1, 1))", "* 1", STATES),
     Fault("rows from elsewhere are not zero", "embedding of a split table", LOOKUPS,
-          "local.where(here, 0), table).where(here.unsqueeze(-1), 0.0)", "local.where(here, 0), table)", RULES),
+          "F.embedding(local, table).where(here.unsqueeze(-1), 0.0)", "F.embedding(local, table)", RULES),
     Fault("one_hot counts from 0 on every rank", "one_hot over split classes", LOOKUPS,
           "torch.arange(start, start + size, device=ids.device)", "torch.arange(size, device=ids.device)", RULES),
     Fault("dropout does not scale", "the mean of what is kept", LOOKUPS,

@@ -31,7 +31,7 @@ FAULTS = (
           'if kinds in ("FB", "FIW"):', 'if kinds in ("FB", "FIW", "FI"):', ACTIONS),
     # running them
     Fault("buckets are reduced in every backward", "sums that are taken more than once", "runtime/step/pipeline.py",
-          "or not later & set(stages)", "or True", PIPELINE),
+          "or not later & set(by)", "or True", PIPELINE),
     Fault("the microbatch of a stage stands still", "offsets of masks and slices", "runtime/step/pipeline.py",
           'world.microbatch = action.microbatch\n            if action.kind == "F":',
           'world.microbatch = 0\n            if action.kind == "F":', PIPELINE),

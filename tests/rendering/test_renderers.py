@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlang.diagnostics.concise import concise
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.diagnostics.full import full
-from shardlang.diagnostics.jsonlines import jsonlines
+from shardlang.diagnostics.lines import concise, jsonlines
 from shardlang.diagnostics.nearest import distance, nearest
 from shardlang.diagnostics.sarif import sarif
 from shardlang.display import laid_out, safe, width

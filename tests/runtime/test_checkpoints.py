@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from shardlang.runtime.errors import RunError
+from shardlang.errors import RunError
 from shardlang.runtime.state import checkpoints as kept
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
 

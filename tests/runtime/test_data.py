@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shardlang import runtime as rt
+from shardlang.errors import RunError
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.loader import Loader, load, order
-from shardlang.runtime.errors import RunError
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shardlang import runtime as rt
+from shardlang.errors import RunError
 from shardlang.runtime.data import token_files
 from shardlang.runtime.data.loader import load
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shardlang import runtime as rt
-from shardlang.runtime.errors import RunError
+from shardlang.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.step.train import Run, datasets
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from shardlang import runtime as rt
-from shardlang.runtime.errors import RunError
+from shardlang.errors import RunError
 from shardlang.runtime.program import Block
 from shardlang.runtime.state.weights import Weights
 

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from shardlang import runtime as rt
+from shardlang.errors import RunError
 from shardlang.runtime.data.loader import Loader, load
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.state.checkpoints import FORMAT, INDEX, SavedRun
 from shardlang.runtime.step import not_finite
 

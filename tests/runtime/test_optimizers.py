@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from shardlang import runtime as rt
+from shardlang.errors import RunError
 from shardlang.interpret.meaning.optimizers import rate
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.state.optimizers import clip, optimizer, scheduled
 
 SETTINGS = [

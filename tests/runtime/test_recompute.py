@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from shardlang import runtime as rt
 from shardlang.runtime import random
-from shardlang.runtime.comm import collectives
+from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.state.zero import shard
 from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
@@ -89,15 +89,15 @@ def collectives_run_again() -> None:
     with freed_between():
         expected = torch.autograd.grad(block(x).square().sum(), (x, stored.leaf))[0], stored.take()
     calls = []
-    kept = collectives.gathered
-    collectives.gathered = lambda *a: (calls.append(a[0].shape), kept(*a))[1]
+    kept = blocks.gathered
+    blocks.gathered = lambda *a: (calls.append(a[0].shape), kept(*a))[1]
     try:
         with freed_between():
             y = rt.recompute(block, x)
         assert len(calls) == 1
         found = torch.autograd.grad(y.square().sum(), (x, stored.leaf))[0], stored.take()
     finally:
-        collectives.gathered = kept
+        blocks.gathered = kept
     assert len(calls) > 1
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-13, rtol=1e-12)

@@ -24,13 +24,16 @@ def command(word: str | None) -> None:
 
     Without a word, list all."""
     if word is not None and re.fullmatch(r"(SH)?[0-9]+", word, re.IGNORECASE):
-        output.write(_code(f"SH{word.upper().removeprefix('SH')}"), sys.stdout)
+        code = f"SH{word.upper().removeprefix('SH')}"
+        if code not in registry.pages():
+            raise click.UsageError(f"there is no code `{code}`; {_hint(code, [*registry.pages()])}")
+        output.write(registry.page(code), sys.stdout)
         return
     from shardlang.cli import reference
 
     names = reference.names()
     if word is None:
-        lines = [f"{known}  {title}" for known, title in registry.titles().items()]
+        lines = [f"{known}  {registry.title(known)}" for known in registry.pages()]
         lines += [f"{name}  {reference.summary(name)}" for name in dict.fromkeys(names)]
         output.write("\n".join(lines) + "\n", sys.stdout)
     elif word in names:
@@ -38,12 +41,6 @@ def command(word: str | None) -> None:
     else:
         hint = _hint(word, [*names, *registry.pages()])
         raise click.UsageError(f"there is nothing called `{word}` to explain; {hint}")
-
-
-def _code(wanted: str) -> str:
-    if wanted not in registry.pages():
-        raise click.UsageError(f"there is no code `{wanted}`; {_hint(wanted, [*registry.pages()])}")
-    return registry.page(wanted)
 
 
 def _hint(word: str, known: list[str]) -> str:

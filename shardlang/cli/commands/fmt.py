@@ -34,32 +34,25 @@ def command(ctx: click.Context, files: tuple[str, ...], check: bool, diff: bool)
         code = max(code, output.show(sink))
         if text is None:
             continue
-        changed = text != _content(file, source.text)
+        # Byte for byte, so that a byte order mark counts as a difference.
+        changed = text.encode() != (source.text.encode() if file == "-" else Path(file).read_bytes())
         if diff and changed:
             shown = one_line if sys.stdout.isatty() else str
             output.write("".join(f"{shown(line)}\n" for line in _diff(source.name, source.text, text)), sys.stdout)
         if check and changed:
             code = max(code, 1)
             output.tell(f"{source.name}: not in its form; `shardc fmt {file}` writes it", sys.stderr)
-        if not check and not diff:
-            _write(file, text, changed)
+        if check or diff:
+            continue
+        if file == "-":
+            output.write(text, sys.stdout)
+        elif changed:
+            replace(Path(file), text)
+            output.tell(f"formatted {file}")
     ctx.exit(code)
-
-
-def _content(file: str, text: str) -> str:
-    """The file byte for byte, so that a byte order mark counts as a difference."""
-    return text if file == "-" else Path(file).read_bytes().decode("utf-8")
 
 
 def _diff(name: str, before: str, after: str) -> Iterator[str]:
     """The lines of a diff; a line ends where the language ends it."""
     old, new = (text.removesuffix("\n").split("\n") for text in (before, after))
     return difflib.unified_diff(old, new, one_line(name), f"{one_line(name)} (formatted)", lineterm="")
-
-
-def _write(file: str, text: str, changed: bool) -> None:
-    if file == "-":
-        output.write(text, sys.stdout)
-    elif changed:
-        replace(Path(file), text)
-        output.tell(f"formatted {file}")

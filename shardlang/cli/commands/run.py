@@ -5,18 +5,22 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from shardlang.cli import options
+from shardlang import driver
+from shardlang.cli import options, output
 from shardlang.cli.commands.compile import emitted
 from shardlang.cli.files import write_files
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
 from shardlang.locks import Claims
 from shardlang.run_files import LOGS, RunFiles, claim
+from shardlang.scratch import scratch
 
 
 def _file(words: str) -> Callable[[options.Command], options.Command]:
@@ -69,14 +73,14 @@ def command(
     ):
         if simulate and given:
             raise click.UsageError(why)
-    for path in (metrics, save_weights):
-        _writable(path)
+    for path in (path for path in (metrics, save_weights) if path is not None):
+        # A file that could not be written at the end is refused before the start.
+        if not path.absolute().parent.is_dir():
+            raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
     base = folder_of(file)
     if simulate:
-        from shardlang.cli import simulated
-
         gc.enable()
-        ctx.exit(simulated.run(file, ranks, strategy, overrides, base, metrics, save_weights))
+        ctx.exit(_simulate(file, ranks, strategy, overrides, base, metrics, save_weights))
     files, code = emitted(file, ranks, strategy, overrides)
     if files is None:
         ctx.exit(code)
@@ -104,7 +108,31 @@ def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: A
     )  # fmt: skip
 
 
-def _writable(path: Path | None) -> None:
-    """A file that could not be written at the end is refused before the start."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
+def _simulate(
+    file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], base: Path, metrics: Path | None,
+    save_weights: Path | None,
+) -> int:  # fmt: skip
+    """Trains the plan on ranks simulated in this process; the program for one rank loads, evaluates and saves for it.
+    The exit code.
+    """
+    sink = Sink()
+    program = driver.check_source(options.source(file), sink, overrides, strategy)
+    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    alone = driver.plan_program(replace(program, strategies=()), None, 1, sink) if program and plan else None
+    files = driver.emit_plan(alone, sink) if alone is not None else None
+    if plan is None or files is None:
+        return output.show(sink)
+    from shardlang.interpret.meaning.elements import in_type
+    from shardlang.interpret.ranks.limits import check_size
+
+    training = plan.program.training
+    if training is not None and training.precision in ("bf16", "f16"):
+        plan = in_type(plan, "f32")
+    if not check_size(plan, sink):
+        return output.show(sink)
+    output.show(sink)
+    from shardlang.interpret.ranks.simulate import simulate
+
+    with scratch("simulate") as folder:
+        write_files(folder.path, files)
+        return simulate(plan, folder.path / "main.py", base, metrics, save_weights)

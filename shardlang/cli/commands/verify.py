@@ -18,15 +18,19 @@ import click
 from shardlang import driver
 from shardlang.cli import options, output, verify_text
 from shardlang.cli.files import write_files
-from shardlang.cli.progress import Live
-from shardlang.cli.verify_text import REAL_RANKS, Check, Wanted
+from shardlang.cli.verify_text import Check, Wanted
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import Live
 from shardlang.files import folder_of
 from shardlang.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
     from shardlang.interpret.verify.judge import Started
+
+# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
+REAL_RANKS = 8
+
 
 @click.command(
     "verify",
@@ -66,7 +70,7 @@ def command(
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     if program is None:
         ctx.exit(output.show(sink))
-    wanted = Wanted(file, ranks, steps, dtype, real, random_data)
+    wanted = Wanted(file, ranks, steps, dtype, ranks <= REAL_RANKS if real is None else real, random_data)
     names = [s.name.text for s in program.strategies] if all_strategies else [strategy]
     with scratch("verify") as folder:
         live = Live(sys.stderr)
@@ -96,14 +100,14 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
     write_files(folder, files)
     from shardlang.interpret.verify.judge import Job
 
-    job = Job(plan, folder, folder_of(wanted.file), wanted.dtype, wanted.steps, wanted.on_real_ranks, wanted.random)
+    job = Job(plan, folder, folder_of(wanted.file), wanted.dtype, wanted.steps, wanted.real, wanted.random)
     return Check(plan.strategy, job)
 
 
 def _compare(prepared: list[Check], live: Live) -> list[Check]:
-    """All real ranks, before anything is computed here: a process with threads must not fork."""
+    """All real ranks before anything is computed here, as a process with threads is not to be forked."""
+    from shardlang.errors import RunError
     from shardlang.interpret.verify.judge import judge, start
-    from shardlang.runtime.errors import RunError
 
     started: list[Started | None] = []
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardlang.cli.plan_view.columns import Line, beside, filled, size
@@ -25,7 +26,11 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
         gradient = f"summed{reduced[p['path']]}" if p["path"] in reduced else ""
         key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
-    usual = [max(_counted(groups, at).items(), key=lambda each: each[1])[0] for at in (2, 3)]
+    counts: tuple[Counter[str], ...] = (Counter(), Counter())
+    for (*_, note, gradient, _), paths in groups.items():
+        counts[0][note] += len(paths)
+        counts[1][gradient] += len(paths)
+    usual = [count.most_common(1)[0][0] for count in counts]
     yield Line("")
     notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
     title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
@@ -39,14 +44,6 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
             own = set(paths)
             names = min(names, ", ".join(endings(paths, [p["path"] for p in every if p["path"] not in own])), key=len)
         yield from (Line(text) for text in beside("", one_line(names), right, room))
-
-
-def _counted(groups: Mapping[tuple[str, ...], Sequence[str]], at: int) -> dict[str, int]:
-    """How many parameters have which note."""
-    found: dict[str, int] = {}
-    for key, paths in groups.items():
-        found[key[at]] = found.get(key[at], 0) + len(paths)
-    return found
 
 
 def _notes(p: Found) -> str:

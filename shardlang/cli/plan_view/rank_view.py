@@ -9,66 +9,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Axes = Mapping[str, tuple[int, int]]
+from shardlang.types.mesh import Axis, Mesh
 
 
-def coordinates(mesh: Mapping[str, Any], rank: int) -> dict[str, tuple[int, int]]:
-    """Axis -> (this rank's coordinate, the axis's size); row-major, the first axis outermost."""
-    found: dict[str, tuple[int, int]] = {}
-    for axis in reversed(mesh["axes"]):
-        found[axis["name"]] = (rank % axis["size"], axis["size"])
-        rank //= axis["size"]
-    return dict(reversed(found.items()))
-
-
-def slices(tensor: Mapping[str, Any], axes: Axes, count: int = 1) -> list[tuple[int, int]]:
-    """Per dim, the half-open range of indexes of a rank; of the first of `count` microbatches."""
+def slices(tensor: Mapping[str, Any], mesh: Mesh, rank: int, count: int = 1) -> list[list[int]]:
+    """Per dim, the half-open range of indexes of the whole that a rank has; with `count` microbatches, of the first."""
     whole = [size // count if d == tensor.get("microbatches") else size for d, size in enumerate(tensor["shape"])]
-    rows = zip(whole, tensor["cut"], tensor["sizes"], strict=True)
-    return [_range(size, cut, sizes, axes) for size, cut, sizes in rows]
-
-
-def _range(size: int, cut: Sequence[str], sizes: Sequence[int] | None, axes: Axes) -> tuple[int, int]:
-    index, parts = 0, 1
-    for name in cut:
-        at, count = axes[name]
-        index, parts = index * count + at, parts * count
-    each = list(sizes) if sizes is not None else [size // parts] * parts
-    start = sum(each[:index])
-    return start, start + each[index]
-
-
-def group(mesh: Mapping[str, Any], names: Sequence[str], rank: int) -> list[int]:
-    """The ranks that differ from this one only along `names`, in the order of blocks."""
-    strides: dict[str, tuple[int, int]] = {}
-    stride = 1
-    for axis in reversed(mesh["axes"]):
-        strides[axis["name"]] = (stride, axis["size"])
-        stride *= axis["size"]
-    members = [rank - sum(rank // strides[n][0] % strides[n][1] * strides[n][0] for n in names)]
-    for name in names:
-        step, count = strides[name]
-        members = [m + i * step for m in members for i in range(count)]
-    return members
+    found = []
+    for size, cut, sizes in zip(whole, tensor["cut"], tensor["sizes"], strict=True):
+        index, parts = 0, mesh.degree(cut)
+        for name in cut:
+            index = index * mesh.axis_size(name) + mesh.coordinate(rank, name)
+        each = sizes if sizes is not None else [size // parts] * parts
+        found.append([sum(each[:index]), sum(each[: index + 1])])
+    return found
 
 
 def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own
-    `local_shape` and `slices`, each collective's own `group` in place of all; with a pipeline only
-    what the rank's own stages do and hold."""
-    meshes = found["meshes"]
-    places = [coordinates(mesh, rank) for mesh in meshes]
-    mine = _stages(found, places[0])
+    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own `local_shape` and `slices`, each
+    collective's own `group` in place of all; with a pipeline only what the rank's own stages do and hold."""
+    # Ranks are row-major, the first axis outermost.
+    meshes = [Mesh(tuple(Axis(**axis) for axis in mesh["axes"])) for mesh in found["meshes"]]
+    pipeline = found["pipeline"]
+    own = pipeline["coordinates"][meshes[0].coordinate(rank, pipeline["axis"])] if pipeline is not None else None
+    mine = None if own is None else set(own["stages"])
 
     def tensor(t: Mapping[str, Any]) -> dict[str, Any]:
-        ranges = slices(t, places[t["mesh"]], found["microbatches"])
-        return {**t, "local_shape": [end - start for start, end in ranges], "slices": [list(r) for r in ranges]}
+        ranges = slices(t, meshes[t["mesh"]], rank, found["microbatches"])
+        return {**t, "local_shape": [end - start for start, end in ranges], "slices": ranges}
 
     def collective(c: Mapping[str, Any], o: Mapping[str, Any]) -> dict[str, Any]:
         rest = {key: value for key, value in c.items() if key != "groups"}
-        members = group(meshes[c["mesh"]], c["axes"], rank)
+        members = meshes[c["mesh"]].group(rank, c["axes"])
         if c["kind"] == "send":
-            members = [members[found["pipeline"]["stages"][s]["coordinate"]] for s in (o["stage"] - 1, o["stage"])]
+            members = [members[pipeline["stages"][s]["coordinate"]] for s in (o["stage"] - 1, o["stage"])]
         return {**rest, "group": members}
 
     def operator(o: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,27 +57,18 @@ def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
     return {
         **found,
         "rank": rank,
-        "coordinates": [{name: at for name, (at, _) in place.items()} for place in places],
+        "coordinates": [{axis.name: mesh.coordinate(rank, axis.name) for axis in mesh.axes} for mesh in meshes],
         "operators": [operator(found["operators"][at]) for at in kept],
         "blocks": _items(found["blocks"], {at: number for number, at in enumerate(kept)}),
         "parameters": [tensor(p) for p in found["parameters"] if mine is None or mine.intersection(p["stages"])],
-        **({} if mine is None else _own(found, places[0])),
+        **({} if own is None else _own(found["per_rank"], own)),
     }
 
 
-def _stages(found: Mapping[str, Any], place: Axes) -> set[int] | None:
-    """The stages that a rank runs; None without a pipeline."""
-    pipeline = found["pipeline"]
-    return None if pipeline is None else set(pipeline["coordinates"][place[pipeline["axis"]][0]]["stages"])
-
-
-def _own(found: Mapping[str, Any], place: Axes) -> dict[str, Any]:
+def _own(totals: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors of a rank, and its part of the pipeline."""
-    pipeline = found["pipeline"]
-    at = place[pipeline["axis"]][0]
-    own = pipeline["coordinates"][at]
-    totals = {key: own.get(key, value) for key, value in found["per_rank"].items()}
-    return {"per_rank": totals, "sent": own["sent"], "largest": own["largest"]}
+    kept = {key: own.get(key, value) for key, value in totals.items()}
+    return {"per_rank": kept, "sent": own["sent"], "largest": own["largest"]}
 
 
 def _items(items: Sequence[Mapping[str, Any]], numbers: Mapping[int, int]) -> list[dict[str, Any]]:

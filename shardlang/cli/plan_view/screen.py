@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from shardlang.cli.plan_view.columns import Line, filled, size, table
@@ -27,7 +28,8 @@ def heading(found: Found, room: int) -> Iterator[Line]:
     ranks = f"{found['ranks']:,} rank{'s' * (found['ranks'] != 1)}"
     title = f"{one_line(found['program'])} on {ranks}{strategy}"
     yield from _title(title, room)
-    meshes = [f"{mesh['name']} {', '.join(_sizes(mesh))}" for mesh in found["meshes"] if mesh["axes"]]
+    axes = ((mesh["name"], [f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]]) for mesh in found["meshes"])
+    meshes = [f"{name} {', '.join(sizes)}" for name, sizes in axes if sizes]
     parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
     if meshes or parts:
         yield from (Line(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
@@ -43,38 +45,25 @@ def _title(text: str, room: int) -> Iterator[Line]:
     return (Line(line, "title") for line in filled(_WORDS.split(text), room, "", "  "))
 
 
-def _sizes(mesh: Found) -> list[str]:
-    return [f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]]
-
-
 def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
     """A row for each stage, for neighbours that are alike one; then the order of the schedule."""
     pipeline = found["pipeline"]
     if pipeline is None:
         return
     yield Line("")
-    rows = [_row(group) for group in (_alike(pipeline["stages"]) if not full else [[s] for s in pipeline["stages"]])]
+    # Neighbours that keep and send the same have one row.
+    alike = groupby(pipeline["stages"], lambda s: (full and s["stage"], *(s[f"{key}_bytes"] for key in _NUMBERS)))
+    rows = [_row(list(group)) for _, group in alike]
     if len(rows) > MOST_STAGES and not full:
         left = len(rows) - MOST_STAGES + 1
         rows[MOST_STAGES - 2 : -1] = [("..", "..", f"({left} more, which --full shows)", "", "")]
-    head, *lines = table(
-        [("stage", f"on {pipeline['axis']}", "layers", "memory", "sent"), *rows], room, right=(3, 4), wide=2
-    )
+    names = ("stage", f"on {pipeline['axis']}", "layers", "memory", "sent")
+    head, *lines = table([names, *rows], room, right=(3, 4), wide=2)
     yield Line(head, "title")
     yield from map(Line, lines)
     idle = f"{pipeline['bubble']:.1%} idle, {pipeline['bubble_by_cost']:.1%} by the work of the stages"
-    schedule = f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}"
-    yield from _title(schedule, room)
+    yield from _title(f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}", room)
     yield from map(Line, drawn(pipeline["drawing"], pipeline["axis"], room, full))
-
-
-def _alike(stages: Sequence[Found]) -> list[list[Found]]:
-    """Neighbours that keep and send the same."""
-    found: list[list[Found]] = []
-    for stage in stages:
-        same = found and all(found[-1][0][f"{key}_bytes"] == stage[f"{key}_bytes"] for key in _NUMBERS)
-        found = [*found[:-1], [*found[-1], stage]] if same else [*found, [stage]]
-    return found
 
 
 _NUMBERS = ("total", "forward", "backward")
@@ -84,12 +73,9 @@ def _row(group: Sequence[Found]) -> tuple[str, ...]:
     """A row of the table of stages."""
     first, layers = group[0], one_line(", ".join(in_runs(layer for stage in group for layer in stage["layers"])))
     numbers = (first["total_bytes"], first["forward_bytes"] + first["backward_bytes"])
-    return *(_span([s[key] for s in group]) for key in ("stage", "coordinate")), layers, *map(size, numbers)
-
-
-def _span(numbers: Sequence[int]) -> str:
-    ordered = sorted(set(numbers))
-    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]}..{ordered[-1]}"
+    ends = [(min(s[key] for s in group), max(s[key] for s in group)) for key in ("stage", "coordinate")]
+    spans = (str(least) if least == most else f"{least}..{most}" for least, most in ends)
+    return *spans, layers, *map(size, numbers)
 
 
 def drawn(rows: Sequence[str], axis: str, room: int, full: bool = True) -> list[str]:
@@ -125,17 +111,13 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
         words += [f"on the device {size(totals['device_bytes'])}{device}", f"on the host {size(totals['host_bytes'])}"]
         words += [f"copied in a step to the device {size(totals['to_device_bytes'])}"]
         words += [f"to the host {size(totals['to_host_bytes'])}"]
-    yield from (Line(text) for text in _listed(words, room))
+    # Lines break between the words, not within one of several parts.
+    joined = [word.replace(" ", "\0") + "," * (at < len(words) - 1) for at, word in enumerate(words)]
+    yield from (Line(line.replace("\0", " ")) for line in filled(joined, room, "  ", "  "))
     rows = [(size(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"]]
     if rows:
         yield Line("the largest, a parameter with its gradient and optimizer state:")
         yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
-
-
-def _listed(words: Sequence[str], room: int) -> list[str]:
-    """Words of several parts, with commas, in lines that break only between them."""
-    joined = [word.replace(" ", "\0") + "," * (at < len(words) - 1) for at, word in enumerate(words)]
-    return [line.replace("\0", " ") for line in filled(joined, room, "  ", "  ")]
 
 
 def _names(entry: Found) -> str:
@@ -181,8 +163,10 @@ def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
     ]  # fmt: skip
     largest = table(large, room - 2, right=(0,), wide=2)
     kinds, rest, most = found["sent"], [], max(4, lines - 5 - len(largest))
-    if len(kinds) > most:
-        kinds, rest = kinds[: most - 1], [_joined(kinds[most - 1 :])]
+    if len(kinds) > most:  # one row for the smallest
+        kinds, others = kinds[: most - 1], kinds[most - 1 :]
+        sums = {key: sum(entry[key] for entry in others) for key in ("forward_bytes", "backward_bytes")}
+        rest = [{"collective": f"{len(others)} others", "axes": (), "what": "", **sums}]
     rows = [("", "", "forward", "backward")]
     for entry in (*kinds, *rest, {"collective": "all", "axes": (), "what": "", **totals}):
         what = f"{collective(entry['collective'])}{over(entry['axes'])}", entry["what"]
@@ -190,12 +174,6 @@ def _sent(found: Found, room: int, lines: int) -> Iterator[Line]:
     yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(2, 3)))
     yield Line("the largest, forward and backward:")
     yield from (Line(f"  {text}") for text in largest)
-
-
-def _joined(kinds: Sequence[Found]) -> Found:
-    """One row for the smallest."""
-    each = {key: sum(entry[key] for entry in kinds) for key in ("forward_bytes", "backward_bytes")}
-    return {"collective": f"{len(kinds)} others", "axes": (), "what": "", **each}
 
 
 def sent(count: int) -> str:

@@ -25,14 +25,11 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {"title": {"bold": True}, "layer": {"
 def print_plan(found: Found, detail: Detail, part: bool) -> None:
     """Prints a report, of a part of the model without what is about the whole."""
     coloured = output.coloured(sys.stdout)
-    for line in lines(found, _room(), detail, part):
+    room = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
+    for line in lines(found, room, detail, part):
         text = safe(line.text.rstrip())
         styled = click.style(text, **_STYLES[line.kind]) if coloured and line.kind else text
         output.write(f"{styled}\n", sys.stdout)
-
-
-def _room() -> int:
-    return max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
 
 
 def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[Line]:

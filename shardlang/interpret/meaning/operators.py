@@ -57,32 +57,20 @@ def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
     return extremum
 
 
+# What torch has under the same name.
+_TORCH = ("relu", "tanh", "sigmoid", "exp", "log", "sqrt", "abs", "sin", "cos", "eq", "ne", "lt", "le", "gt", "ge")
 ELEMENTWISE: dict[str, Function] = {
+    **{name: _elementwise(getattr(torch, name)) for name in _TORCH},
     "add": _promoted(lambda a, b: a + b),
     "sub": _promoted(lambda a, b: a - b),
     "mul": _promoted(lambda a, b: a * b),
     "div": _promoted(lambda a, b: a / b),
     "pow": _promoted(lambda a, b: a**b),
     "neg": _elementwise(lambda a: -a),
-    "relu": _elementwise(torch.relu),
     "gelu": _gelu,
     "silu": _elementwise(lambda a: a * torch.sigmoid(a)),
-    "tanh": _elementwise(torch.tanh),
-    "sigmoid": _elementwise(torch.sigmoid),
-    "exp": _elementwise(torch.exp),
-    "log": _elementwise(torch.log),
-    "sqrt": _elementwise(torch.sqrt),
     "rsqrt": _elementwise(lambda a: 1.0 / torch.sqrt(a)),
     "square": _elementwise(lambda a: a * a),
-    "abs": _elementwise(torch.abs),
-    "sin": _elementwise(torch.sin),
-    "cos": _elementwise(torch.cos),
-    "eq": _elementwise(lambda a, b: a == b),
-    "ne": _elementwise(lambda a, b: a != b),
-    "lt": _elementwise(lambda a, b: a < b),
-    "le": _elementwise(lambda a, b: a <= b),
-    "gt": _elementwise(lambda a, b: a > b),
-    "ge": _elementwise(lambda a, b: a >= b),
     "maximum": _extremum(torch.maximum, "min"),
     "minimum": _extremum(torch.minimum, "max"),
     "where": _where,

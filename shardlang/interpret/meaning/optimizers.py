@@ -1,15 +1,23 @@
-"""Optimizers and learning-rate schedules from their formulas."""
+"""Optimizers and learning-rate schedules from their formulas; which rows of a table a batch looked up.
+
+Rules that leave rows without gradient alone are worked out for all rows; what they give is taken where a row was looked
+up.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shardlang.interpret.meaning.row_optimizers import ROW_RULES, Memory, Rule
+from shardlang.graph.graph import Graph
+from shardlang.plan.rewrite.sparse_tables import gradient_lookups
+
+Memory = dict[str, Tensor]
+Rule = Callable[[Tensor, Tensor, Memory, int, Mapping[str, Any]], Tensor]
 
 
 def sgd(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
@@ -45,7 +53,63 @@ def _adam_direction(gradient: Tensor, memory: Memory, step: int, arguments: Mapp
     return mean / (torch.sqrt(square) + arguments.get("eps", 1e-8))
 
 
+def adagrad(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    """Duchi, Hazan and Singer, 2011."""
+    start = torch.full_like(x, arguments.get("initial_accumulator", 0.0))
+    memory["s"] = memory.get("s", start) + gradient**2
+    return x - arguments["lr"] * gradient / (torch.sqrt(memory["s"]) + arguments.get("eps", 1e-10))
+
+
+def ftrl(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    """McMahan et al., 2013, with TensorFlow's 2 l2 and its accumulator's power."""
+    rate, power = arguments["lr"], -arguments.get("lr_power", -0.5)
+    before = memory.get("n", torch.full_like(x, arguments.get("initial_accumulator", 0.1)))
+    after = before + gradient**2
+    z = memory.get("z", torch.zeros_like(x)) + gradient - (after**power - before**power) / rate * x
+    memory["n"], memory["z"] = after, z
+    beyond = torch.clamp(z.abs() - arguments.get("l1", 0.0), min=0.0)
+    return -torch.sign(z) * beyond / (after**power / rate + 2.0 * arguments.get("l2", 0.0))
+
+
+def lazy_adam(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+    """Kingma and Ba, 2015, with eps beside the uncorrected root, as torch.optim.SparseAdam has it."""
+    first, second = arguments.get("betas", (0.9, 0.999))
+    memory["m"] = first * memory.get("m", torch.zeros_like(x)) + (1 - first) * gradient
+    memory["v"] = second * memory.get("v", torch.zeros_like(x)) + (1 - second) * gradient**2
+    rate = arguments["lr"] * math.sqrt(1 - second**step) / (1 - first**step)
+    return x - rate * memory["m"] / (torch.sqrt(memory["v"]) + arguments.get("eps", 1e-8))
+
+
+# Those that leave rows without gradient alone.
+ROW_RULES: Mapping[str, Rule] = {"adagrad": adagrad, "ftrl": ftrl, "lazy_adam": lazy_adam}
 RULES: Mapping[str, Rule] = {"sgd": sgd, "adam": adam, "adamw": adamw, **ROW_RULES}
+_BEGINNINGS = {"s": "initial_accumulator", "n": "initial_accumulator"}
+
+
+def on_rows(rule: Rule, rows: Tensor) -> Rule:
+    """The rule for the rows that the mask `rows` [rows of x] has; x and what is remembered of others stay."""
+
+    def stepped(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
+        mask, former = rows.view(-1, *[1] * (x.dim() - 1)), dict(memory)
+        changed = rule(x, gradient, memory, step, arguments)
+        for name, value in memory.items():
+            begin = arguments.get(_BEGINNINGS.get(name, ""), 0.1 if name == "n" else 0.0)
+            memory[name] = torch.where(mask, value, former.get(name, torch.full_like(value, begin)))
+        return torch.where(mask, changed, x)
+
+    return stepped
+
+
+def looked_up(graph: Graph, tables: Iterable[int], ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
+    """table -> mask [rows]: whether a batch has looked a row up for its loss, so that the row has a gradient. ids_of:
+    value -> the tensors that together have it.
+    """
+    found = {table: torch.zeros(graph.values[table].type.shape[0], dtype=torch.bool) for table in tables}
+    for table, rows in found.items():
+        for op in gradient_lookups(graph, table):
+            for ids in ids_of(graph.ops[op].operands[0]):
+                rows[ids.reshape(-1).long()] = True
+    return found
 
 
 def rate(base: float, kind: str, given: Mapping[str, Any], step: int, total: int) -> float:

@@ -7,12 +7,10 @@ them. So one place stands for a rank of each stage."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from shardlang.plan.needs import makers
 from shardlang.plan.plan import Plan
 from shardlang.types.mesh import Mesh
-
-Form = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,12 @@ class Grid:
             rank += of_stage.coordinate(number, axis.name) * pipeline.mesh.stride(axis.name)
         return rank
 
-    @cached_property
-    def _producers(self) -> dict[int, int]:
-        return {value: op.op for op in self.plan.ops for value in self.plan.graph.ops[op.op].results}
-
     def stages(self, value: int) -> tuple[int, ...]:
         """The stages that have a value: its maker, or the users of a parameter or field."""
         pipeline = self.plan.pipeline
         if pipeline is None:
             return (0,)
-        if value in self._producers:
-            return (pipeline.op_stage[self._producers[value]],)
+        maker = makers(self.plan).get(value)
+        if maker is not None:
+            return (pipeline.op_stage[self.plan.ops[maker].op],)
         return pipeline.param_stages.get(value) or (0,)

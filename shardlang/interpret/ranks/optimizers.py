@@ -13,8 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shardlang.interpret.meaning.optimizers import RULES, rate
-from shardlang.interpret.meaning.row_optimizers import ROW_RULES, Memory, looked_up, on_rows
+from shardlang.interpret.meaning.optimizers import ROW_RULES, RULES, Memory, looked_up, on_rows, rate
 from shardlang.interpret.ranks.stored import Storage, storage
 from shardlang.plan.plan import Plan
 

@@ -23,11 +23,11 @@ from shardlang.interpret.ranks.exchanges import converted
 from shardlang.interpret.ranks.stored import storage
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.dim_factors import of_factors
+from shardlang.plan.needs import Form, final_form, layout_of, makes
 from shardlang.plan.plan import Conversion, Plan, PlannedOp
 from shardlang.types.layout import Layout
 
-Form = tuple[int, int]   # (value, conversion), -1 for the value as produced
-Locals = list[Tensor]    # by rank
+Locals = list[Tensor]  # by rank
 
 
 class CannotRun(Exception):
@@ -62,22 +62,8 @@ class Results:
         return self.forms[value, -1]
 
 
-def layout_of(plan: Plan, form: Form) -> Layout:
-    """The layout of a value as produced or after a conversion."""
-    value, conversion = form
-    return plan.produced[value] if conversion < 0 else plan.conversions[conversion].to
-
-
 def coordinates(plan: Plan, layout: Layout) -> Coordinates:
     return coordinates_of(plan.meshes[layout.mesh])
-
-
-def returned_form(plan: Plan, value: int) -> Form:
-    """The form of the loss that backward starts from: the last that no operator reads."""
-    read = {use.conversion for op in plan.ops for use in op.operands if use.value == value}
-    parents = {c.parent for c in plan.conversions}
-    ends = [c.id for c in plan.conversions if c.value == value and c.id not in read and c.id not in parents]
-    return value, ends[-1] if ends else -1
 
 
 def store(plan: Plan, params: Mapping[int, Tensor]) -> dict[int, Locals]:
@@ -112,16 +98,12 @@ class _Pass:
 
     def compute(self) -> None:
         for step in self.plan.steps:
-            if step.kind == "op":
-                planned = self.plan.ops[step.index]
-                form: Form = (self.plan.graph.ops[planned.op].results[0], -1)
-                work = self.operate
-            else:
-                planned = self.plan.conversions[step.index]
-                form = (planned.value, planned.id)
-                work = self.convert
+            form = next(makes(self.plan, step))
             try:
-                self.forms[form] = work(planned)
+                if step.kind == "op":
+                    self.forms[form] = self.operate(self.plan.ops[step.index])
+                else:
+                    self.forms[form] = self.convert(self.plan.conversions[step.index])
             except (RuntimeError, ValueError, IndexError, KeyError) as failure:
                 message = f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
                 raise CannotRun(form, message, self.forms) from failure
@@ -159,7 +141,7 @@ class _Pass:
         """Every rank seeds its loss with 1; the gradients of all forms (or of parameters alone)."""
         if self.plan.graph.loss is None:
             return {}
-        losses = self.forms[returned_form(self.plan, self.plan.graph.loss)]
+        losses = self.forms[final_form(self.plan, self.plan.graph.loss)]
         flowing = {form: xs for form, xs in self.forms.items() if any(x.requires_grad for x in xs)}
         if not inner:
             flowing = {form: xs for form, xs in flowing.items() if form[0] in self.plan.graph.params and form[1] < 0}

@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from shardlang.ending import FAILED
+from shardlang.errors import RunError
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.ranks.optimizers import Optimizers
-from shardlang.interpret.ranks.ranks import Locals, returned_form
+from shardlang.interpret.ranks.ranks import Locals
 from shardlang.interpret.ranks.stored import storage
 from shardlang.locks import Claims
 from shardlang.owned import WEIGHTS
+from shardlang.plan.needs import final_form, layout_of
 from shardlang.plan.plan import Plan
 from shardlang.runtime.data.loader import Batch
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
@@ -63,9 +64,9 @@ class Simulated(Accumulation):
         return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
 
     def _figure(self, value: int, mine: ranks.Results) -> Tensor:
-        """A loss or metric: the sum over the first of the groups on which it is pending."""
-        form = returned_form(self.plan, value)
-        layout = ranks.layout_of(self.plan, form)
+        """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
+        form = final_form(self.plan, value)
+        layout = layout_of(self.plan, form)
         first = ranks.coordinates(self.plan, layout).groups(layout.pending)[0]
         return torch.stack([mine.forms[form][rank].double() for rank in first]).sum(0)
 

@@ -20,7 +20,7 @@ from shardlang.interpret.ranks.coordinates import (
     sizes_of_dims,
 )
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,8 @@ class Storage:
         sums = exchanges.exchange(gradients, groups, exchanges.summed, exchanges.nothing)
         if not self.plan.zero:
             return sums
-        return [self._rows(rank, x) for rank, x in enumerate(sums)]
-
-    def _rows(self, rank: int, x: Tensor) -> Tensor:
-        sizes = chunk_sizes(x.shape[0], self.coordinates.mesh.degree(self.plan.zero_axes))
-        return x.split(sizes)[self.coordinates.index(rank, self.plan.zero_axes)]
+        rows = (self.coordinates.part(rank, x.shape[0], self.plan.zero_axes) for rank, x in enumerate(sums))
+        return [x.narrow(0, *mine) for x, mine in zip(sums, rows, strict=True)]
 
 
 def storage(plan: Plan, value: int) -> Storage:

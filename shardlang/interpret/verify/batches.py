@@ -61,7 +61,7 @@ class Batches:
         source = self.program.data
         fields = [replace(f, cut={}, sizes=None, mesh=None) for f in source.fields]
         whole = Source(source.kind, batch=source.batch, fields=fields, **source.arguments)
-        self.loader = Loader(replace(self.program, data=whole), whole, self.data["data"])
+        self.loader = Loader(replace(self.program, data=whole, pipeline=None), whole, self.data["data"])
         self.epoch, self.coming = 0, iter(())
 
     @property

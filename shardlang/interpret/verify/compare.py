@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,13 +19,15 @@ from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.elements import in_type
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.coordinates import Block, SizesOfDims, cut_out, sizes_of_dims
+from shardlang.interpret.ranks.coordinates import Block, cut_out, sizes_of_dims
 from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.optimizers import Optimizers
-from shardlang.interpret.ranks.ranks import CannotRun, Form, coordinates, layout_of
+from shardlang.interpret.ranks.ranks import CannotRun, coordinates
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.one_device import form_gradients, scale_of, zero_in_truth
+from shardlang.plan.needs import Form, layout_of, makers, makes
 from shardlang.plan.plan import Plan
+from shardlang.records import remembered
 from shardlang.types.layout import Layout, layout_text
 
 
@@ -56,13 +57,17 @@ class Difference:
     order: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        head = f"{self.when}: {self.what} ({self.place})"
+        return f"{self.when}: {self.what} ({self.place}): {self.where}"
+
+    @property
+    def where(self) -> str:
+        """The place with both numbers, or why the value cannot be computed."""
+        rank = f"rank {self.rank}" + (f", microbatch {self.microbatch}" if self.microbatch else "")
         if self.message:
-            verb = "cannot be computed:" if self.kind == "step" else f"on rank {self.rank} is"
-            return f"{head} {verb} {self.message}"
-        summed = f", summed over {', '.join(self.summed)}," if self.summed else ""
-        where = f" at {list(self.index)}" if self.index else ""
-        return f"{head} on rank {self.rank}{summed} is {self.found!r}{where}, and {self.expected!r} on one device"
+            return f"{'cannot be computed' if self.kind == 'step' else rank}: {self.message}"
+        summed = f", summed over {', '.join(self.summed)}" if self.summed else ""
+        at = f" at {list(self.index)}" if self.index else ""
+        return f"{rank}{summed}{at}: {self.found!r}, and {self.expected!r} on one device"
 
     @property
     def when(self) -> str:
@@ -126,12 +131,14 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
     return Finding(float(error.max()), rank, index, float(found.flatten()[worst]), float(expected.flatten()[worst]))
 
 
-def judged(local: Sequence[Tensor], layout: Layout, expected: Tensor, plan: Plan,
-           free: Tensor | None = None, part_sizes: SizesOfDims = ()) -> Finding:
-    """The worst of all ranks; along pending axes ranks are summed, along the others each must have
-    its block.
+def judged(
+    plan: Plan, form: Form, local: Sequence[Tensor], layout: Layout, expected: Tensor, free: Tensor | None = None
+) -> Finding:
+    """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
 
-    free: elements that may be anything. part_sizes: per dim the sizes of its parts, if listed."""
+    free: elements that may be anything.
+    """
+    part_sizes = sizes_of_dims(plan.graph.values[form[0]].type, plan.sizes)
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
     at, shape, scale = coordinates(plan, layout), tuple(expected.shape), scale_of(expected)
@@ -159,16 +166,11 @@ def dual(layout: Layout) -> Layout:
 _PHASES = ("value", "step", "figure", "gradient", "stored gradient", "state", "parameter")
 
 
+@remembered
 def forms_of(plan: Plan) -> list[Form]:
     """All forms of all values in the order in which they are there."""
-    made = {value for op in plan.ops for value in plan.graph.ops[op.op].results}
-    found = [(value, -1) for value in plan.produced if value not in made]
-    for step in plan.steps:
-        if step.kind == "op":
-            found.extend((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
-        else:
-            found.append((plan.conversions[step.index].value, step.index))
-    return found
+    begun = [(value, -1) for value in plan.produced if value not in makers(plan)]
+    return begun + [form for step in plan.steps for form in makes(plan, step)]
 
 
 @dataclass
@@ -186,21 +188,6 @@ class Comparison:
     skipped: set[int] = field(default_factory=set)
     alone: whole.Results | None = None
 
-    @cached_property
-    def forms(self) -> list[Form]:
-        return forms_of(self.plan)
-
-    @cached_property
-    def grid(self) -> Grid:
-        return Grid(self.plan)
-
-    @cached_property
-    def position(self) -> dict[Form, int]:
-        return {form: at for at, form in enumerate(self.forms)}
-
-    def place(self, value: Value) -> str:
-        return f"{value.span.source.name}:{value.span.line}"
-
     def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
         wrong = finding.error > self.tolerance
         if wrong and self.alone is not None and zero_in_truth(self.plan, kind, form, self.alone, finding.error):
@@ -210,22 +197,18 @@ class Comparison:
             return None
         described = self.plan.graph.values[form[0]]
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
-        rank = self.grid.rank(finding.rank, self.grid.stages(form[0])[0])
+        grid = Grid(self.plan)
+        rank = grid.rank(finding.rank, grid.stages(form[0])[0])
         return Difference(
-            kind, described.path, text, self.place(described), rank, finding.index, finding.found, finding.expected,
-            layout.pending, self.step, finding.message, self.grid.microbatch(finding.rank), form,
-            (_PHASES.index(kind), at),
+            kind, described.path, text, _place(described), rank, finding.index, finding.found, finding.expected,
+            layout.pending, self.step, finding.message, grid.microbatch(finding.rank), form, (_PHASES.index(kind), at),
         )  # fmt: skip
 
-    def first_value(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
-        """The first value that differs, of a step that did not come to its end."""
+    def first(self, mine: ranks.Results, theirs: whole.Results, done: bool = True) -> Difference | None:
+        """The first of all that differs, in the order of computation. done: the step came to its end."""
         self.alone = theirs
-        return next((d for d in self._values(mine.forms, theirs) if d is not None), None)
-
-    def first(self, mine: ranks.Results, theirs: whole.Results) -> Difference | None:
-        """The first of all that differs, in the order of computation."""
-        self.alone = theirs
-        return next((d for d in self._all(mine, theirs) if d is not None), None)
+        found = self._all(mine, theirs) if done else self._values(mine.forms, theirs)
+        return next((d for d in found if d is not None), None)
 
     def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
         yield from self._values(mine.forms, theirs)
@@ -239,13 +222,13 @@ class Comparison:
             yield self.stored("state", value, local, theirs.states[value])
 
     def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
-        for at, form in enumerate(self.forms):
+        for at, form in enumerate(forms_of(self.plan)):
             if form[0] in self.skipped or form not in forms:
                 continue
             self.values += 1
             layout = layout_of(self.plan, form)
             local = [x.detach() for x in forms[form]]
-            finding = judged(local, layout, theirs.values[form[0]], self.plan, part_sizes=self._part_sizes(form))
+            finding = judged(self.plan, form, local, layout, theirs.values[form[0]])
             if finding.error <= self.tolerance or not self._tied(form, local, theirs):
                 yield self.differs("value", form, layout, finding, at)
 
@@ -269,7 +252,7 @@ class Comparison:
         layout = layout_of(self.plan, form)
         if free is None:
             return False
-        finding = judged(local, layout, theirs.values[form[0]], self.plan, free, self._part_sizes(form))
+        finding = judged(self.plan, form, local, layout, theirs.values[form[0]], free)
         if finding.error > self.tolerance:
             return False
         self.undecided = (*self.undecided, graph.values[form[0]].path)
@@ -277,8 +260,8 @@ class Comparison:
         return True
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
-        """Backward reverses the order of forms. A form without gradient must need none there."""
-        for at, form in enumerate(reversed(self.forms)):
+        """Backward runs against the order of the forms. A form without gradient here must not need one there."""
+        for at, form in enumerate(reversed(forms_of(self.plan))):
             wanted = expected.get(form)
             if form in mine.unseen or (form not in mine.gradients and (wanted is None or form not in mine.forms)):
                 continue
@@ -286,11 +269,8 @@ class Comparison:
             layout = dual(layout_of(self.plan, form))
             local = mine.gradients.get(form) or [torch.zeros_like(x) for x in mine.forms[form]]
             whole_gradient = wanted if wanted is not None else torch.zeros(self.plan.graph.values[form[0]].type.shape)
-            finding = judged(local, layout, whole_gradient, self.plan, part_sizes=self._part_sizes(form))
+            finding = judged(self.plan, form, local, layout, whole_gradient)
             yield self.differs("gradient", form, layout, finding, at)
-
-    def _part_sizes(self, form: Form) -> SizesOfDims:
-        return sizes_of_dims(self.plan.graph.values[form[0]].type, self.plan.sizes)
 
     def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
         """Compares what ranks store of a parameter or state, rows under ZeRO."""
@@ -318,23 +298,25 @@ class Comparison:
     def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
         """A value that was wrong before the step that cannot run, else that step."""
         made = ranks.Results(failure.made, {}, {}, {})
-        wrong = self.first_value(made, theirs)
+        wrong = self.first(made, theirs, done=False)
         if wrong is not None:
             return wrong
         value = self.plan.graph.values[failure.form[0]]
         layout = layout_of(self.plan, failure.form)
         text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
-        at = (_PHASES.index("step"), self.position[failure.form])
+        order = (_PHASES.index("step"), forms_of(self.plan).index(failure.form))
         return Difference(
-            "step", value.path, text, self.place(value), step=self.step, message=failure.message, form=failure.form,
-            order=at,
+            "step", value.path, text, _place(value), step=self.step, message=failure.message, form=failure.form,
+            order=order,
         )  # fmt: skip
 
 
-def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9,
-                dtype: str = "f64") -> Report:
-    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random
-    batches, and compares.
+def _place(value: Value) -> str:
+    return f"{value.span.source.name}:{value.span.line}"
+
+
+def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9, dtype: str = "f64") -> Report:
+    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random batches, and compares.
 
     Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an
     operator that the interpreter does not know; everything else a plan can have wrong is in the

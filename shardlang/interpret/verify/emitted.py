@@ -9,7 +9,7 @@ grid.py)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,11 +23,12 @@ from shardlang.emit.fuse import fusions
 from shardlang.emit.scene import calls_of
 from shardlang.emit.scope import Scope
 from shardlang.interpret.ranks.grid import Grid
-from shardlang.interpret.ranks.ranks import Form, Locals, Results
+from shardlang.interpret.ranks.ranks import Locals, Results
 from shardlang.interpret.verify.compare import forms_of
 from shardlang.plan.blocks.call import Call as LayerCall
-from shardlang.plan.needs import final_form, steps_for
+from shardlang.plan.needs import Form, final_form, makes, steps_for
 from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.records import remembered
 from shardlang.runtime.launch.observe import Call, Record
 
 Named = Mapping[str, Tensor]
@@ -49,6 +50,7 @@ class Home:
     call: int = 0
 
 
+@remembered
 def homes(plan: Plan) -> dict[Form, Home]:
     """The forms of local variables, in order of computation; shared ones in the first stage."""
     work = _Homes(emission(plan))
@@ -120,57 +122,29 @@ def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tup
     return {form: (functions, once) for forms, functions, once in made for form in forms}
 
 
+@remembered
 def due(plan: Plan) -> set[Form]:
     """The forms that an emitted program must have: those of loss and metrics, except fused ones."""
     wanted = [v for v in (plan.graph.loss, *plan.graph.metrics.values()) if v is not None]
     taken_in = {plan.graph.ops[plan.ops[f.product].op].results[0] for f in fusions(plan).values()}
-    made = _made(plan, list(steps_for(plan, [final_form(plan, value) for value in wanted])))
+    made = _made(plan, steps_for(plan, [final_form(plan, value) for value in wanted]))
     return {form for form in made if form[0] not in taken_in or form[1] >= 0}
 
 
-def _made(plan: Plan, steps: Sequence[Step]) -> set[Form]:
-    found: set[Form] = set()
-    for step in steps:
-        if step.kind == "op":
-            found.update((value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results)
-        else:
-            found.add((plan.conversions[step.index].value, step.index))
-    return found
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """The facts about an emitted program that follow from its plan."""
-
-    plan: Plan
-
-    @cached_property
-    def grid(self) -> Grid:
-        return Grid(self.plan)
-
-    @cached_property
-    def homes(self) -> dict[Form, Home]:
-        return homes(self.plan)
-
-    @cached_property
-    def due(self) -> set[Form]:
-        return due(self.plan)
+def _made(plan: Plan, steps: Iterable[Step]) -> set[Form]:
+    return {form for step in steps for form in makes(plan, step)}
 
 
 @dataclass(frozen=True)
 class StepRecords:
     """The records of all ranks for one step."""
 
-    emitted: Emitted
+    plan: Plan
     records: Sequence[Record]
 
-    @property
-    def plan(self) -> Plan:
-        return self.emitted.plan
-
-    @property
+    @cached_property
     def grid(self) -> Grid:
-        return self.emitted.grid
+        return Grid(self.plan)
 
     @cached_property
     def calls(self) -> dict[tuple[int, str, str, str, int], list[Call]]:
@@ -189,7 +163,7 @@ class StepRecords:
 
     def at(self, form: Form) -> list[Call | None]:
         """The call that has the variable of a form, for each position."""
-        home, found = self.emitted.homes[form], []
+        home, found = homes(self.plan)[form], []
         for place in self.grid.positions:
             part = 0 if home.once else self.grid.microbatch(place)
             rank = self.grid.rank(place, home.stage)
@@ -204,32 +178,26 @@ class StepRecords:
         gradients: dict[Form, Locals] = dict(self._leaves())
         unseen: set[Form] = set()
         first: dict[tuple[int, str], Form] = {}
-        for form, home in self.emitted.homes.items():
+        for form, home in homes(self.plan).items():
             calls = self.at(form)
             there = [call for call in calls if call is not None]
             if len(there) < len(calls):
                 continue
             forms[form] = [call.values[home.name] for call in there]
-            if (
-                any(home.name in call.aliases for call in there)
-                or first.setdefault((id(there[0]), home.name), form) != form
-            ):
+            known = any(home.name in call.aliases for call in there)
+            if known or first.setdefault((id(there[0]), home.name), form) != form:
                 unseen.add(form)
             elif any(home.name in call.gradients for call in there):
-                values = (call.values[home.name] for call in there)
-                local = zip(there, values, strict=True)
+                local = zip(there, forms[form], strict=True)
                 gradients[form] = [call.gradients.get(home.name, torch.zeros_like(x)) for call, x in local]
-        self._require(forms)
+        # What is not seen is not verified: that must not pass for agreement.
+        missing = sorted(due(self.plan) - forms.keys())
+        if missing and all(record.done for record in self.records):
+            path, home = self.plan.graph.values[missing[0][0]].path, homes(self.plan).get(missing[0])
+            raise InternalError(f"the emitted program computes `{path}` without a variable `{home and home.name}`")
         states = next(self.copies(self.plan.graph.states, lambda r: r.states), {})
         figures = next((r.figures for r in self.records if r.figures), {})
         return Results(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))
-
-    def _require(self, forms: Mapping[Form, Locals]) -> None:
-        """Values that are not seen are not verified: that must not pass for agreement."""
-        missing = sorted(self.emitted.due - forms.keys())
-        if missing and all(record.done for record in self.records):
-            path, home = self.plan.graph.values[missing[0][0]].path, self.emitted.homes.get(missing[0])
-            raise InternalError(f"the emitted program computes `{path}` without a variable `{home and home.name}`")
 
     def _leaves(self) -> Iterator[tuple[Form, Locals]]:
         """Local gradients of parameters as functions read them: of those that ranks store whole, in
@@ -237,31 +205,29 @@ class StepRecords:
         from the first alone)."""
         for value in self.plan.graph.params:
             stages, path = self.grid.stages(value), self.plan.graph.values[value].path
-            if len(stages) > 1 or not self._each(value):
+            time = self.plan.meshes[self.plan.produced[value].mesh].time
+            planned = self.plan.params.get(value)
+            each = time is None or (planned is not None and time.name in planned.reduce_axes)
+            if len(stages) > 1 or not each:
                 continue
-            local = []
-            for place in self.grid.positions:
-                record = self.records[self.grid.rank(place, stages[0])]
-                local.append(record.gradients.get(self.grid.microbatch(place), {}).get(path))
+            at = zip(self.grid.positions, self._of_stage(stages[0]), strict=True)
+            local = [r.gradients.get(self.grid.microbatch(place), {}).get(path) for place, r in at]
             known = next((x for x in local if x is not None), None)
             if known is not None:
                 yield (value, -1), [torch.zeros_like(known) if x is None else x for x in local]
 
-    def _each(self, value: int) -> bool:
-        time = self.plan.meshes[self.plan.produced[value].mesh].time
-        return time is None or (value in self.plan.params and time.name in self.plan.params[value].reduce_axes)
+    def _of_stage(self, stage: int) -> list[Record]:
+        """The record of the rank at each position, in a stage."""
+        return [self.records[self.grid.rank(place, stage)] for place in self.grid.positions]
 
     def reduced(self) -> Iterator[dict[int, Locals]]:
-        """Reduced gradients of each stage with a parameter; one that never came counts as zeros."""
-        trained = [v for v in self.plan.graph.params if self.plan.graph.values[v].gradient]
-        stored = list(self.parameters())
-        for at, kept in enumerate(stored):
-            yield {v: self._reduced(v, at, kept[v]) for v in trained if v in kept}
-
-    def _reduced(self, value: int, at: int, kept: Locals) -> Locals:
-        path, stage = self.plan.graph.values[value].path, self.grid.stages(value)[at]
-        records = [self.records[self.grid.rank(place, stage)] for place in self.grid.positions]
-        return [r.reduced.get(path, torch.zeros_like(x)) for r, x in zip(records, kept, strict=True)]
+        """Reduced gradients, of each stage that has a parameter; the runtime takes one that never came for zeros."""
+        for at, kept in enumerate(list(self.parameters())):
+            found = {}
+            for value in (self.plan.graph.values[v] for v in kept if self.plan.graph.values[v].gradient):
+                local = zip(self._of_stage(self.grid.stages(value.id)[at]), kept[value.id], strict=True)
+                found[value.id] = [r.reduced.get(value.path, torch.zeros_like(x)) for r, x in local]
+            yield found
 
     def parameters(self) -> Iterator[dict[int, Locals]]:
         """The part that each rank stores of each parameter after the step; a further one for each
@@ -277,7 +243,7 @@ class StepRecords:
                 stages, path = self.grid.stages(value), self.plan.graph.values[value].path
                 if at >= len(stages):
                     continue
-                records = [of(self.records[self.grid.rank(place, stages[at])]) for place in self.grid.positions]
+                records = [of(record) for record in self._of_stage(stages[at])]
                 if all(path in record for record in records):
                     found[value] = [record[path] for record in records]
             yield found

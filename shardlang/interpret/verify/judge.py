@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.ranks.optimizers import Optimizers
@@ -22,9 +23,8 @@ from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.batches import Batches, drawn, own
 from shardlang.interpret.verify.compare import Comparison, Difference, Report
-from shardlang.interpret.verify.emitted import Emitted, StepRecords
+from shardlang.interpret.verify.emitted import StepRecords
 from shardlang.plan.plan import Plan
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
 from shardlang.runtime.launch.observe import Record, Trial
@@ -105,13 +105,12 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     # What a trial trains is nobody's: it writes no checkpoints, and drops none.
     program.checkpoint, program.log = None, None
     graph = job.plan.graph
+    batches, why = None, "--random-data"
     try:
         batches = None if job.random else own(program, graph)
     except RunError as error:
         why = f"{error.message}: {error.file}" if error.file is not None else error.message
-        batches = drawn(program, graph, job.steps, why)
-    if batches is None:
-        batches = drawn(program, graph, job.steps, "--random-data")
+    batches = batches or drawn(program, graph, job.steps, why)
     if not job.real:
         return Started(job, batches, None)
     progress(f"training on {job.plan.ranks} real ranks")
@@ -161,7 +160,6 @@ class Judge:
         self.simulated, emitted = (
             Side(Comparison(self.plan, self.tolerance), Optimizers(self.plan, total)) for _ in range(2)
         )
-        self.recorded = Emitted(self.plan)
         self.emitted = emitted if self.started.trial is not None else None
         self.alone, self.together = Optimizers(self.plan, total), Optimizers(self.plan, total)
         self.seed = self.started.batches.program.seed
@@ -170,7 +168,8 @@ class Judge:
         params = self._initial()
         self._beginning(params)
         steps, step = min(self.started.job.steps, self.started.batches.total), 0
-        while step < steps and not self._over():
+        sides = [side for side in (self.simulated, self.emitted) if side is not None]
+        while step < steps and all(s.difference is None for s in sides) and not all(s.end for s in sides):
             step += 1
             progress(f"step {step} of {steps} on one device and {self.plan.ranks} simulated ranks")
             params = self._step(step, params)
@@ -191,16 +190,12 @@ class Judge:
         whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
         return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), self.dtype) for v, t in whole}
 
-    def _over(self) -> bool:
-        sides = [side for side in (self.simulated, self.emitted) if side is not None]
-        return any(side.difference is not None for side in sides) or all(side.end for side in sides)
-
     def _records(self, step: int) -> StepRecords | None:
         """The records of all ranks of a step; None where one did not come so far."""
         trial = self.started.trial
         found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
         records: list[Record] = [r for r in found if r is not None]
-        return StepRecords(self.recorded, records) if records and len(records) == len(found) else None
+        return StepRecords(self.plan, records) if records and len(records) == len(found) else None
 
     def _beginning(self, params: Mapping[int, Tensor]) -> None:
         """The parameters that real ranks begin with."""
@@ -225,13 +220,9 @@ class Judge:
         return after
 
     def _simulated(
-        self,
-        step: int,
-        fields: Mapping[int, Tensor],
-        theirs: whole.Results,
-        params: Mapping[int, Tensor],
+        self, step: int, fields: Mapping[int, Tensor], theirs: whole.Results, params: Mapping[int, Tensor],
         rows: Mapping[int, Tensor],
-    ) -> None:
+    ) -> None:  # fmt: skip
         comparison, kept = self.simulated.at(step), ranks.store(self.plan, params)
         try:
             mine = ranks.run(self.plan, fields, kept, step=step, seed=self.seed)
@@ -247,12 +238,7 @@ class Judge:
         self.simulated.note(comparison.all_stored(self.together.stored(kept, stored, parts), expected))
 
     def _emitted(
-        self,
-        side: Side,
-        step: int,
-        theirs: whole.Results,
-        params: Mapping[int, Tensor],
-        rows: Mapping[int, Tensor],
+        self, side: Side, step: int, theirs: whole.Results, params: Mapping[int, Tensor], rows: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
         """The parameters and states of real ranks after the step; nothing if none came so far."""
         seen = self._records(step)
@@ -261,7 +247,7 @@ class Judge:
         comparison = side.at(step)
         mine = seen.results()
         done = all(record.done for record in seen.records)
-        side.note(comparison.first(mine, theirs) if done else comparison.first_value(mine, theirs))
+        side.note(comparison.first(mine, theirs, done))
         if not done or side.end:
             return {}
         # A parameter that several stages have was compared in the first of them so far.

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from shardlang.interpret.meaning import whole
-from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.ranks import Form
+from shardlang.plan.needs import Form, final_form
 from shardlang.plan.plan import Plan
 
 # Below this a value's own size says nothing of the rounding of what it was computed from.
@@ -41,7 +40,7 @@ def form_gradients(plan: Plan, results: whole.Results) -> dict[Form, Tensor]:
             if part is not None:
                 add(use.value, use.conversion, part)
     if plan.graph.loss is not None and results.loss is not None:
-        value, conversion = ranks.returned_form(plan, plan.graph.loss)
+        value, conversion = final_form(plan, plan.graph.loss)
         add(value, conversion, torch.ones_like(results.loss))
     return found
 

@@ -7,7 +7,7 @@ duals are paired up in collectives.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 import torch
 from torch import Tensor
@@ -30,14 +30,6 @@ def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
     return primitives.begin_reduce(own, group, how).wait()
 
 
-def _slots(group: Group) -> Sequence[int]:
-    return range(group.size) if group.slots is None else group.slots
-
-
-def _order(group: Group) -> Sequence[int]:
-    return range(group.size) if group.order is None else group.order
-
-
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:
     """x with zeros behind, up to `length` along dim."""
     missing = length - x.shape[dim]
@@ -54,9 +46,9 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     # Gloo gathers only blocks of one shape, so uneven ones travel padded to the largest.
     block = (x if sizes is None else _padded(x, dim, max(sizes))).contiguous()
     joined = primitives.all_gather(block, group)
-    if sizes is None and group.slots is None:
+    if sizes is None and group.in_order:
         return joined.movedim(0, dim).flatten(dim, dim + 1)
-    blocks = [joined[slot] for slot in _slots(group)]
+    blocks = [joined[slot] for slot in group.slots]
     if sizes is not None:
         blocks = [b.narrow(dim, 0, size) for b, size in zip(blocks, sizes, strict=True)]
     return torch.cat(blocks, dim)
@@ -65,12 +57,12 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
 def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block along dim of the sum over the group."""
     dim %= x.dim()
-    if sizes is None and group.order is None:
+    if sizes is None and group.in_order:
         source = x.unflatten(dim, (group.size, -1)).movedim(dim, 0).contiguous()
     else:
         length = x.shape[dim] // group.size if sizes is None else max(sizes)
         blocks = x.split([length] * group.size if sizes is None else list(sizes), dim)
-        source = torch.stack([_padded(blocks[i], dim, length) for i in _order(group)])
+        source = torch.stack([_padded(blocks[i], dim, length) for i in group.order])
     result = primitives.begin_reduce_scatter(source, group).wait()
     return result if sizes is None else result.narrow(dim, 0, sizes[group.index]).contiguous()
 
@@ -110,30 +102,21 @@ def exchange(
     gather_dim, split_dim = gather_dim % x.dim(), split_dim % x.dim()
     split_sizes = split_sizes or (x.shape[split_dim] // count,) * count
     gather_sizes = gather_sizes or (x.shape[gather_dim],) * count
-    blocks = x.split(list(split_sizes), split_dim)
-    source = torch.cat([blocks[i].reshape(-1) for i in _order(group)])
+    blocks, order = x.split(list(split_sizes), split_dim), group.order
+    source = torch.cat([blocks[i].reshape(-1) for i in order])
     mine = list(x.shape)
     mine[split_dim] = split_sizes[group.index]
     shapes = [[*mine[:gather_dim], size, *mine[gather_dim + 1 :]] for size in gather_sizes]
-    counts = [_count(shape) for shape in shapes]
+    counts = [math.prod(shapes[i]) for i in order]
     arrived = source.new_empty(sum(counts))
-    group.handle(source).alltoall_base(
-        arrived, source, [counts[i] for i in _order(group)], [blocks[i].numel() for i in _order(group)]
-    ).wait()
-    pieces = arrived.split([counts[i] for i in _order(group)])
-    return torch.cat([pieces[slot].view(shape) for slot, shape in zip(_slots(group), shapes, strict=True)], gather_dim)
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+    group.handle(source).alltoall_base(arrived, source, counts, [blocks[i].numel() for i in order]).wait()
+    pieces = arrived.split(counts)
+    return torch.cat([pieces[slot].view(shape) for slot, shape in zip(group.slots, shapes, strict=True)], gather_dim)
 
 
 def permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
     """The block of member sources[index]; every member must call it. Blocks are of one shape."""
-    slots, count = _slots(group), x.numel()
+    slots, count = group.slots, x.numel()
     send, receive = [0] * group.size, [0] * group.size
     send[slots[sources.index(group.index)]] = count
     receive[slots[sources[group.index]]] = count

@@ -14,37 +14,16 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.runtime.comm.blocks import (
-    Sizes,
-    exchange,
-    filled,
-    first_only,
-    gathered,
-    permuted,
-    reduced,
-    scattered,
-    sliced,
-)
+from shardlang.runtime.comm import blocks
+from shardlang.runtime.comm.blocks import Sizes
 from shardlang.runtime.comm.mesh import Group
 
 __all__ = [
-    "all_gather",
-    "all_gather_replicated",
-    "all_reduce",
-    "all_reduce_max",
-    "all_reduce_min",
-    "all_reduce_replicated",
-    "all_to_all",
-    "identical_to_pending",
-    "identical_to_replicated",
-    "permute",
-    "reduce_scatter",
-    "replicated_to_identical",
-    "replicated_to_pending",
-    "split",
-    "split_replicated",
+    "all_gather", "all_gather_replicated", "all_reduce", "all_reduce_max", "all_reduce_min",
+    "all_reduce_replicated", "all_to_all", "identical_to_pending", "identical_to_replicated", "permute",
+    "reduce_scatter", "replicated_to_identical", "replicated_to_pending", "split", "split_replicated",
     "split_to_pending",
-]
+]  # fmt: skip
 
 
 def _alone(group: Group | None) -> bool:
@@ -79,98 +58,94 @@ def _nothing(x: Tensor, *_: Any) -> Tensor:
 
 def identical_to_replicated(x: Tensor, group: Group | None) -> Tensor:
     """I -> R: nothing; backward all-reduce."""
-    return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, reduced, (group,))
+    return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, blocks.reduced, (group,))
 
 
 def replicated_to_identical(x: Tensor, group: Group | None) -> Tensor:
     """R -> I: nothing; backward keeps the gradient on member 0 alone."""
-    return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, first_only, (group,))
+    return x if _alone(group) or _plain(x) else _Pair.apply(x, _nothing, blocks.first_only, (group,))
 
 
 def all_reduce(x: Tensor, group: Group | None) -> Tensor:
     """P -> I: the sum over the group; backward nothing."""
-    return x if _alone(group) else _convert(x, reduced, _nothing, group)
+    return x if _alone(group) else _convert(x, blocks.reduced, _nothing, group)
 
 
 def all_reduce_replicated(x: Tensor, group: Group | None) -> Tensor:
     """P -> R: the sum over the group; backward the same of the gradient."""
-    return x if _alone(group) else _convert(x, reduced, reduced, group)
+    return x if _alone(group) else _convert(x, blocks.reduced, blocks.reduced, group)
 
 
 def all_reduce_max(x: Tensor, group: Group | None) -> Tensor:
     """The element-wise maximum over the group; has no gradient."""
-    return x.detach() if _alone(group) else reduced(x.detach(), group, "max")
+    return x.detach() if _alone(group) else blocks.reduced(x.detach(), group, "max")
 
 
 def all_reduce_min(x: Tensor, group: Group | None) -> Tensor:
     """The element-wise minimum over the group; has no gradient."""
-    return x.detach() if _alone(group) else reduced(x.detach(), group, "min")
+    return x.detach() if _alone(group) else blocks.reduced(x.detach(), group, "min")
 
 
 def reduce_scatter(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """P -> S(dim): this rank's slice of the sum; backward all-gather."""
-    return x if _alone(group) else _convert(x, scattered, gathered, dim, group, sizes)
+    return x if _alone(group) else _convert(x, blocks.scattered, blocks.gathered, dim, group, sizes)
 
 
 def all_gather(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """S(dim) -> I: all slices joined along dim; backward this rank's slice of the gradient."""
-    return x if _alone(group) else _convert(x, gathered, sliced, dim, group, sizes)
+    return x if _alone(group) else _convert(x, blocks.gathered, blocks.sliced, dim, group, sizes)
 
 
 def all_gather_replicated(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """S(dim) -> R: all slices joined along dim; backward reduce-scatter."""
-    return x if _alone(group) else _convert(x, gathered, scattered, dim, group, sizes)
+    return x if _alone(group) else _convert(x, blocks.gathered, blocks.scattered, dim, group, sizes)
 
 
 def split(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """I -> S(dim): this rank's slice; backward all-gather."""
-    return x if _alone(group) else _convert(x, sliced, gathered, dim, group, sizes)
+    return x if _alone(group) else _convert(x, blocks.sliced, blocks.gathered, dim, group, sizes)
 
 
 def split_replicated(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """R -> S(dim): this rank's slice; backward puts the gradient in its place among zeros."""
-    return x if _alone(group) else _convert(x, sliced, filled, dim, group, sizes)
+    return x if _alone(group) else _convert(x, blocks.sliced, blocks.filled, dim, group, sizes)
 
 
 def split_to_pending(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:
     """S(dim) -> P: this rank's slice in its place among zeros; backward the slice."""
-    return x if _alone(group) else _convert(x, filled, sliced, dim, group, sizes)
+    return x if _alone(group) else _convert(x, blocks.filled, blocks.sliced, dim, group, sizes)
 
 
 def identical_to_pending(x: Tensor, group: Group | None) -> Tensor:
     """I -> P: x on member 0, zeros elsewhere; backward nothing."""
-    return x if _alone(group) else _convert(x, first_only, _nothing, group)
+    return x if _alone(group) else _convert(x, blocks.first_only, _nothing, group)
 
 
 def replicated_to_pending(x: Tensor, group: Group | None) -> Tensor:
     """R -> P: x on member 0, zeros elsewhere; backward the same of the gradient."""
-    return x if _alone(group) else _convert(x, first_only, first_only, group)
+    return x if _alone(group) else _convert(x, blocks.first_only, blocks.first_only, group)
 
 
 def _exchange_back(
     gradient: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes, split_sizes: Sizes
 ) -> Tensor:
-    return exchange(gradient, split_dim, gather_dim, group, split_sizes, gather_sizes)
+    return blocks.exchange(gradient, split_dim, gather_dim, group, split_sizes, gather_sizes)
 
 
 def all_to_all(
-    x: Tensor,
-    gather_dim: int,
-    split_dim: int,
-    group: Group | None,
-    gather_sizes: Sizes = None,
+    x: Tensor, gather_dim: int, split_dim: int, group: Group | None, gather_sizes: Sizes = None,
     split_sizes: Sizes = None,
-) -> Tensor:
-    """S(gather_dim) -> S(split_dim): joins along one, slices along the other; backward reversed."""
+) -> Tensor:  # fmt: skip
+    """S(gather_dim) -> S(split_dim): whole along gather_dim, this rank's slice of split_dim; backward the way back."""
     if _alone(group):
         return x
-    return _convert(x, exchange, _exchange_back, gather_dim, split_dim, group, gather_sizes, split_sizes)
+    return _convert(x, blocks.exchange, _exchange_back, gather_dim, split_dim, group, gather_sizes, split_sizes)
 
 
 def _permute_back(gradient: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
-    return permuted(gradient, group, tuple(sources.index(i) for i in range(len(sources))))
+    return blocks.permuted(gradient, group, tuple(sources.index(i) for i in range(len(sources))))
 
 
 def permute(x: Tensor, group: Group | None, sources: tuple[int, ...]) -> Tensor:
-    """Member i receives the block of member sources[i] (equal blocks); backward the inverse."""
-    return x if _alone(group) else _convert(x, permuted, _permute_back, group, tuple(sources))
+    """Member i receives the block of member sources[i] (a permutation of equal blocks); backward the inverse."""
+    return x if _alone(group) else _convert(x, blocks.permuted, _permute_back, group, tuple(sources))

@@ -9,7 +9,7 @@ sent over it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,11 +144,11 @@ class Group:
     """The ranks that share this rank's coordinates but those along `axes`; members are numbered
     major axis first.
 
-    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's
-    process group, whose own numbering is by rank. slots: where that differs, the member's index ->
-    its number in the handle (else None); order: the inverse. Over an axis in time, members are
-    ranks at a microbatch, index that of the current one: such a group says which part of a whole is
-    meant, and has no process group."""
+    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group,
+    whose own numbering is by rank. slots: a member's index -> its number in the handle; order: the inverse; in_order:
+    both numberings are the same. Over an axis in time, members are ranks at a microbatch, index that of the current
+    one: such a group says which part of a whole is meant, and has no process group.
+    """
 
     def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
         self.axes = axes
@@ -161,8 +161,8 @@ class Group:
         self._bound_to: int | None = None
         self._ranks: tuple[int, ...] = ()
         self._index = 0
-        self._slots: tuple[int, ...] | None = None
-        self._order: tuple[int, ...] | None = None
+        self._slots: tuple[int, ...] = ()
+        self._order: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"Group({', '.join(self.axes)}: {self.size})"
@@ -181,10 +181,8 @@ class Group:
             self._bound_to = world.rank
             return
         by_rank = sorted(self._ranks)
-        slots = tuple(by_rank.index(rank) for rank in self._ranks)
-        in_order = slots == tuple(range(self.size))
-        self._slots = None if in_order else slots
-        self._order = None if in_order else tuple(slots.index(i) for i in range(self.size))
+        self._slots = tuple(by_rank.index(rank) for rank in self._ranks)
+        self._order = tuple(sorted(range(self.size), key=self._slots.__getitem__))
         self._bound_to = world.rank
 
     @property
@@ -207,14 +205,18 @@ class Group:
         return self._ranks
 
     @property
-    def slots(self) -> tuple[int, ...] | None:
+    def slots(self) -> tuple[int, ...]:
         self._bind()
         return self._slots
 
     @property
-    def order(self) -> tuple[int, ...] | None:
+    def order(self) -> tuple[int, ...]:
         self._bind()
         return self._order
+
+    @property
+    def in_order(self) -> bool:
+        return self.slots == self.order == tuple(range(self.size))
 
     def handle(self, x: Tensor) -> Any:
         """torch's process group for tensors on the device of `x`."""
@@ -226,7 +228,7 @@ class Group:
     @property
     def slot(self) -> int:
         """This rank's number in the handle."""
-        return self.index if self.slots is None else self.slots[self.index]
+        return self.slots[self.index]
 
 
 class TiedGroup(Group):
@@ -281,10 +283,6 @@ class Mesh:
     def _microbatches(self) -> int:
         return self._sizes.get(self._time, 1)
 
-    def _ranked(self, axes: Sequence[str]) -> tuple[str, ...]:
-        """Those of `axes` that are over ranks, not in time."""
-        return tuple(axis for axis in axes if axis != self._time)
-
     def _stride(self, axis: str) -> int:
         """Distance in ranks (of the stage) between neighbours along an axis; 0 in time."""
         if axis == self._time:
@@ -297,8 +295,8 @@ class Mesh:
         return rank // self._stride(axis) % self._sizes[axis]
 
     def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
-        """Global ranks that share `rank`'s other coordinates, by index along `axes`."""
-        along = self._ranked(axes)
+        """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major first."""
+        along = [axis for axis in axes if axis != self._time]
         members = [self._local(rank) - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in along)]
         for axis in axes:
             members = [m + i * self._stride(axis) for m in members for i in range(self._sizes[axis])]

@@ -53,7 +53,7 @@ def _asked(wanted: Tensor, starts: Sequence[int], group: Group) -> _Asked:
     """Sends each member the ids, of those in ascending order, whose rows it has."""
     bounds = torch.searchsorted(wanted, torch.tensor(starts, dtype=wanted.dtype, device=wanted.device))
     mine, order = bounds.diff(), None
-    if group.order is not None:
+    if not group.in_order:
         pieces = [torch.arange(bounds[i], bounds[i + 1]) for i in group.order]
         mine, order = mine[list(group.order)], torch.cat(pieces).to(wanted.device)
         wanted = wanted[order]

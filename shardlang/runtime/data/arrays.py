@@ -1,22 +1,23 @@
 """The sources of arrays: `digits`, `mnist`, `numpy`, read whole. Every mistake in a file names the
 file and the place.
 
-How examples are ordered and cut is in loader.py, how arrays fit their fields in fit.py."""
+How examples are ordered and cut is in loader.py, how arrays fit their fields in dataset.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from shardlang.errors import RunError
 from shardlang.runtime.data import data_files
-from shardlang.runtime.data.dataset import Arrays, Dataset, require
-from shardlang.runtime.data.fit import Origin
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.program import Source, elements
+from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
+from shardlang.runtime.program import Source
 
 DIGITS = Path(__file__).parents[2] / "data" / "digits.csv.gz"
 # Every fifth example is to test. The file is ordered by writer: its last examples as a test would
@@ -51,13 +52,11 @@ def _idx(path: Path, magic: int, dims: int) -> np.ndarray:
         raise RunError("SH502", f"the file ends within its header, after {len(content)} bytes of {head}", file=path)
     found, *shape = struct.unpack(f">{1 + dims}I", content[:head])
     if found != magic:
-        raise RunError(
-            "SH502", f"the file begins with {found}, where {magic} is due: it is no idx file of {dims} dims", file=path
-        )
-    if len(content) - head != elements(shape):
-        raise RunError(
-            "SH502", f"the header says {' x '.join(map(str, shape))} bytes; there are {len(content) - head}", file=path
-        )
+        fact = f"the file begins with {found}, where {magic} is due: it is no idx file of {dims} dims"
+        raise RunError("SH502", fact, file=path)
+    if len(content) - head != math.prod(shape):
+        fact = f"the header says {' x '.join(map(str, shape))} bytes; there are {len(content) - head}"
+        raise RunError("SH502", fact, file=path)
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
@@ -110,10 +109,8 @@ def _only_field(source: Source, path: Path) -> dict[str, np.ndarray]:
         array = np.load(path, allow_pickle=False)
     if len(source.fields) == 1:
         return {source.fields[0].name: array}
-    raise RunError(
-        "SH502", f"the file holds one array {list(array.shape)} of {array.dtype}, and the program declares "
-        f"{len(source.fields)} fields", file=path, help=_saved(source, path),
-    )  # fmt: skip
+    fact = f"the file holds one array {list(array.shape)} of {array.dtype}, and the program declares"
+    raise RunError("SH502", f"{fact} {len(source.fields)} fields", file=path, help=_saved(source, path))
 
 
 def _members(source: Source, path: Path) -> dict[str, np.ndarray]:

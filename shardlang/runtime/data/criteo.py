@@ -14,9 +14,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from shardlang.errors import RunError
 from shardlang.runtime.data import data_files
 from shardlang.runtime.data.dataset import Dataset, require
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block, Field, Source
 
 NUMBERS, CATEGORIES = 13, 26
@@ -36,39 +36,30 @@ class Clicks:
         self.length = len(self.starts) - 1
         self.bound = bound
         self.vocabulary = self._count(threshold) if threshold is not None else None
-        self.notes = [f"{path.name}: {self.length:,} lines, {self._ids_text(threshold)}"]
+        ids = "categories hashed"
+        if self.vocabulary is not None:
+            ids = f"{len(self.vocabulary):,} categories seen {threshold} times or more, the others one id a field"
+        self.notes = [f"{path.name}: {self.length:,} lines, {ids}"]
         self._kept: tuple[bytes, dict[str, np.ndarray]] | None = None
         if self.vocabulary is None and bound is None:
-            raise RunError("SH502", "nothing says how many ids there are to hash categories to", file=path,
-                           help="use `ids` in an `embedding`, or give `threshold`")  # fmt: skip
+            help = "use `ids` in an `embedding`, or give `threshold`"
+            raise RunError("SH502", "nothing says how many ids there are to hash categories to", file=path, help=help)
         if bound is not None and bound <= FIELDS:
-            raise RunError(
-                "SH502", f"{bound} rows are too few: {FIELDS} fields need an id each, and categories more", file=path,
-                help="a table of more rows",
-            )  # fmt: skip
-
-    def _ids_text(self, threshold: int | None) -> str:
-        if self.vocabulary is None:
-            return "categories hashed"
-        kept = len(self.vocabulary)
-        return f"{kept:,} categories seen {threshold} times or more, the others one id a field"
+            fact = f"{bound} rows are too few: {FIELDS} fields need an id each, and categories more"
+            raise RunError("SH502", fact, file=path, help="a table of more rows")
 
     def _count(self, threshold: int) -> dict[tuple[int, str], int]:
         """The frequent categories, numbered field by field after the fields' own ids for others."""
         counts: Counter[tuple[int, str]] = Counter()
-        for example in range(self.length):
-            counts.update(enumerate(self._cells(example)[1 + NUMBERS :]))
-        kept = sorted(key for key, count in counts.items() if count >= threshold)
-        if self.bound is not None and FIELDS + len(kept) > self.bound:
-            raise RunError(
-                "SH502", f"{len(kept)} categories and {FIELDS} fields need {FIELDS + len(kept)} ids, and the table has "
-                f"{self.bound} rows", file=self.path, help="a greater `threshold`, or a table of more rows",
-            )  # fmt: skip
-        return {key: FIELDS + number for number, key in enumerate(kept)}
-
-    def _cells(self, example: int) -> list[str]:
         with self._open() as file:
-            return self._read(file, example)
+            for example in range(self.length):
+                counts.update(enumerate(self._read(file, example)[1 + NUMBERS :]))
+        kept = sorted(key for key, count in counts.items() if count >= threshold)
+        due = FIELDS + len(kept)
+        if self.bound is not None and due > self.bound:
+            fact = f"{len(kept)} categories and {FIELDS} fields need {due} ids, and the table has {self.bound} rows"
+            raise RunError("SH502", fact, file=self.path, help="a greater `threshold`, or a table of more rows")
+        return {key: FIELDS + number for number, key in enumerate(kept)}
 
     def _open(self) -> BinaryIO:
         try:
@@ -102,15 +93,12 @@ class Clicks:
         with self._open() as file:
             for row, example in enumerate(map(int, examples)):
                 cells = self._read(file, example)
-                label[row] = self._label(cells[0], example)
+                if cells[0] not in ("0", "1"):
+                    raise self._wrong(example, f"the label is {cells[0]!r}, where 0 or 1 is due")
+                label[row] = float(cells[0])
                 values[row, :NUMBERS] = [self._number(cell, at, example) for at, cell in enumerate(cells[1:14], 1)]
                 ids[row, NUMBERS:] = [self._category(cell, at, example) for at, cell in enumerate(cells[14:])]
         return {"ids": ids, "values": values, "label": label}
-
-    def _label(self, cell: str, example: int) -> float:
-        if cell not in ("0", "1"):
-            raise self._wrong(example, f"the label is {cell!r}, where 0 or 1 is due")
-        return float(cell)
 
     def _number(self, cell: str, at: int, example: int) -> float:
         if not cell:
@@ -136,10 +124,8 @@ def _line_starts(path: Path) -> np.ndarray:
     found, at, last = [np.zeros(1, np.int64)], 0, b"\n"
     head = data_files.head(path, 3)
     if head.startswith(data_files.GZIP):
-        raise RunError(
-            "SH502", "the file is packed with gzip, and its lines are read where they stand", file=path,
-            help=f"gunzip --keep {path.name}",
-        )  # fmt: skip
+        fact = "the file is packed with gzip, and its lines are read where they stand"
+        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {path.name}")
     try:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -160,7 +146,6 @@ def read_criteo(source: Source, base: Path, like: Dataset | None = None) -> Clic
     bound = next((field.bound for field in source.fields if field.name == "ids"), None)
     threshold = source.arguments.get("threshold")
     known = like.vocabulary if isinstance(like, Clicks) else None
-    clicks = Clicks(path, bound, None if known is not None else threshold)
-    if known is not None:
-        clicks.vocabulary = known
+    clicks = Clicks(path, bound, threshold if known is None else None)
+    clicks.vocabulary = clicks.vocabulary if known is None else known
     return clicks

@@ -1,12 +1,13 @@
 """The source `csv`: the numbers of named or counted columns, and the line of each example.
 
-Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns
-that no field takes may hold anything. How text is decoded is in data_files.py, how numbers fit
-their fields in fit.py."""
+Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns that no field takes
+may hold anything. How text is decoded is in data_files.py, how numbers fit their fields in dataset.py.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from shardlang.errors import RunError
 from shardlang.runtime.data import data_files
-from shardlang.runtime.data.dataset import Arrays, Dataset, require
-from shardlang.runtime.data.fit import Origin
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.program import Field, Source, elements
+from shardlang.runtime.data.dataset import Arrays, Dataset, Origin, require
+from shardlang.runtime.program import Field, Source
 
 
 @dataclass
@@ -63,7 +63,10 @@ def read_csv(source: Source, base: Path, like: Dataset | None = None) -> Arrays:
     head = [cell.strip() for cell in head]
     named = bool(source.arguments.get("header", any(_number(cell) is None for cell in head)))
     text.start = end if named else 0
-    columns = _named(source, head, text, line) if named else _in_order(source, len(head), text, line)
+    if named:
+        columns = {field.name: _columns(field, head, text, line) for field in source.fields}
+    else:
+        columns = _in_order(source, len(head), text, line)
     used = sorted({at for places in columns.values() for at in places})
     lines, table = _table(text, len(head), used)
     arrays = {name: table[:, [used.index(at) for at in places]] for name, places in columns.items()}
@@ -91,9 +94,8 @@ def _table(text: _Text, width: int, used: Sequence[int]) -> tuple[np.ndarray, np
 
 
 def _at_once(lines: Sequence[str], width: int, used: Sequence[int], delimiter: str) -> np.ndarray | None:
-    """The used columns by numpy's fast reader; None if something is quoted, wrong, or no line."""
-    delimiters = width - 1
-    if not lines or any(line.count(delimiter) != delimiters or '"' in line for line in lines):
+    """The used columns as numpy reads them, which is fast; None where something is quoted, wrong, or no line there."""
+    if not lines or any(line.count(delimiter) != width - 1 or '"' in line for line in lines):
         return None
     try:
         return np.loadtxt(lines, delimiter=delimiter, usecols=used, ndmin=2, comments=None)
@@ -116,7 +118,7 @@ def _row(text: _Text, line: int, cells: Sequence[str], width: int, used: Sequenc
 
 
 def _width(field: Field) -> int:
-    return elements(field.shape[1:])
+    return math.prod(field.shape[1:])
 
 
 def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, list[int]]:
@@ -131,10 +133,6 @@ def _in_order(source: Source, width: int, text: _Text, line: int) -> dict[str, l
     return columns
 
 
-def _named(source: Source, head: Sequence[str], text: _Text, line: int) -> dict[str, list[int]]:
-    return {field.name: _columns(field, head, text, line) for field in source.fields}
-
-
 def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[int]:
     """The positions of a field's columns: those of its name, or its name and a number, in order."""
     named = [at for at, name in enumerate(head) if name == field.name]
@@ -145,10 +143,8 @@ def _columns(field: Field, head: Sequence[str], text: _Text, line: int) -> list[
         raise text.wrong(line, f"two columns are number {again[0]} of `{field.name}`", "rename one in the header")
     at, due = named or [place for _, place in numbered], _width(field)
     if len(at) != due:
-        raise text.wrong(
-            line, f"field `{field.name}` needs {due} column{'s' * (due != 1)}; the header names {len(at)} of it",
-            _naming(field, head),
-        )  # fmt: skip
+        fact = f"field `{field.name}` needs {due} column{'s' * (due != 1)}; the header names {len(at)} of it"
+        raise text.wrong(line, fact, _naming(field, head))
     return at
 
 

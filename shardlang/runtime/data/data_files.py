@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shardlang.runtime.errors import RunError
+from shardlang.errors import RunError
 
 GZIP = b"\x1f\x8b"
 BOM, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
@@ -77,10 +77,9 @@ def content(path: Path) -> bytes:
     if not found:
         raise RunError("SH502", "the file is empty", file=path, help="name a file that holds examples")
     if path.suffix.lower() == ".gz" and not packed:
-        raise RunError(
-            "SH502", f"the name says gzip, and the content is not: it begins with {found[:8]!r}", file=path,
-            help=f"fetch it again, or name it as what it is: mv {path.name} {path.stem}",
-        )  # fmt: skip
+        fact = f"the name says gzip, and the content is not: it begins with {found[:8]!r}"
+        help = f"fetch it again, or name it as what it is: mv {path.name} {path.stem}"
+        raise RunError("SH502", fact, file=path, help=help)
     return found
 
 
@@ -98,10 +97,9 @@ def decoded(path: Path, found: bytes, line: int) -> str:
     try:
         return found.decode()
     except UnicodeDecodeError as error:
-        raise RunError(
-            "SH502", f"the line is no text in UTF-8: it has the byte 0x{found[error.start]:02x}", file=path,
-            line=line + found.count(b"\n", 0, error.start), help=_converted(path, "LATIN1"),
-        ) from None  # fmt: skip
+        fact = f"the line is no text in UTF-8: it has the byte 0x{found[error.start]:02x}"
+        line += found.count(b"\n", 0, error.start)
+        raise RunError("SH502", fact, file=path, line=line, help=_converted(path, "LATIN1")) from None
 
 
 def _converted(path: Path, encoding: str) -> str:

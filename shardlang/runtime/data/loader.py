@@ -7,19 +7,18 @@ microbatch. Loading happens once, before the ranks are forked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import microbatches
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.device import kind_of
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.program import Block, Program, Source, dtype_of
+from shardlang.runtime.program import Program, Source, dtype_of
 
 # From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it
 # shares.
@@ -54,11 +53,9 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
     found = known[source.kind](source, base, like)
     if not found.length:
-        path = source.arguments.get("path")
-        raise RunError(
-            "SH502", f"`{source.kind}` finds no example", file=None if path is None else base / str(path),
-            help="name a file that holds examples",
-        )  # fmt: skip
+        path = base / str(source.arguments["path"]) if "path" in source.arguments else None
+        fact = f"`{source.kind}` finds no example"
+        raise RunError("SH502", fact, file=path, help="name a file that holds examples")
     return found
 
 
@@ -70,13 +67,12 @@ def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 class Loader:
-    """The batches of one source for this rank. `names`: the fields that it uses; None: all."""
+    """The batches of one source for this rank: the fields that it uses."""
 
-    def __init__(
-        self, program: Program, source: Source, dataset: Dataset, names: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
         self.source, self.dataset = source, dataset
-        self.fields = [field for field in source.fields if names is None or field.name in names]
+        used = {name for stage in program.stages_here for name in program.stages[stage].fields}
+        self.fields = [field for field in source.fields if program.pipeline is None or field.name in used]
         self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
         self.dtypes = [dtype_of(program, field) for field in self.fields]
         # A source's own seed draws its examples; the order is the run's unless the source says
@@ -117,14 +113,11 @@ class Loader:
             yield self._batch(examples), min(batch, length - start)
 
     def _batch(self, examples: np.ndarray) -> Batch:
-        return [self._part(examples, blocks) for blocks in self.blocks]
-
-    def _part(self, examples: np.ndarray, blocks: Sequence[Block]) -> dict[str, Tensor]:
-        """One microbatch of the batch that `examples` are."""
-        part = {}
-        for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
-            mine = examples[block.slices()[0]]
-            values = np.ascontiguousarray(self.dataset.take(field, mine, block))
-            device = device_of(field.place)
-            part[field.name] = kind_of(device).copied(torch.from_numpy(values).to(dtype), device)
-        return part
+        """The batch that `examples` are."""
+        batch: Batch = [{} for _ in self.blocks]
+        for part, blocks in zip(batch, self.blocks, strict=True):
+            for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
+                mine = examples[block.slices()[0]]
+                values = np.ascontiguousarray(self.dataset.take(field, mine, block))
+                part[field.name] = torch.from_numpy(values).to(device=device_of(field.place), dtype=dtype)
+        return batch

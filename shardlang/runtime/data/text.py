@@ -8,20 +8,20 @@ from __future__ import annotations
 import glob
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from shardlang.errors import RunError
 from shardlang.runtime.data import data_files, token_files
-from shardlang.runtime.data.dataset import Dataset, require
-from shardlang.runtime.data.fit import outside
-from shardlang.runtime.errors import RunError
+from shardlang.runtime.data.dataset import Dataset, outside, require
 from shardlang.runtime.program import Block, Field, Source
 
 # The first numbers of a vocabulary.
 PAD, BEGIN, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<begin>", "<end>", "<unknown>")
+# A word: letters and digits, or any other visible character alone.
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -41,10 +41,9 @@ class Tokens:
         left = total - self.length * self.seq
         if not self.length:
             longest = max(len(tokens) for _, tokens in files)
-            raise RunError(
-                "SH502", f"an example is {self.seq} tokens and the one after them; the longest file has {longest}",
-                file=files[0][0], help=f"a longer text, or `seq` at most {max(1, longest - 1)}",
-            )  # fmt: skip
+            fact = f"an example is {self.seq} tokens and the one after them; the longest file has {longest}"
+            help = f"a longer text, or `seq` at most {max(1, longest - 1)}"
+            raise RunError("SH502", fact, file=files[0][0], help=help)
         self.notes = [
             f"tokens: {total:,} in {len(files)} file{'s' * (len(files) != 1)}, {self.length:,} examples of "
             f"{self.seq}; {left:,} tokens at the ends of files are in none"
@@ -61,12 +60,9 @@ class Tokens:
             broken = outside(field, taken[row])
             if broken is not None:
                 place = start + int(np.argmax(broken))
-                raise RunError(
-                    "SH502",
-                    f"token {place} is {int(tokens[place])}, and `{field.name}` must be below {field.bound}",
-                    file=path,
-                    help="the model's vocabulary must be that of the tokenizer that made the file",
-                )
+                fact = f"token {place} is {int(tokens[place])}, and `{field.name}` must be below {field.bound}"
+                help = "the model's vocabulary must be that of the tokenizer that made the file"
+                raise RunError("SH502", fact, file=path, help=help)
         return taken
 
 
@@ -76,10 +72,8 @@ def read_tokens(source: Source, base: Path, like: Dataset | None = None) -> Toke
     # Only the pattern is one: the folder's own name may hold brackets.
     paths = sorted(base / found for found in glob.glob(pattern, root_dir=base))
     if not paths:
-        raise RunError(
-            "SH502", "no token file is there", file=base / pattern,
-            help=f"make one from text: shardc tokens TEXT -o {pattern.replace('*', 'text')}",
-        )  # fmt: skip
+        help = f"make one from text: shardc tokens TEXT -o {pattern.replace('*', 'text')}"
+        raise RunError("SH502", "no token file is there", file=base / pattern, help=help)
     return Tokens(source, [(path, token_files.mapped(path, source.arguments.get("dtype"))) for path in paths])
 
 
@@ -92,7 +86,7 @@ class Vocabulary:
     @classmethod
     def built(cls, sentences: Iterator[str], limit: int | None) -> Vocabulary:
         """From text; words beyond `limit` numbers are unknown."""
-        counts = Counter(word for sentence in sentences for word in split_words(sentence))
+        counts = Counter(word for sentence in sentences for word in _WORD.findall(sentence))
         words = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(words if limit is None else words[: max(0, limit - len(SPECIAL))])
 
@@ -106,20 +100,14 @@ class Vocabulary:
                 what = f"the word `{word}` stands on line {seen[word]} too" if word in seen else "a line is no word"
                 raise RunError("SH502", what, file=path, line=line)
             seen[word] = line
-        if limit is not None and len(words) + len(SPECIAL) > limit:
-            raise RunError(
-                "SH502", f"{len(words)} words and {len(SPECIAL)} marks need {len(words) + len(SPECIAL)} numbers, and "
-                f"the model has {limit}", file=path, help=f"a vocabulary of {len(words) + len(SPECIAL)} or more rows",
-            )  # fmt: skip
+        due = len(words) + len(SPECIAL)
+        if limit is not None and due > limit:
+            fact = f"{len(words)} words and {len(SPECIAL)} marks need {due} numbers, and the model has {limit}"
+            raise RunError("SH502", fact, file=path, help=f"a vocabulary of {due} or more rows")
         return cls(words)
 
     def encode(self, sentence: str) -> list[int]:
-        return [self.numbers.get(word, UNKNOWN) for word in split_words(sentence)]
-
-
-def split_words(sentence: str) -> list[str]:
-    """Runs of letters and digits, and every other visible character alone."""
-    return _WORD.findall(sentence)
+        return [self.numbers.get(word, UNKNOWN) for word in _WORD.findall(sentence)]
 
 
 class Ragged:
@@ -142,13 +130,10 @@ class Pairs:
         self.vocabularies, self.length = vocabularies, len(pairs)
         self.sides = tuple(Ragged([v.encode(pair[i]) for pair in pairs]) for i, v in enumerate(vocabularies))
         widths = {field.name: field.shape[1] for field in source.fields}
-        self.notes = [
-            f"{path.name}: {self.length:,} pairs",
-            *self._side_notes("source", 0, widths["source"]),
-            *self._side_notes("target", 1, widths["target"]),
-        ]
+        sides = (self._note(name, side, widths[name]) for side, name in enumerate(("source", "target")))
+        self.notes = [f"{path.name}: {self.length:,} pairs", *sides]
 
-    def _side_notes(self, name: str, side: int, width: int) -> list[str]:
+    def _note(self, name: str, side: int, width: int) -> str:
         """The words of a side that are cut or unknown."""
         rows, words = self.sides[side], len(self.vocabularies[side].numbers) - len(SPECIAL)
         unknown = int((rows.flat == UNKNOWN).sum())
@@ -156,21 +141,16 @@ class Pairs:
         longer = "sentence is" if long == 1 else "sentences are"
         cut = f"; {long:,} {longer} longer than {width - 1} words and cut there" if long else ""
         share = f"; {unknown:,} of {len(rows.flat):,} words in the text are unknown" if unknown else ""
-        return [f"{name}: a vocabulary of {words:,} words{share}{cut}"]
+        return f"{name}: a vocabulary of {words:,} words{share}{cut}"
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
         taken = np.full((len(examples), field.shape[1]), PAD, np.int64)
         rows = self.sides[0 if field.name == "source" else 1]
         for at, example in enumerate(examples):
-            marked = _marked(rows.row(int(example)), field.name, field.shape[1])
+            words = rows.row(int(example))
+            marked = ([BEGIN, *words] if field.name == "target" else [*words, END])[: field.shape[1]]
             taken[at, : len(marked)] = marked
         return taken[:, block.slices()[1]]
-
-
-def _marked(words: np.ndarray, field: str, width: int) -> np.ndarray:
-    """A sentence with its marks, cut to `width`."""
-    marked = [BEGIN, *words] if field == "target" else [*words, END]
-    return np.asarray(marked[:width], np.int64)
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
@@ -181,10 +161,9 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
             continue
         parts = line.split("\t")
         if len(parts) != 2 or not all(part.strip() for part in parts):
-            tabs = len(parts) - 1
-            what = "a side is empty" if tabs == 1 else f"it has {tabs} tabs"
-            raise RunError("SH502", f"the line is no pair of sentences: {what}", file=path, line=number,
-                           help="a pair is two sentences with one tab between")  # fmt: skip
+            what = "a side is empty" if len(parts) == 2 else f"it has {len(parts) - 1} tabs"
+            fact, help = f"the line is no pair of sentences: {what}", "a pair is two sentences with one tab between"
+            raise RunError("SH502", fact, file=path, line=number, help=help)
         pairs.append((parts[0], parts[1]))
     if not pairs:
         raise RunError("SH502", "the file has no pair of sentences", file=path)
@@ -205,8 +184,7 @@ def read_parallel(source: Source, base: Path, like: Dataset | None = None) -> Pa
 
 def _vocabulary(source: Source, base: Path, side: int, limit: int | None, pairs: Sequence[tuple[str, str]],
                 like: Dataset | None) -> Vocabulary:  # fmt: skip
-    arguments: Mapping[str, object] = source.arguments
-    given = arguments.get(("source_vocab", "target_vocab")[side])
+    given = source.arguments.get(("source_vocab", "target_vocab")[side])
     if given is not None:
         return Vocabulary.read(base / str(given), limit)
     if isinstance(like, Pairs):

@@ -7,7 +7,6 @@ write them."""
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
-from shardlang.locks import Claims, draft_of
+from shardlang.errors import RunError
+from shardlang.locks import Claims, drafted
 from shardlang.owned import TOKENS, TOKENS_MARK
 from shardlang.runtime.data import data_files
-from shardlang.runtime.errors import RunError
 
 MAGIC, VERSION = TOKENS_MARK, 1
 _HEADER = struct.Struct("<8sIIQ")
@@ -54,9 +53,8 @@ class FromFile:
         try:
             import tokenizers
         except ModuleNotFoundError:
-            raise RunError(
-                "SH502", "a tokenizer file needs the library tokenizers", help="pip install tokenizers"
-            ) from None
+            fact = "a tokenizer file needs the library tokenizers"
+            raise RunError("SH502", fact, help="pip install tokenizers") from None
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception for whatever is wrong with the file
@@ -79,27 +77,15 @@ def _lines(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
-    """Writes the tokens of texts, in turn, to a file that appears when it is whole; how many."""
-    with Claims() as claims:
-        return _write(texts, claims.file(to, TOKENS), tokenizer)
-
-
-def _write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
-    width = "u16" if tokenizer.vocab <= 1 << 16 else "u32"
-    kind, count, part = WIDTHS[width], 0, draft_of(to)
-    try:
-        with part.open("xb") as file:
-            file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, 0))
-            for tokens in tokenizer.encode(_lines(texts)):
-                file.write(tokens.astype(kind).tobytes())
-                count += len(tokens)
-            file.seek(0)
-            file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, count))
-        os.replace(part, to)
-    except OSError as error:
-        raise RunError("SH502", f"the tokens cannot be written: {error.strerror}", file=to) from None
-    finally:
-        part.unlink(missing_ok=True)
+    """Writes the tokens of texts, one after another, to a file that appears only when it is whole; how many."""
+    kind, count = WIDTHS["u16" if tokenizer.vocab <= 1 << 16 else "u32"], 0
+    with Claims() as claims, drafted(claims.file(to, TOKENS), "the tokens", "SH502") as file:
+        file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, 0))
+        for tokens in tokenizer.encode(_lines(texts)):
+            file.write(tokens.astype(kind).tobytes())
+            count += len(tokens)
+        file.seek(0)
+        file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, count))
     return count
 
 
@@ -124,10 +110,8 @@ def mapped(path: Path, width: str | None) -> np.ndarray:
 def _require_tokens(path: Path, head: bytes) -> None:
     """Whether a file without a header may be tokens: text and packed files are mistaken for it."""
     if head.startswith(data_files.GZIP):
-        raise RunError(
-            "SH502", "the file is packed with gzip, and tokens are read where they stand", file=path,
-            help=f"gunzip --keep {path.name}",
-        )  # fmt: skip
+        fact = "the file is packed with gzip, and tokens are read where they stand"
+        raise RunError("SH502", fact, file=path, help=f"gunzip --keep {path.name}")
     if head.startswith(b"\x93NUMPY") or (len(head) > 15 and all(byte in _TEXT for byte in head)):
         what, help = "a numpy array", 'numpy.load(NAME).astype("uint16").tofile("tokens.bin") makes a file of tokens'
         if not head.startswith(b"\x93"):

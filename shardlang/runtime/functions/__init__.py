@@ -12,8 +12,7 @@ from shardlang.runtime.functions.normalisations import (
     rms_norm,
     softmax,
 )
-from shardlang.runtime.functions.ranking import auc
-from shardlang.runtime.functions.statistics import amax, amin, argmax, count, tally
+from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, tally
 
 __all__ = [
     "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",

@@ -13,16 +13,10 @@ from torch import Tensor
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keep: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, causal: bool = False, scale: float | None = None,
     start: int = 0,
-) -> Tensor:
-    """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the
-    sequence.
+) -> Tensor:  # fmt: skip
+    """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the sequence.
 
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
     sees."""

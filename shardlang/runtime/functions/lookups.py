@@ -17,13 +17,26 @@ from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 
 
+def located(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
+    """The place of each index among `size` local ones from `start` on (0 where it is not), and whether it is one."""
+    local = index - start
+    here = (local >= 0) & (local < size)
+    return local.where(here, 0), here
+
+
+def picked(x: Tensor, dim: int, local: Tensor, here: Tensor) -> Tensor:
+    """x at `local` along `dim`, 0 where that is not here; of no elements zeros that gradients still go back through."""
+    if x.shape[dim] == 0:
+        return x.sum(dim, keepdim=True).expand(local.shape)
+    return x.gather(dim, local).where(here, 0)
+
+
 def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
-    """[*ids, width]: rows of `table`, which begins at row `start`; zeros for rows elsewhere."""
-    local = ids - start
-    here = (local >= 0) & (local < table.shape[0])
+    """[*ids, width]: rows of `table`, which holds the whole's from `start`; zeros for rows that are elsewhere."""
+    local, here = located(ids, start, table.shape[0])
     if table.shape[0] == 0:
         return table.new_zeros((*ids.shape, table.shape[1])) + 0.0 * table.sum()
-    return F.embedding(local.where(here, 0), table).where(here.unsqueeze(-1), 0.0)
+    return F.embedding(local, table).where(here.unsqueeze(-1), 0.0)
 
 
 def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tensor:
@@ -33,13 +46,7 @@ def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tens
     if start is None:
         found = x.gather(dim, index.long())
     else:
-        local = index.long() - start
-        here = (local >= 0) & (local < x.shape[dim])
-        # Of nothing, sums of nothing: zeros that gradients still go back through.
-        if x.shape[dim] == 0:
-            found = x.sum(dim, keepdim=True).expand(index.shape)
-        else:
-            found = x.gather(dim, local.where(here, 0)).where(here, 0)
+        found = picked(x, dim, *located(index.long(), start, x.shape[dim]))
     return found.squeeze(dim) if lacks else found
 
 

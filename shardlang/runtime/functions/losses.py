@@ -11,25 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from shardlang.runtime.functions import lookups
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
-
-
-def _place(label: Tensor, dim: int, start: int, size: int) -> tuple[Tensor, Tensor]:
-    """Where along `dim` each label is among the local classes (else 0), and whether it is."""
-    local = label.unsqueeze(dim).long() - start
-    here = (local >= 0) & (local < size)
-    return local.where(here, 0), here
-
-
-def _picked(x: Tensor, dim: int, place: Tensor, here: Tensor) -> Tensor:
-    """x at `place` along `dim`, and 0 where that is not here; also where x has nothing along it."""
-    if x.shape[dim] == 0:
-        return x.sum(dim, keepdim=True)
-    return x.gather(dim, place).where(here, 0.0)
-
-
-def _finished(items: Tensor, reduction: str) -> Tensor:
-    return items if reduction == "none" else items.sum()
 
 
 class _CrossEntropy(Function):
@@ -38,10 +21,10 @@ class _CrossEntropy(Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, label: Tensor, dim: int, group: Groups, start: int, classes: int,
                 ignore_index: int | None, smoothing: float) -> Tensor:
-        place, here = _place(label, dim, start, scores.shape[dim])
+        place, here = lookups.located(label.unsqueeze(dim).long(), start, scores.shape[dim])
         shifted = scores - greatest(extreme(scores, (dim,)), group)
         shares = shifted.exp()
-        picked = _picked(shifted, dim, place, here)
+        picked = lookups.picked(shifted, dim, place, here)
         parts = [shares.sum(dim, keepdim=True), picked]
         if smoothing:
             parts.append(shifted.sum(dim, keepdim=True))
@@ -69,37 +52,24 @@ class _CrossEntropy(Function):
 
 
 def cross_entropy(
-    scores: Tensor,
-    label: Tensor,
-    dim: int,
-    group: Groups = None,
-    start: int = 0,
-    classes: int = 0,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    reduction: str = "sum",
-) -> Tensor:
-    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's
-    begin at `start`.
+    scores: Tensor, label: Tensor, dim: int, group: Groups = None, start: int = 0, classes: int = 0,
+    ignore_index: int | None = None, label_smoothing: float = 0.0, reduction: str = "sum",
+) -> Tensor:  # fmt: skip
+    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's begin at `start`.
 
     The same on all ranks of the group. `classes` in the whole matters to smoothing alone.
     reduction: "sum" or "none"."""
     items = _CrossEntropy.apply(scores, label, dim, group, start, classes, ignore_index, label_smoothing)
-    return _finished(items, reduction)
+    return items if reduction == "none" else items.sum()
 
 
 def nll_loss(
-    scores: Tensor,
-    label: Tensor,
-    dim: int,
-    group: Groups = None,
-    start: int = 0,
-    ignore_index: int | None = None,
+    scores: Tensor, label: Tensor, dim: int, group: Groups = None, start: int = 0, ignore_index: int | None = None,
     reduction: str = "sum",
-) -> Tensor:
-    """Less the local log-probabilities of the labels' classes: pending over the group."""
-    place, here = _place(label, dim, start, scores.shape[dim])
+) -> Tensor:  # fmt: skip
+    """Less the log-probabilities of the labels' classes, as far as this rank has them: pending over the group."""
+    place, here = lookups.located(label.unsqueeze(dim).long(), start, scores.shape[dim])
     if ignore_index is not None:
         here = here & (label != ignore_index).unsqueeze(dim)
-    items = -_picked(scores, dim, place, here).squeeze(dim)
-    return _finished(items, reduction)
+    items = -lookups.picked(scores, dim, place, here).squeeze(dim)
+    return items if reduction == "none" else items.sum()

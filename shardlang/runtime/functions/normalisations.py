@@ -99,46 +99,28 @@ def _affine(x: Tensor, dims: tuple[int, ...], weight: Tensor | None, bias: Tenso
 
 
 def layer_norm(
-    x: Tensor,
-    dims: tuple[int, ...],
-    size: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    group: Groups = None,
-) -> Tensor:
-    """x less its mean, over its deviation, along `dims` of `size` elements in all; cut alike."""
+    x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, group: Groups = None,
+) -> Tensor:  # fmt: skip
+    """x less its mean, over its deviation, along `dims` of `size` elements in all; weight, bias are cut alike."""
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 
 
 def rms_norm(
-    x: Tensor,
-    dims: tuple[int, ...],
-    size: int,
-    weight: Tensor | None = None,
-    eps: float = 1e-5,
+    x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None = None, eps: float = 1e-5,
     group: Groups = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """x over the root of its mean square along `dims` of `size` elements in the whole."""
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, False)
     return _affine(result, dims, weight, None)
 
 
 def batch_norm(
-    x: Tensor,
-    dim: int,
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    size: int = 0,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    group: Groups = None,
-) -> Tensor:
-    """x normalised over all dims but `dim` by the statistics of the whole (`size` elements a
-    channel).
+    x: Tensor, dim: int, running_mean: Tensor, running_var: Tensor, weight: Tensor | None = None,
+    bias: Tensor | None = None, size: int = 0, momentum: float = 0.1, eps: float = 1e-5, group: Groups = None,
+) -> Tensor:  # fmt: skip
+    """x normalised over all dims but `dim` by the statistics of the whole (`size` elements a channel).
 
     The running statistics move towards them by `momentum`, the variance as its unbiased estimate,
     alike on all ranks."""
@@ -155,14 +137,9 @@ def batch_norm(
 
 
 def batch_norm_eval(
-    x: Tensor,
-    dim: int,
-    running_mean: Tensor,
-    running_var: Tensor,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+    x: Tensor, dim: int, running_mean: Tensor, running_var: Tensor, weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """x normalised along `dim` by the running statistics, also where it has nothing there."""
     centred = _affine(x, (dim,), None, -running_mean)
     return _affine(_affine(centred, (dim,), (running_var + eps).rsqrt(), None), (dim,), weight, bias)

@@ -5,6 +5,8 @@ A group may be a tuple of groups (a reduction over several split dims); None is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,28 +25,16 @@ def listed(group: Groups) -> tuple[Group, ...]:
     return () if group is None else group if isinstance(group, tuple) else (group,)
 
 
-def summed(x: Tensor, group: Groups) -> Tensor:
-    """The sum over the groups, without gradient."""
+def _over(reduce: Callable[[Tensor, Group], Tensor], x: Tensor, group: Groups) -> Tensor:
+    """A reduction over the groups, without gradient."""
     x = x.detach()
     for each in listed(group):
-        x = collectives.all_reduce(x, each)
+        x = reduce(x, each)
     return x
 
 
-def greatest(x: Tensor, group: Groups) -> Tensor:
-    """The maximum over the groups, without gradient."""
-    x = x.detach()
-    for each in listed(group):
-        x = collectives.all_reduce_max(x, each)
-    return x
-
-
-def least(x: Tensor, group: Groups) -> Tensor:
-    """The minimum over the groups, without gradient."""
-    x = x.detach()
-    for each in listed(group):
-        x = collectives.all_reduce_min(x, each)
-    return x
+summed = partial(_over, collectives.all_reduce)
+greatest, least = partial(_over, collectives.all_reduce_max), partial(_over, collectives.all_reduce_min)
 
 
 def count(mask: Tensor, group: Groups = None) -> Tensor:
@@ -110,13 +100,9 @@ def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
 
 
 def tally(
-    items: Tensor,
-    dim: int | None = None,
-    start: int = 0,
-    rows: int | None = None,
-    mask: Tensor | None = None,
+    items: Tensor, dim: int | None = None, start: int = 0, rows: int | None = None, mask: Tensor | None = None,
     once: bool = True,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """float64 [2]: the sum of this rank's items and their number.
 
     Only the first `rows` of the whole along `dim` count (the rest is padding; this rank's begin at
@@ -132,3 +118,15 @@ def tally(
     return torch.stack((total, number if once else torch.zeros_like(number)))
 
 
+def auc(scores: Tensor, label: Tensor) -> Tensor:
+    """f32 [] (f64 of scores in f64): the share of pairs of one example labelled 1 and one labelled 0 in which the first
+    has the greater score, equal scores counted half (Mann and Whitney, 1947). NaN where all labels are alike.
+    """
+    scores, chosen = scores.detach().reshape(-1), label.reshape(-1) != 0
+    _, place, counts = torch.unique(scores, return_inverse=True, return_counts=True)
+    # Equal scores share the mean of their ranks, from 1.
+    ranks = counts.cumsum(0).double() - (counts.double() - 1.0) / 2.0
+    ones = chosen.sum().double()
+    above = ranks[place][chosen].sum() - ones * (ones + 1.0) / 2.0
+    area = above / (ones * (len(scores) - ones))
+    return area if scores.dtype == torch.float64 else area.float()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from shardlang.errors import RunError
 from shardlang.runtime.device import KINDS, Cpu
-from shardlang.runtime.errors import RunError
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,27 @@
 """`rt.main(program)`: what an emitted file does when it is run itself, under torchrun or plainly.
 
-Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its
-ranks as `shardc run` does."""
+Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc
+run` does. Under torchrun the first rank that fails says what happened, and speaks for all: those that only see that it
+is gone hear of it through their store, and say nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
 from shardlang import ending
 from shardlang.ending import FAILED
+from shardlang.errors import RunError
 from shardlang.locks import Claims
 from shardlang.owned import WEIGHTS
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import KINDS
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.launch import causes
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program, report_alone
 from shardlang.runtime.launch.rank import report_of
@@ -27,6 +29,9 @@ from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
+
+# Seconds within which the rank that failed first has said why.
+_PATIENCE = 5.0
 
 
 def _arguments() -> argparse.Namespace:
@@ -50,18 +55,15 @@ def main(program: Program) -> None:
     program.base = options.base or main_file.parent
     program.resume, program.host_storage = options.resume, options.host_storage
     if "RANK" in os.environ:
-        _leave(_one_rank(program, main_file, options))
+        with Claims() as claims:
+            code = _one_rank(claims, program, main_file, options)
+        _leave(code)
     ending.watch()
     try:
         code = launch_program(
-            program,
-            main_file,
-            program.ranks,
-            chosen(options.device, program.ranks),
-            options.log_dir,
-            options.metrics,
-            options.save_weights,
-        )
+            program, main_file, program.ranks, chosen(options.device, program.ranks), options.log_dir,
+            options.metrics, options.save_weights,
+        )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)
         code = FAILED
@@ -87,17 +89,27 @@ def _speaks(error: Exception, main_file: Path, rank: int) -> bool:
     or where the others only miss the one that made it."""
     report = report_of(error, main_file)
     if report.peer:
-        return not causes.told()
-    alone = causes.first(report.message) if world.store is not None else rank == 0
-    return alone or report.kind != "error"
+        return not _told()
+    if world.store is None:
+        return rank == 0 or report.kind != "error"
+    # The first rank that fails leaves the reason for the others.
+    first = int(world.store.add("shardlang/failures", 1)) == 1
+    if first:
+        world.store.set("shardlang/cause", report.message)
+    return first or report.kind != "error"
 
 
-def _one_rank(program: Program, main_file: Path, options: argparse.Namespace) -> int:
-    with Claims() as claims:
-        return _claimed_rank(claims, program, main_file, options)
+def _told() -> bool:
+    """Whether another rank has said why the run failed."""
+    until = time.monotonic() + _PATIENCE
+    while world.store is not None and time.monotonic() <= until:
+        if world.store.check(["shardlang/cause"]):
+            return True
+        time.sleep(0.05)
+    return False
 
 
-def _claimed_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace) -> int:
+def _one_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace) -> int:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     log = Log(sys.stdout if rank == 0 else None, None)
     save_weights: Path | None = options.save_weights

@@ -24,10 +24,10 @@ from pathlib import Path
 from shardlang import ending
 from shardlang.display import safe
 from shardlang.ending import FAILED
+from shardlang.errors import RunError
 from shardlang.locks import Claims
-from shardlang.run_files import RunFiles, claim, log_file
+from shardlang.run_files import claim, log_file
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch import rank as forked
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
@@ -65,19 +65,11 @@ def read_program(main_file: Path) -> Program:
 
 
 def launch(
-    main_file: Path,
-    ranks: int,
-    *,
-    device: str | None = None,
-    base: Path | None = None,
-    log_dir: Path | None = None,
-    metrics: Path | None = None,
-    save_weights: Path | None = None,
-    resume: bool = False,
+    main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
+    metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
     host_storage: Path | None = None,
-) -> int:
-    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
-    is printed).
+) -> int:  # fmt: skip
+    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
 
     base: the folder that the program's paths are relative to, by default the file's own. log_dir:
     where each rank's log goes, by default `logs` beside the file."""
@@ -86,31 +78,17 @@ def launch(
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
         program.resume, program.host_storage = resume, host_storage
-        return launch_program(
-            program,
-            main_file,
-            ranks,
-            chosen(device, ranks),
-            log_dir if log_dir is not None else main_file.parent / "logs",
-            metrics,
-            save_weights,
-        )
+        logs = log_dir if log_dir is not None else main_file.parent / "logs"
+        return launch_program(program, main_file, ranks, chosen(device, ranks), logs, metrics, save_weights)
     except RunError as error:
         print(error, file=sys.stderr)
         return FAILED
 
 
 def launch_program(
-    program: Program,
-    main_file: Path,
-    ranks: int,
-    devices: Choice,
-    log_dir: Path | None,
-    metrics: Path | None,
-    save_weights: Path | None,
-    work: Work = run,
-    data: Mapping[str, Dataset] | None = None,
-) -> int:
+    program: Program, main_file: Path, ranks: int, devices: Choice, log_dir: Path | None, metrics: Path | None,
+    save_weights: Path | None, work: Work = run, data: Mapping[str, Dataset] | None = None,
+) -> int:  # fmt: skip
     """Runs a program that has been read. RunError where it cannot start.
 
     log_dir: None for a new one. work: what each rank does, by default all of training. data: in the
@@ -119,26 +97,19 @@ def launch_program(
     with Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights)
         claim_of_program(claims, program, files.save_weights)
-        return _launch(program, main_file, ranks, devices, files, work, data)
-
-
-def _launch(
-    program: Program, main_file: Path, ranks: int, devices: Choice, files: RunFiles, work: Work,
-    data: Mapping[str, Dataset] | None,
-) -> int:  # fmt: skip
-    if program.pipeline is not None and program.pipeline.splits_backward:
-        # Takes seconds, once for all ranks.
-        importlib.import_module("torch.distributed.pipelining._backward")
-    data = data if data is not None else datasets(program)
-    watch = Watch(files.log_dir)
-    with scratch("run") as folder, ending.at_once(watch.kill):
-        store = folder.path / "store"
-        task = Task(program, main_file, data, ranks, devices, store, files.metrics, files.save_weights, work)
-        try:
-            watch.fork(task)
-            return watch.wait()
-        finally:
-            watch.kill()
+        if program.pipeline is not None and program.pipeline.splits_backward:
+            # Takes seconds, once for all ranks.
+            importlib.import_module("torch.distributed.pipelining._backward")
+        data = data if data is not None else datasets(program)
+        watch = Watch(files.log_dir)
+        with scratch("run") as folder, ending.at_once(watch.kill):
+            store = folder.path / "store"
+            task = Task(program, main_file, data, ranks, devices, store, files.metrics, files.save_weights, work)
+            try:
+                watch.fork(task)
+                return watch.wait()
+            finally:
+                watch.kill()
 
 
 @dataclass
@@ -154,8 +125,7 @@ class Child:
 
     @property
     def failed(self) -> bool:
-        reported = self.report is not None and self.report.kind != "done"
-        return reported or (self.status is not None and self.status != 0)
+        return (self.report is not None and not self.done) or bool(self.status)
 
     @property
     def done(self) -> bool:
@@ -189,19 +159,14 @@ class Watch:
             read, write = os.pipe()
             pid = os.fork()
             if pid == 0:
-                self._close_inherited(read)
+                # A child holds no end of another's pipes, nor the one whose closing it waits for.
+                for descriptor in (read, self.release, *(child.pipe for child in self.children)):
+                    os.close(descriptor)
                 forked.main(task, rank, parent, self.log_file(rank), write, wait_end)
             os.close(write)
             self.children.append(Child(rank, pid, read))
         os.close(wait_end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ending.SIGNALS)
-
-    def _close_inherited(self, read: int) -> None:
-        """A child holds no end of another's pipes, nor the one whose closing it waits for."""
-        os.close(read)
-        os.close(self.release)
-        for child in self.children:
-            os.close(child.pipe)
 
     def wait(self) -> int:
         """Waits for the end; prints what went wrong. The exit code."""
@@ -213,20 +178,16 @@ class Watch:
         if not any(child.failed for child in self.children):
             return 0
         self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
-        # Before the rest is killed, which would look like a cause.
-        cause = self._cause()
+        # The cause is looked for before the rest is killed, which would look like one.
+        cause = min((child for child in self.children if child.failed), key=self._weight)
         text = safe(self._text(cause))
         self.kill()
-        self._tell_logs(text, cause)
         print(text, file=sys.stderr)
-        return FAILED
-
-    def _tell_logs(self, text: str, cause: Child) -> None:
-        """Ends the logs of the ranks that did not fail by themselves with what ended them."""
         for child in self.children:
-            if child is not cause:
+            if child is not cause:  # the logs of those that did not fail by themselves end with what ended them
                 with self.log_file(child.rank).open("a") as log:
                     log.write(f"{text}\n")
+        return FAILED
 
     def _until(self, over: object, deadline: float | None = None) -> None:
         """Takes in reports and ends of ranks until `over()`, or the deadline."""
@@ -255,11 +216,6 @@ class Watch:
         _, status = os.waitpid(child.pid, 0)
         child.status = os.waitstatus_to_exitcode(status)
 
-    def _cause(self) -> Child:
-        """The rank whose failure is the reason of the others'."""
-        failed = [child for child in self.children if child.failed]
-        return min(failed, key=self._weight)
-
     @staticmethod
     def _weight(child: Child) -> tuple[int, int]:
         """Errors of the user's first, then deaths without a word, then exceptions, last those that
@@ -273,13 +229,12 @@ class Watch:
         if report is not None and report.kind == "error":
             return f"{report.message}\n  log: {log}"
         if report is None or report.kind == "done":
-            return f"error[SH501]: rank {child.rank} {_how(child.status or 0)}\n  log: {log}"
-        lines = [f"error[SH501]: rank {child.rank} failed: {report.message}"]
-        if report.place:
-            lines.append(f"  --> {report.place}")
-        if report.line:
-            lines.append(f"  in: {report.line}")
-        return "\n".join([*lines, f"  log: {log}"])
+            status = child.status or 0
+            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+            return f"error[SH501]: rank {child.rank} {how}\n  log: {log}"
+        text = f"error[SH501]: rank {child.rank} failed: {report.message}"
+        text += f"\n  --> {report.place}" * bool(report.place) + f"\n  in: {report.line}" * bool(report.line)
+        return f"{text}\n  log: {log}"
 
     def kill(self) -> None:
         """Ends what is left of the ranks. A second signal may come to this while it goes on."""
@@ -290,12 +245,6 @@ class Watch:
         for child in left:
             with suppress(ChildProcessError):
                 self._reap(child)
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"ended with exit code {status}"
-    return f"was killed by {signal.Signals(-status).name}"
 
 
 def report_alone(error: BaseException, main_file: Path, rank: int) -> str:

@@ -182,7 +182,8 @@ class Trial:
         finally:
             sys.settrace(None)
             self._write(observer.record)
-            self._write_figures(figures)
+            if world.rank == 0:
+                torch.save(figures.steps, self.folder / "figures.pt")
 
     def _watch(self, run: Run, observer: Observer) -> None:
         """Puts the taking of records around the model's update, which ends each step."""
@@ -209,10 +210,6 @@ class Trial:
         path = self.file(record.step, world.rank)
         if record.step <= self.steps and not path.exists():
             torch.save(asdict(record), path)
-
-    def _write_figures(self, figures: Figures) -> None:
-        if world.rank == 0:
-            torch.save(figures.steps, self.folder / "figures.pt")
 
     def file(self, step: int, rank: int) -> Path:
         return self.folder / f"{step}-of-{rank}.pt"

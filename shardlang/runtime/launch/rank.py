@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 
 from shardlang import ending
+from shardlang.errors import RunError
 from shardlang.owned import LOG_MARK
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.logs import Log
 from shardlang.runtime.program import Program

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shardlang.runtime.errors import RunError
+from shardlang.errors import RunError
 
 INDEX, FORMAT = "index.json", 1
 # The index while it is written.
@@ -40,7 +40,11 @@ def foreign(folder: Path) -> Path | None:
     if folder.is_symlink() or not folder.is_dir() or folder.is_mount():
         return folder
     there = {path.name: path for path in folder.iterdir()}
-    if not there or (set(there) == {_NEW_INDEX} and _is_begun(there[_NEW_INDEX], _step(folder))):
+    begun = there.get(_NEW_INDEX)
+    if begun is not None and len(there) == 1 and begun.is_file() and not begun.is_symlink():
+        # A draft's mark, or a part of it, may be all that has been written.
+        return None if _mark(_step(folder)).encode().startswith(begun.read_bytes()) else folder
+    if not there:
         return None
     index = _index(folder)
     if index is None:
@@ -69,11 +73,6 @@ def _step(folder: Path) -> str:
 def _mark(step: str) -> str:
     """The contents of the index of a draft."""
     return f'{{"format": {FORMAT}, "step": {step}, "draft": true, "blocks": []}}'
-
-
-def _is_begun(file: Path, step: str) -> bool:
-    """Whether a draft's mark, or a part of it, is all that has been written."""
-    return file.is_file() and not file.is_symlink() and _mark(step).encode().startswith(file.read_bytes())
 
 
 def _named(index: Mapping[str, Any]) -> set[str]:

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.errors import RunError
+from shardlang.runtime.program import Block
 from shardlang.runtime.state import checkpoint_folders as folders
 from shardlang.runtime.state.checkpoint_folders import FORMAT, INDEX, RANK_FILE
 
@@ -87,8 +88,7 @@ class Checkpoints:
         if world.rank == 0:
             folders.begin(draft, step)
         primitives.meet()
-        blocks = _write_files(draft, f"rank-{world.rank:05d}", pieces)
-        listed = _collected(blocks)
+        listed = _collected(_write_files(draft, f"rank-{world.rank:05d}", pieces))
         if world.rank == 0:
             index = {"format": FORMAT, "step": step, **facts, "blocks": [b for part in listed for b in part]}
             try:
@@ -108,7 +108,7 @@ class Checkpoints:
 
 
 def _collected(blocks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Every rank's blocks, on rank 0: as bytes of JSON, each rank's padded to the longest."""
+    """Every rank's blocks, by way of JSON."""
     if world.size == 1:
         return [blocks]
     text = json.dumps(blocks).encode()
@@ -150,10 +150,9 @@ def _rows(piece: Piece) -> Iterator[Piece]:
     if piece.local.nbytes <= _FILE_BYTES or not piece.shape:
         yield piece
         return
-    step = max(1, _FILE_BYTES // piece.local[0].nbytes)
-    for first in range(0, piece.local.shape[0], step):
-        offsets = (piece.offsets[0] + first, *piece.offsets[1:])
-        yield replace(piece, offsets=offsets, local=piece.local[first : first + step])
+    for some in Block(piece.offsets, tuple(piece.local.shape)).by_rows(_FILE_BYTES // piece.local.itemsize):
+        first = some.offsets[0] - piece.offsets[0]
+        yield replace(piece, offsets=some.offsets, local=piece.local[first : first + some.shape[0]])
 
 
 def _write_file(path: Path, pieces: Sequence[Piece]) -> None:
@@ -210,10 +209,9 @@ class SavedRun:
         """The facts that must be unchanged for the run to go on: RunError where it is not."""
         for name, value in facts.items():
             if self.index.get(name) != value:
-                raise RunError(
-                    "SH508", f"`{name}` is {value}, and the checkpoint was written with {self.index.get(name)}",
-                    file=self.folder, help="give it as it was, or start anew without --resume",
-                )  # fmt: skip
+                fact = f"`{name}` is {value}, and the checkpoint was written with {self.index.get(name)}"
+                help = "give it as it was, or start anew without --resume"
+                raise RunError("SH508", fact, file=self.folder, help=help)
 
     def read(self, pieces: Sequence[Piece]) -> None:
         """Fills the local tensors of all pieces, whatever layout they were written from."""
@@ -227,16 +225,11 @@ class SavedRun:
 
     def _fill(self, piece: Piece) -> None:
         blocks = self.blocks[piece.name]
-        other = next((b["shape"] for b in blocks if tuple(b["shape"]) != piece.shape), None)
-        if other is not None:
-            there, due = other, list(piece.shape)
-            raise RunError(
-                "SH508", f"`{piece.name}` is {there} in the checkpoint and {due} in the program", file=self.folder
-            )
-        filled = 0
+        for there in (block["shape"] for block in blocks if tuple(block["shape"]) != piece.shape):
+            fact = f"`{piece.name}` is {there} in the checkpoint and {list(piece.shape)} in the program"
+            raise RunError("SH508", fact, file=self.folder)
         with torch.no_grad():
-            for block in blocks:
-                filled += self._copy(piece, block)
+            filled = sum(self._copy(piece, block) for block in blocks)
         if filled != piece.local.numel():
             raise Damaged(f"the checkpoint lacks a part of `{piece.name}`", self.folder)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Block, Program
 
 # Elements of a table that are in memory at once while it is made.
@@ -36,10 +36,9 @@ def start(program: Program) -> None:
     """Sets the folder of a run. RunError if there is one and nothing is on the host."""
     _Storage.folder = program.host_storage
     if program.host_storage is not None and not any(p.place == "host" for p in program.parameters):
-        raise RunError(
-            "SH509", "there is host storage, and no parameter is placed on the host", file=program.host_storage,
-            help="add `at TABLE: place on host` to the strategy (on one rank name it), or leave out --host-storage",
-        )  # fmt: skip
+        fact = "there is host storage, and no parameter is placed on the host"
+        help = "add `at TABLE: place on host` to the strategy (on one rank name it), or leave out --host-storage"
+        raise RunError("SH509", fact, file=program.host_storage, help=help)
 
 
 def wanted(place: str) -> bool:
@@ -91,10 +90,8 @@ def made(block: Block, dtype: torch.dtype, part: Callable[[Block], Tensor]) -> T
     """A block in a file. part: makes a block of some of its rows."""
     if not block.shape:
         return part(block)
-    found, rows = empty(block.shape, dtype), block.shape[0]
-    step = max(1, _AT_ONCE // max(1, math.prod(block.shape[1:])))
-    for first in range(0, rows, step):
-        count = min(step, rows - first)
-        some = Block((block.offsets[0] + first, *block.offsets[1:]), (count, *block.shape[1:]))
-        found[first : first + count] = part(some)
+    found = empty(block.shape, dtype)
+    for some in block.by_rows(_AT_ONCE):
+        first = some.offsets[0] - block.offsets[0]
+        found[first : first + some.shape[0]] = part(some)
     return found

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.settings import Linear, WarmupCosine
+from shardlang.runtime.program import Linear, WarmupCosine
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 
@@ -50,19 +50,11 @@ class Sgd:
     """torch.optim.SGD: momentum, dampening, weight_decay, nesterov."""
 
     def __init__(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        lr: float,
-        momentum: float = 0.0,
-        dampening: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-    ) -> None:
+        self, tensors: Sequence[Tensor], *, lr: float, momentum: float = 0.0, dampening: float = 0.0,
+        weight_decay: float = 0.0, nesterov: bool = False,
+    ) -> None:  # fmt: skip
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
-        self.settings = {
-            "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov
-        }  # fmt: skip
+        self.settings = dict(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
         self.momenta = Slots(self.tensors if momentum else [])
         self.first = True
 
@@ -102,14 +94,9 @@ class Adam:
     kernel: Any = staticmethod(torch._fused_adam_)
 
     def __init__(
-        self,
-        tensors: Sequence[Tensor],
-        *,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
+        self, tensors: Sequence[Tensor], *, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0,
+    ) -> None:  # fmt: skip
         self.tensors, self.lr = [t for t in tensors if t.numel()], lr
         self.settings = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.means, self.squares = Slots(self.tensors), Slots(self.tensors)
@@ -127,11 +114,9 @@ class Adam:
         _put_back(self.tensors, updated)
 
     def kept(self) -> dict[str, list[Tensor]]:
-        """The state that the next step depends on, by name, a tensor for each of `tensors`."""
         return {"mean": self.means.views(), "square": self.squares.views()}
 
     def resumed(self, step: int) -> None:
-        """Goes on after `step` steps, whose state `kept` has been given."""
         for steps in self.steps.values():
             steps.fill_(step)
 

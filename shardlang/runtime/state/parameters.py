@@ -7,7 +7,6 @@ them by path in tree.py."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,11 +15,6 @@ from torch import Tensor
 from shardlang.runtime import random
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.program import Block, Declared, Program, dtype_of
-
-
-def copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that gives a parameter in another type; its gradient is in its own."""
-    return lambda: (held if isinstance(held, Tensor) else held()).to(dtype)
 
 
 def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
@@ -37,9 +31,10 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
     return -bound, bound
 
 
-def initial(init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype,
-            place: str = "") -> Tensor:  # fmt: skip
-    """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments)."""
+def initial(
+    init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype, place: str = ""
+) -> Tensor:
+    """The block of a value of shape `whole` as `init` says: a kind (see specs/running.md), or (kind, *arguments)."""
     kind, *args = (init,) if isinstance(init, str) else init
     device = device_of(place)
     if kind in ("zeros", "ones", "constant"):

@@ -44,11 +44,9 @@ class RowOptimizer(ABC):
                 whole.index_copy_(0, rows, part)
 
     def kept(self) -> dict[str, list[Tensor]]:
-        """The state that the next step depends on, by name, a tensor for each of `tensors`."""
         return {name: [slots[at] for slots in self.values] for at, name in enumerate(self.slots)}
 
     def resumed(self, step: int) -> None:
-        """Goes on after `step` steps, whose state `kept` has been given."""
         self.steps = step
 
 

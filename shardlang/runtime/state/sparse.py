@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.blocks import gathered
 from shardlang.runtime.comm.mesh import Group
 
 # torch 2.12 and some later ones warn of checks that are off although each call below says so
@@ -72,14 +72,5 @@ class RowBucket:
 
 def _exchanged(ids: Tensor, rows: Tensor, group: Group) -> tuple[Tensor, Tensor]:
     """All members' ids and rows, joined in the members' order."""
-    counts = primitives.all_gather(torch.tensor([len(ids)], device=ids.device), group).view(-1).tolist()
-    longest = max(1, *counts)
-    every_id = primitives.all_gather(_padded(ids, longest), group)
-    every_row = primitives.all_gather(_padded(rows, longest), group)
-    order: Sequence[int] = group.slots or range(group.size)
-    kept = [(every_id[at][: counts[at]], every_row[at][: counts[at]]) for at in order]
-    return torch.cat([i for i, _ in kept]), torch.cat([r for _, r in kept])
-
-
-def _padded(part: Tensor, length: int) -> Tensor:
-    return torch.cat([part, part.new_zeros((length - len(part), *part.shape[1:]))]).contiguous()
+    counts = tuple(gathered(torch.tensor([len(ids)], device=ids.device), 0, group).tolist())
+    return gathered(ids, 0, group, counts), gathered(rows, 0, group, counts)

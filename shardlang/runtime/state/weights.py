@@ -7,34 +7,28 @@ file appears only once it is complete. Optimizer state and the step are not in i
 from __future__ import annotations
 
 import json
-import os
+import math
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from shardlang.locks import draft_of
+from shardlang.errors import RunError
+from shardlang.locks import drafted
 from shardlang.owned import WEIGHTS_MARK
 from shardlang.runtime.comm.blocks import chunk_sizes, gathered
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.messages import begin_receive, begin_send
-from shardlang.runtime.program import Block, Declared, Program, dtype_of, elements, listed
+from shardlang.runtime.program import DTYPES, Block, Declared, Program, dtype_of, listed
 from shardlang.runtime.weight_names import FileTensor, Names
 
-_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.bool: "BOOL",
-}
+# safetensors has the language's names, in capitals.
+_NAMES = {dtype: name.upper() for name, dtype in DTYPES.items()}
 
 
 def whole(program: Program, tensor: Declared, local: Tensor) -> Tensor:
@@ -52,36 +46,17 @@ def whole(program: Program, tensor: Declared, local: Tensor) -> Tensor:
 def save(
     program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
 ) -> None:
-    """Writes every tensor whole; each comes with a function that gives this rank's block, or None
-    where another stage has it. All ranks must call it."""
-    first = world.rank == 0
-    draft = draft_of(path)
-    file = _begun(draft) if first else None
-    try:
+    """Writes every tensor whole; each comes with a function that gives this rank's block, or None where another stage
+    has it. All ranks must call it.
+    """
+    with drafted(path, "the weights") if world.rank == 0 else nullcontext() as file:
         if file is not None:
             file.write(_header(program, [tensor for tensor, _ in tensors]))
         for tensor, local in tensors:
             value = whole(program, tensor, local().detach()) if local is not None else None
             value = _brought(program, tensor, value)
             if file is not None and value is not None:
-                file.write(_raw(value))
-        if file is not None:
-            file.close()
-            os.replace(draft, path)
-    except OSError as error:
-        raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=path) from None
-    finally:
-        if file is not None:
-            file.close()
-            draft.unlink(missing_ok=True)
-
-
-def _begun(draft: Path) -> BinaryIO:
-    """A new file. RunError where there is one: what a killed run left is gone by now."""
-    try:
-        return draft.open("xb")
-    except OSError as error:
-        raise RunError("SH512", f"the weights cannot be written: {error.strerror}", file=draft) from None
+                file.write(value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def brought(program: Program) -> set[tuple[int, int]]:
@@ -90,7 +65,7 @@ def brought(program: Program) -> set[tuple[int, int]]:
     if program.pipeline is None:
         return set()
     stride = program.mesh._stride(program.pipeline.axis)
-    sources = {program.keeper(tensor) * stride for tensor in program.tensors} - {0}
+    sources = {program.coordinates(tensor)[0] * stride for tensor in program.tensors} - {0}
     return {(source, 0) for source in sources if world.rank in (0, source)}
 
 
@@ -98,7 +73,7 @@ def _brought(program: Program, tensor: Declared, value: Tensor | None) -> Tensor
     """On rank 0 the whole of a tensor, wherever its stage is."""
     if program.pipeline is None:
         return value
-    source = program.keeper(tensor) * program.mesh._stride(program.pipeline.axis)
+    source = program.coordinates(tensor)[0] * program.mesh._stride(program.pipeline.axis)
     if source == 0 or world.rank not in (0, source):
         return value
     if world.rank == source:
@@ -118,21 +93,13 @@ def _header(program: Program, tensors: Sequence[Declared]) -> bytes:
     start = 0
     for tensor in tensors:
         dtype = dtype_of(program, tensor)
-        size = dtype.itemsize * elements(tensor.shape)
-        entries[tensor.path] = {
-            "dtype": _NAMES[dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, start + size],
-        }
-        start += size
+        end = start + dtype.itemsize * math.prod(tensor.shape)
+        entries[tensor.path] = {"dtype": _NAMES[dtype], "shape": tensor.shape, "data_offsets": (start, end)}
+        start = end
     # What comes first tells later runs that the file may be replaced.
     text = f"{WEIGHTS_MARK},{json.dumps(entries, separators=(',', ':'))[1:]}".encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
-
-
-def _raw(value: Tensor) -> bytes:
-    return value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 class Weights:
@@ -152,19 +119,16 @@ class Weights:
         rest = sorted(name for name in there - due if not self.names.spare(name))
         for what, names in (("lacks", sorted(due - there)), ("has, and the program has not,", rest)):
             if names:
-                listed = ", ".join(f"`{name}`" for name in names[:5]) + (
-                    f" and {len(names) - 5} more" if len(names) > 5 else ""
-                )
-                raise RunError("SH504", f"the file {what} {listed}", file=self.path)
+                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+                listed = ", ".join(f"`{name}`" for name in names[:5])
+                raise RunError("SH504", f"the file {what} {listed}{more}", file=self.path)
         for tensor in tensors:
             place, shape = self.places[tensor.path], list(tensor.shape)
             found = list(place.shape(self.files[place.name].get_slice(place.name).get_shape()))
             if found != shape:
                 as_read = "" if place == FileTensor(tensor.path) else f", read from {place}"
-                raise RunError(
-                    "SH504", f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}",
-                    file=self.path,
-                )  # fmt: skip
+                fact = f"`{tensor.path}` is {found} in the file and {shape} in the program{as_read}"
+                raise RunError("SH504", fact, file=self.path)
 
     def read(self, tensor: Declared, where: Block, dtype: torch.dtype) -> Tensor:
         """A block of a tensor, where the program has it."""

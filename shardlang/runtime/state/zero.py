@@ -43,7 +43,7 @@ def padded(piece: Tensor, length: int) -> Tensor:
 
 def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Iterator[Tensor]:
     """[members, sum of widths] -> each tensor whole, in memory of its own."""
-    ordered = flat if group.slots is None else flat[list(group.slots)]
+    ordered = flat if group.in_order else flat[list(group.slots)]
     # Copies, since a view would be no memory of its own.
     pieces = torch.split_with_sizes_copy(ordered, [width(shape, group) for shape in shapes], 1)
     for piece, shape in zip(pieces, shapes, strict=True):
@@ -55,7 +55,7 @@ def packed(tensors: Sequence[Tensor], group: Group) -> Tensor:
     first member's."""
     some = [rows(tensor) for tensor in tensors if tensor.numel()]
     flat = torch._chunk_cat(some, 0, group.size) if some else tensors[0].new_zeros((group.size, 0))
-    return flat if group.order is None else flat[list(group.order)]
+    return flat if group.in_order else flat[list(group.order)]
 
 
 class Shared(Protocol):

@@ -8,6 +8,7 @@ backward."""
 from __future__ import annotations
 
 import contextlib
+import math
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -108,22 +109,16 @@ class Order:
         kind, used = None, limit + 1
         for stored in uses:
             if kind != (stored.group, stored.dtype) or stored not in members[-1]:
-                used += _bytes(stored)
+                size = math.prod(stored.shape) * stored.dtype.itemsize
+                used += size
                 if kind != (stored.group, stored.dtype) or used > limit:
                     members.append([])
-                    kind, used = (stored.group, stored.dtype), _bytes(stored)
+                    kind, used = (stored.group, stored.dtype), size
                 members[-1].append(stored)
             where.append(len(members) - 1)
         latest = {(place, id(stored)): at for at, (place, stored) in enumerate(zip(where, uses, strict=True))}
         last = [latest[place, id(stored)] == at for at, (place, stored) in enumerate(zip(where, uses, strict=True))]
         return cls(list(uses), where, last, [Together(group, group[0].dtype) for group in members])
-
-
-def _bytes(stored: Stored) -> int:
-    count = stored.dtype.itemsize
-    for size in stored.shape:
-        count *= size
-    return count
 
 
 @dataclass

@@ -31,8 +31,7 @@ class Accumulation:
         program, parts = self.program, self.figures.parts()
         assert program.forward is not None
         given = given_ahead(program.prepare, program.prepared, batch)
-        sums = Parts.all_summed()
-        last = program.microbatches - 1
+        sums, last = Parts(), program.microbatches - 1
         for number in microbatches(program.microbatches):
             with self.model.forward_context():
                 loss, metrics, *further = program.forward(self.model.p, *batch[number].values(), **given)
@@ -56,14 +55,13 @@ class Accumulation:
 
 
 def given_ahead(
-    prepare: Callable[..., Mapping[str, Tensor]] | None,
-    prepared: Callable[..., Mapping[str, Tensor]] | None,
+    prepare: Callable[..., Mapping[str, Tensor]] | None, prepared: Callable[..., Mapping[str, Tensor]] | None,
     batch: Batch,
-) -> Mapping[str, Tensor]:
-    """The totals of the whole batch that the first forward needs, from sums over microbatches."""
+) -> Mapping[str, Tensor]:  # fmt: skip
+    """The totals of the whole batch that the first forward needs: made from sums over its microbatches."""
     if prepare is None:
         return {}
-    totals = Parts.all_summed()
+    totals = Parts()
     with torch.no_grad():
         for number in microbatches(len(batch)):
             totals.add(prepare(*batch[number].values()))

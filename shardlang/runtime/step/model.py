@@ -7,22 +7,24 @@ that the loop need not."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterator
 
 import torch
 from torch import Tensor
 
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import Group, Mesh, world
-from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, elements, listed
-from shardlang.runtime.state import mapped, optimizers, parameters
+from shardlang.runtime.logs import timed
+from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, listed
+from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
+from shardlang.runtime.state.parameters import make
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
 from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
-from shardlang.runtime.step.timings import timed
-from shardlang.runtime.tree import Node, namespace
+from shardlang.runtime.tree import namespace
 
 
 class Model:
@@ -46,8 +48,13 @@ class Model:
         self.reducer = Reducer(self._buckets())
         read = {**self._read(), **self.states}
         self.p = namespace(read)
-        self.trees = {stage: self._of_stage(stage, read) for stage in program.stages_here}
-        self.trained = self._trained()
+        self.trees = {
+            stage: namespace({path: held for path, held in read.items() if stage in program.stages_of[path]})
+            for stage in program.stages_here
+        }
+        # path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it
+        pieces = {id(held.leaf): held.piece for bucket in self.sharded for held in bucket.parameters}
+        self.trained = {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
         self.optimizers = [
             optimizers.optimizer(
                 o.kind, [self.trained[p] for p, by in program.trained_by.items() if by == at and p in self.trained],
@@ -60,19 +67,10 @@ class Model:
         self.counts_all = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
         self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
 
-    def keeps(self, tensor: Declared) -> bool:
-        """Whether this rank's stage is the one that counts and saves a tensor."""
-        pipeline = self.program.pipeline
-        return pipeline is None or self.program.keeper(tensor) == self.program.mesh[pipeline.axis].index
-
     def leaves_of(self, stage: int) -> list[Tensor]:
         """The parameters that a stage trains."""
-        mine = [t.path for t in self.parameters if stage in self.program.stages_of(t.path) and not t.frozen]
+        mine = [t.path for t in self.parameters if stage in self.program.stages_of[t.path] and not t.frozen]
         return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
-
-    def _of_stage(self, stage: int, read: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
-        """The tree of what a stage alone uses."""
-        return namespace({path: held for path, held in read.items() if stage in self.program.stages_of(path)})
 
     def _mesh(self, tensor: Declared) -> Mesh:
         return tensor.mesh or self.program.mesh
@@ -92,9 +90,9 @@ class Model:
         weights, dtype = self.weights, dtype_of(self.program, tensor)
 
         def part(block: Block) -> Tensor:
-            if weights is None:
-                return parameters.make(self.program, tensor, block)
-            return weights.read(tensor, block, dtype)
+            if weights is not None:
+                return weights.read(tensor, block, dtype)
+            return make(self.program, tensor, block)
 
         block = self.program.block(tensor)
         return mapped.made(block, dtype, part) if mapped.wanted(tensor.place) else part(block)
@@ -116,7 +114,7 @@ class Model:
         """Whether this rank is the first of those that train the same part of a tensor."""
         mesh, pipeline = self._mesh(tensor), self.program.pipeline
         apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}
-        return self.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)
+        return self.program.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)
 
     def _leaf(self, tensor: Parameter) -> Tensor:
         value = self._begin(tensor)
@@ -143,7 +141,7 @@ class Model:
             if tensor.sparse:
                 self._add(RowBucket(how.over(how.sum), self.leaves[tensor.path]), how)
             elif how.shard or how.over(how.sum).size > 1:
-                size = elements(self.program.block(tensor).shape) * dtype.itemsize
+                size = math.prod(self.program.block(tensor).shape) * dtype.itemsize
                 kind = how, dtype, device_of(tensor.place)
                 items.append((self._shared(tensor) or self.leaves[tensor.path], kind, size))
         for (how, *_), members in fill(items, self.program.bucket_bytes):
@@ -159,12 +157,11 @@ class Model:
 
     def _reduction(self, tensor: Parameter) -> Reduction:
         """The work to do with a gradient."""
-        shard, stages = self.zero_axes(tensor), self.program.stages_of(tensor.path)
-        pipeline, here = self.program.pipeline, self.program.stages_here
+        shard, stages = self.zero_axes(tensor), self.program.stages_of[tensor.path]
         return Reduction(
             self._mesh(tensor), shard, listed(tensor.reduce), bool(shard) and tensor.zero[0] >= 2,
-            self.program.mesh, pipeline.axis if pipeline is not None else "",
-            self.program.coordinates(tensor), tuple(stage for stage in stages if stage in here),
+            self.program.mesh, self.program.stage_axis, self.program.coordinates(tensor),
+            tuple(stage for stage in stages if stage in self.program.stages_here),
         )  # fmt: skip
 
     @property
@@ -172,11 +169,6 @@ class Model:
         """The buckets whose updated rows all ranks need: of ZeRO 1 and 2."""
         found = [bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)]
         return [bucket for bucket in found if isinstance(bucket.parameters[0], Held)]
-
-    def _trained(self) -> dict[str, Tensor]:
-        """path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it."""
-        pieces = {id(held.leaf): held.piece for bucket in self.sharded for held in bucket.parameters}
-        return {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
 
     def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
         """The tensors that `forward` finds under each path, or functions called at each use."""
@@ -186,7 +178,7 @@ class Model:
             found.update({paths[id(held.leaf)]: _settled(bucket, held.leaf) for held in bucket.parameters})
         for tensor in self.parameters:
             if tensor.use and tensor.path not in self.stored:
-                found[tensor.path] = parameters.copied(found[tensor.path], DTYPES[tensor.use])
+                found[tensor.path] = _copied(found[tensor.path], DTYPES[tensor.use])
         return found
 
     @contextlib.contextmanager
@@ -231,9 +223,10 @@ class Model:
         return f"{kind} of {', '.join(mine)}" if mine and self.program.log else ""
 
     def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
-        """Every parameter and state with a function that gives this rank's block of it (collective
-        under ZeRO-3); None where that is another stage's to give."""
-        return [(t, self._block(t.path) if self.keeps(t) else None) for t in self.program.tensors]
+        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None
+        where that is another stage's to give.
+        """
+        return [(t, self._block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
 
     def _block(self, path: str) -> Callable[[], Tensor]:
         if path in self.stored:
@@ -255,6 +248,11 @@ def _settled(bucket: ShardBucket, leaf: Tensor) -> Callable[[], Tensor]:
         return leaf
 
     return settled
+
+
+def _copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
+    """A function that gives a parameter, or what its function makes, in another type; its gradient is in its own."""
+    return lambda: (held if isinstance(held, Tensor) else held()).to(dtype)
 
 
 def _of_the_first(gradient: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ whole batch and the whole files, and finds the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.runtime.data.dataset import Arrays
 from shardlang.runtime.data.loader import Loader
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.program import Block, Parameter, Program, elements
+from shardlang.runtime.program import Block, Parameter, Program
 from shardlang.runtime.state.checkpoints import SavedRun
 from shardlang.runtime.step.model import given_weights
 
@@ -50,13 +50,11 @@ def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, e
 
 
 def _in_batches(loader: Loader, step: int) -> Found | None:
-    """A number of the step's batch, or of that before it: an infinite one may leave its own loss
-    finite and make the gradient not a number, which the next loss shows."""
-    for at in (step, step - 1):
-        found = _in_examples(loader, loader.examples(at)) if at else None
-        if found is not None:
-            return found
-    return None
+    """A number of the step's batch, or of that before it: an infinite one may leave its own loss finite and make the
+    gradient not a number, which the next loss shows.
+    """
+    found = (_in_examples(loader, loader.examples(at)) for at in (step, step - 1) if at)
+    return next((each for each in found if each is not None), None)
 
 
 def notes(loader: Loader) -> list[str]:
@@ -85,7 +83,7 @@ def _in_examples(loader: Loader, examples: np.ndarray) -> Found | None:
 def _in_weights(program: Program) -> Found | None:
     weights = given_weights(program)
     for tensor in program.tensors if weights is not None else ():
-        for block in _blocks(tensor.shape):
+        for block in Block((0,) * len(tensor.shape), tensor.shape).by_rows(_AT_ONCE):
             assert weights is not None
             part = weights.read(tensor, block, torch.float32)
             # A state may be infinite, as a mask is.
@@ -94,16 +92,6 @@ def _in_weights(program: Program) -> Found | None:
                 what = f"`{tensor.path}` {_first(part, broken, block.offsets)} in the weights that the run began with"
                 return Found(what, weights.path, "mend the file, or begin with other weights")
     return None
-
-
-def _blocks(shape: Sequence[int]) -> Iterator[Block]:
-    """A tensor in pieces of some of its rows."""
-    if not shape:
-        yield Block((), ())
-        return
-    rows, rest = max(1, _AT_ONCE // max(1, elements(shape[1:]))), tuple(shape[1:])
-    for start in range(0, shape[0], rows):
-        yield Block((start, *[0] * len(rest)), (min(rows, shape[0] - start), *rest))
 
 
 def _in_checkpoint(saved: SavedRun) -> Found | None:

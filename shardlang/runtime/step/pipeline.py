@@ -6,7 +6,7 @@ locally; a bucket's reduction starts in the last backward that gives to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,12 +79,8 @@ class Pipeline:
         if action.kind not in "BW":
             return []
         later = {other.stage for other in self.training.mine[at + 1 :] if other.kind in "BW"}
-        buckets = enumerate(self.model.bucket_stages)
-        return [
-            number
-            for number, stages in buckets
-            if action.stage in stages and (number in self.model.reducer.each or not later & set(stages))
-        ]
+        buckets, each = enumerate(self.model.bucket_stages), self.model.reducer.each
+        return [at for at, by in buckets if action.stage in by and (at in each or not later & set(by))]
 
     def step(self, batch: Batch) -> Pending:
         """Forward and backward of all microbatches through this rank's stages; gradients are
@@ -130,19 +126,13 @@ class Pipeline:
         loss = further.pop(0) if further and isinstance(further[0], Tensor) else None
         now.figures.add({**({} if loss is None else {"loss": loss}), **(further[0] if further else {})})
         for sums in further[1:]:
-            now.sums.setdefault(action.stage, Parts.all_summed()).add(sums)
-        now.kept[action.stage, action.microbatch] = Kept(
-            [tensor for tensor in inputs if tensor.requires_grad],
-            self._with_gradient(action.stage, outputs),
-            loss,
-            Recomputing.called(),
-        )
+            now.sums.setdefault(action.stage, Parts()).add(sums)
+        taken = [tensor for tensor in inputs if tensor.requires_grad]
+        # Of the outputs, those that a gradient comes back for.
+        after = self.training.stages[action.stage + 1].receives if outputs else []
+        given = [tensor for tensor, value in zip(outputs, after, strict=True) if value.gradient]
+        now.kept[action.stage, action.microbatch] = Kept(taken, given, loss, Recomputing.called())
         now.exchange.give(action, [tensor.detach() for tensor in outputs])
-
-    def _with_gradient(self, stage: int, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Those of a stage's outputs that a gradient comes back for."""
-        after = self.training.stages[stage + 1].receives if outputs else []
-        return [tensor for tensor, value in zip(outputs, after, strict=True) if value.gradient]
 
     def _received(self, exchange: Exchange, routes: Routes, action: Action) -> list[Tensor]:
         if not routes.stages[action.stage].receives:
@@ -164,7 +154,9 @@ class Pipeline:
         with self.model.gathers.during((action.kind, action.stage)):
             self._half(kept, ends, action)
         if action.kind != "W":
-            now.exchange.give(action, [_gradient(tensor) for tensor in kept.inputs])
+            # The gradient of a received value is zeros where this microbatch had none.
+            none = (torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in kept.inputs)
+            now.exchange.give(action, list(none))
         if action.kind != "I":
             del now.kept[where]
             self.model.reducer.complete()
@@ -210,8 +202,3 @@ class Pipeline:
         world.microbatch = 0
         exchange.finish()
         return parts.values
-
-
-def _gradient(tensor: Tensor) -> Tensor:
-    """The gradient of a received value, zeros where this microbatch had none."""
-    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

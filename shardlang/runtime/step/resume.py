@@ -6,15 +6,15 @@ checkpoints.py."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from shardlang.errors import RunError
 from shardlang.locks import Claims, held_in, require_apart
 from shardlang.runtime.comm.mesh import Mesh
-from shardlang.runtime.errors import RunError
 from shardlang.runtime.program import Declared, Parameter, Program
 from shardlang.runtime.state.checkpoint_folders import is_name
 from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
@@ -40,18 +40,14 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
         claims.folder(written.folder, "checkpoints")
         for path in held_in(written.folder):
             if is_name(path.parts[0]):
-                raise RunError(
-                    "SH512", f"this run would write something else under the name of a checkpoint, `{path.parts[0]}`",
-                    file=written.folder / path, help="name another path for it",
-                )  # fmt: skip
+                fact = f"this run would write something else under the name of a checkpoint, `{path.parts[0]}`"
+                raise RunError("SH512", fact, file=written.folder / path, help="name another path for it")
     if program.init is not None and save_weights is not None:
         given = program.base / program.init.path
         read = given.parent.glob(given.name) if "*" in given.name else [given]
         if save_weights in (Path(os.path.realpath(path)) for path in read):
-            raise RunError(
-                "SH512", "the run starts from the weights in this file, and would replace them", file=save_weights,
-                help="name another file for --save-weights",
-            )  # fmt: skip
+            fact = "the run starts from the weights in this file, and would replace them"
+            raise RunError("SH512", fact, file=save_weights, help="name another file for --save-weights")
 
 
 def facts(program: Program) -> dict[str, Any]:
@@ -78,14 +74,14 @@ def _require_optimizers(model: Model, found: SavedRun) -> None:
     for path, colon, name in (block.rpartition(":") for block in sorted(found.blocks)):
         if colon:
             names.setdefault(path, []).append(name)
-    for tensor, kept in _kept(model):
-        kind = before.get(tensor.path) if isinstance(before, dict) else None
-        theirs = names.get(tensor.path, [])
-        if tensor.path not in found.blocks or not model.trained[tensor.path].numel():
+    for path, kept in _kept(model).items():
+        kind = before.get(path) if isinstance(before, dict) else None
+        theirs = names.get(path, [])
+        if path not in kinds or path not in found.blocks or not model.trained[path].numel():
             continue
-        if kind not in (None, kinds[tensor.path]) or theirs != sorted(kept):
+        if kind not in (None, kinds[path]) or theirs != sorted(kept):
             raise RunError(
-                "SH508", f"`{tensor.path}` is trained by {_told(kinds[tensor.path], sorted(kept))}, and the checkpoint "
+                "SH508", f"`{path}` is trained by {_told(kinds[path], sorted(kept))}, and the checkpoint "
                 f"was written with {_told(kind, theirs)}", file=found.folder,
                 help="give the optimizer as it was, or start anew without --resume",
             )  # fmt: skip
@@ -96,12 +92,13 @@ def _told(kind: str | None, kept: Sequence[str]) -> str:
     return f"{named} (which keeps {', '.join(kept) or 'nothing'})"
 
 
-def _kept(model: Model) -> Iterator[tuple[Parameter, Mapping[str, Sequence[Tensor]]]]:
-    """Each parameter that is trained here, and by name what its optimizer keeps."""
-    slots = {id(t): o.kept() for o in model.optimizers for t in o.tensors}
-    for tensor in model.parameters:
-        if (kept := slots.get(id(model.trained[tensor.path]))) is not None:
-            yield tensor, kept
+def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
+    """The state that optimizers keep of each parameter that is trained here, by path and by name."""
+    found = {}
+    for optimizer in model.optimizers:
+        kept = optimizer.kept()
+        found.update({id(t): {name: kept[name][at] for name in kept} for at, t in enumerate(optimizer.tensors)})
+    return {t.path: found.get(id(model.trained[t.path]), {}) for t in model.parameters}
 
 
 def resume(model: Model, found: SavedRun) -> int:
@@ -115,17 +112,15 @@ def resume(model: Model, found: SavedRun) -> int:
 
 
 def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
-    """Every block of this rank. whole: parameters under ZeRO 1 and 2 as held, not only its rows."""
-    slots = {id(t): (o.kept(), i) for o in model.optimizers for i, t in enumerate(o.tensors)}
+    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds, not only its rows."""
+    kept = _kept(model)
     for tensor in model.parameters:
         trained = model.trained[tensor.path]
         writes = _writes(model, tensor)
         held = model.leaves[tensor.path] if whole else trained
         yield Piece(tensor.path, tensor.shape, _offsets(model, tensor, held), held.detach(), writes)
-        kept, at = slots.get(id(trained), ({}, 0))
-        for name, tensors in kept.items():
-            offsets = _offsets(model, tensor, trained)
-            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, tensors[at], writes)
+        for name, local in kept[tensor.path].items():
+            yield Piece(f"{tensor.path}:{name}", tensor.shape, _offsets(model, tensor, trained), local, writes)
     for state in model.program.states:
         if state.path in model.states:
             block = model.program.block(state)
@@ -147,6 +142,5 @@ def _writes(model: Model, tensor: Declared) -> bool:
     cut = set(tensor.split_axes())
     if isinstance(tensor, Parameter):
         cut.update(model.zero_axes(tensor))
-    stages = model.program.pipeline.axis if model.program.pipeline is not None else ""
-    others = [axis for axis in mesh if axis not in cut and axis != stages]
-    return model.keeps(tensor) and all(mesh[axis].index == 0 for axis in others)
+    others = [axis for axis in mesh if axis not in cut and axis != model.program.stage_axis]
+    return model.program.keeps(tensor) and all(mesh[axis].index == 0 for axis in others)

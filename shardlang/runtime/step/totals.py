@@ -29,20 +29,16 @@ class Totals:
     sum those of several batches at once."""
 
     def __init__(
-        self,
-        mesh: Mesh,
-        pending: Mapping[str, Sequence[str]],
-        shape: tuple[int, ...] = (),
-        stages: str = "",
+        self, mesh: Mesh, pending: Mapping[str, Sequence[str]], shape: tuple[int, ...] = (), stages: str = "",
         pause: float = 0.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.names, self.shape, self.pause = list(pending), shape, pause
         axes = tuple(axis for axis in mesh if axis == stages or any(axis in p for p in pending.values()))
         self.group = mesh[axes]
         once = {name: tuple(a for a in axes if a not in p and a != stages) for name, p in pending.items()}
         self.kept = {name: mesh[others].index == 0 for name, others in once.items()}
         self.mesh, self.pending = mesh, pending
-        self._open, self._every, self._since = Sum(self), 1, time.perf_counter()
+        self._open, self.every, self._since = Sum(self), 1, time.perf_counter()
 
     def parts(self) -> Parts:
         """To put together a batch's numbers from those of its microbatches."""
@@ -53,7 +49,7 @@ class Totals:
         with the numbers that it knows."""
         self._open.add([values[n].detach() if self.kept[n] and n in values else None for n in self.names])
         pending = Pending(self._open, len(self._open.rows) - 1)
-        if len(self._open.rows) >= self._every:
+        if len(self._open.rows) >= self.every:
             self.begin()
         return pending
 
@@ -70,10 +66,6 @@ class Totals:
         now = time.perf_counter()
         each, self._since = (now - self._since) / batches, now
         return [max(1.0, min(_AT_ONCE, self.pause // max(each, 1e-9))) if self.group.index == 0 else 0.0]
-
-    def paced(self, pace: Sequence[float]) -> None:
-        """Takes in what the first rank has said."""
-        self._every = int(pace[0]) if pace else 1
 
 
 class Sum:
@@ -108,8 +100,9 @@ class Sum:
         assert self.total is not None
         count = len(self.totals.names)
         if self.result is None:
-            self.result = self.total().tolist() if count else []
-            self.totals.paced(self.result[count * len(self.rows) :])
+            self.result = self.total.wait().tolist() if count else []
+            pace = self.result[count * len(self.rows) :]
+            self.totals.every = int(pace[0]) if pace else 1
         return self.result[count * row : count * (row + 1)]
 
 
@@ -119,13 +112,9 @@ class Parts:
 
     summed: the names of the first kind; None: all are."""
 
-    def __init__(self, summed: Set[str] | None) -> None:
+    def __init__(self, summed: Set[str] | None = None) -> None:
         self.summed = summed
         self.values: dict[str, Tensor] = {}
-
-    @classmethod
-    def all_summed(cls) -> Parts:
-        return cls(None)
 
     def add(self, values: Mapping[str, Tensor]) -> None:
         """Takes in the numbers of the current microbatch."""

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import torch
 
+from shardlang.errors import RunError
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
-from shardlang.runtime.errors import RunError
-from shardlang.runtime.logs import Log
+from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, numbers_of
 from shardlang.runtime.state.checkpoints import Damaged, SavedRun
 from shardlang.runtime.state.weights import brought, save
-from shardlang.runtime.step import not_finite, timings
+from shardlang.runtime.step import not_finite
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.pipeline import Pipeline
@@ -41,11 +41,8 @@ def datasets(program: Program) -> dict[str, Dataset]:
         read["eval"] = load(program.eval, program.base, read["data"])
     length, batch = read["data"].length, program.data.batch
     if length < batch:
-        raise RunError(
-            "SH505",
-            f"an epoch has no step: the source has {length} examples, and a batch is {batch}",
-            help=f"a batch of at most {length}" if length else "",
-        )
+        fact = f"an epoch has no step: the source has {length} examples, and a batch is {batch}"
+        raise RunError("SH505", fact, help=f"a batch of at most {length}" if length else "")
     return read
 
 
@@ -56,13 +53,11 @@ class Run:
         random.start(program.seed)
         self.program, self.log = program, log
         self.model = Model(program)
-        fields = _fields(program)
-        self.loader = Loader(program, program.data, data["data"], fields)
-        self.test = Loader(program, program.eval, data["eval"], fields) if program.eval is not None else None
-        stages = program.pipeline.axis if program.pipeline is not None else ""
+        self.loader = Loader(program, program.data, data["data"])
+        self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
         shown = {"loss": program.loss_pending, **program.metrics_pending}
-        self.figures = Totals(program.mesh, shown, stages=stages, pause=_PAUSE)
-        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), stages)
+        self.figures = Totals(program.mesh, shown, stages=program.stage_axis, pause=_PAUSE)
+        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), program.stage_axis)
         passes = Accumulation if program.pipeline is None else Pipeline
         self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
         self._connect()
@@ -121,10 +116,8 @@ class Run:
 
     def _go_on(self) -> None:
         if self.checkpoints is None:
-            raise RunError(
-                "SH508", "there is no checkpoint to go on from: the program sets none",
-                help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`',
-            )  # fmt: skip
+            help = 'add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`'
+            raise RunError("SH508", "there is no checkpoint to go on from: the program sets none", help=help)
         latest = self.checkpoints.latest()
         if latest is None:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
@@ -166,19 +159,17 @@ class Run:
         self._waiting.append((self.step, epoch, elapsed, figures))
         every = self.program.log["steps"] if self.program.log else 0
         if every and self.step % every == 0:
-            self._timed[self.step] = timings.taken(self.step - self._logged)
+            self._timed[self.step] = taken(self.step - self._logged)
             self._logged = self.step
 
     def _report(self, held: int = 0) -> None:
         """Passes on the figures of unreported steps, except the last `held`."""
         while len(self._waiting) > held:
-            step, epoch, elapsed, figures = self._waiting.pop(0)
-            self._show(step, epoch, elapsed, figures.wait())
-
-    def _show(self, step: int, epoch: int, elapsed: float, figures: Mapping[str, float]) -> None:
-        if not math.isfinite(figures["loss"]):
-            raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"])
-        self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
+            step, epoch, elapsed, pending = self._waiting.pop(0)
+            figures = pending.wait()
+            if not math.isfinite(figures["loss"]):
+                raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"])
+            self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
 
     def _evaluate(self, epoch: int) -> None:
         if self.test is None or self.program.finish is None:
@@ -201,21 +192,12 @@ class Run:
             save(self.program, path, self.model.blocks())
 
 
-def _fields(program: Program) -> set[str] | None:
-    """The fields that this rank's stages use; None: all."""
-    if program.pipeline is None:
-        return None
-    return {name for stage in program.stages_here for name in program.stages[stage].fields}
-
-
 def require_ranks(program: Program, size: int) -> None:
-    """A program is laid out for one number of ranks."""
+    """RunError where a program, which is laid out for one number of ranks, is started on another."""
     if program.ranks != size:
-        raise RunError(
-            "SH503",
-            f"the program is laid out for {program.ranks} ranks and was started on {size}",
-            help=f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}",
-        )
+        fact = f"the program is laid out for {program.ranks} ranks and was started on {size}"
+        help = f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}"
+        raise RunError("SH503", fact, help=help)
 
 
 def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: Path | None) -> None:
