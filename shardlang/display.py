@@ -1,10 +1,9 @@
 """Turns text that may hold anything into what a terminal can show safely, and says how many cells
 each character takes.
 
-Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width ones), and spaces
-that are none to the language, are shown as `<U+202E>`. Which parts of a line are marked is left to the renderers. A
-line that tells what is going on is written over.
-"""
+Characters that would move the cursor or reorder the line (controls, escapes, bidi marks, zero-width
+ones), and spaces that are none to the language, are shown as `<U+202E>`. Which parts of a line are
+marked is left to the renderers. A line that tells what is going on is written over."""
 
 from __future__ import annotations
 
@@ -63,9 +62,9 @@ QUIET = 5.0
 
 
 class Live:
-    """Progress: called with what begins now; `head` stands before it. On a terminal each line takes the place
-    of the one before; elsewhere the first is written, and a later one once `QUIET` seconds have passed since the last.
-    """
+    """Progress: called with what begins now; `head` stands before it. On a terminal each line takes
+    the place of the one before; elsewhere the first is written, and a later one once `QUIET`
+    seconds have passed since the last. """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock, self.head = stream, clock, ""

@@ -21,10 +21,11 @@ _STD = "std."
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; the message says why, as what goes on after `x.shard`: "is a directory".
+    """A file that cannot be read; the message says why, as what goes on after `x.shard`: "is a
+    directory".
 
-    brief: the same in two words, and help: what to do where an import names the file; "" where there is none.
-    """
+    brief: the same in two words, and help: what to do where an import names the file; "" where
+    there is none. """
 
     def __init__(self, message: str, brief: str = "", help: str = "") -> None:
         super().__init__(message)

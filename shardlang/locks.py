@@ -36,9 +36,8 @@ def draft_of(path: Path) -> Path:
 
 @contextmanager
 def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
-    """A new file to write, which takes the place of `path` once it is whole; what a killed run left of it is gone by
-    now. RunError where it cannot be written.
-    """
+    """A new file to write, which takes the place of `path` once it is whole; what a killed run left
+    of it is gone by now. RunError where it cannot be written. """
     draft = draft_of(path)
     try:
         file = draft.open("xb")
@@ -56,9 +55,9 @@ def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True)
 class _Place:
-    """A place that process `owner` holds, to write `what` there: it has locked `file`. beside: that is not the place
-    itself. remove: it goes with the lock, or, where it is the place itself, if nothing was written to it.
-    """
+    """A place that process `owner` holds, to write `what` there: it has locked `file`. beside: that
+    is not the place itself. remove: it goes with the lock, or, where it is the place itself, if
+    nothing was written to it. """
 
     owner: int
     what: str
@@ -163,7 +162,8 @@ def _is_lock(file: Path) -> bool:
 
 
 def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _Place:
-    """The lock on a file, which is made if absent and says who holds it, unless it is the place itself."""
+    """The lock on a file, which is made if absent and says who holds it, unless it is the place
+    itself."""
     beside = file != place
     while True:
         try:
@@ -225,7 +225,8 @@ def _is_there(file: Path, descriptor: int) -> bool:
 
 
 def _release(held: _Place) -> None:
-    """Gives a lock back, and before that removes its file: whoever waits for the name then makes a new one."""
+    """Gives a lock back, and before that removes its file: whoever waits for the name then makes a
+    new one."""
     if held.owner == os.getpid() and held.remove:
         with suppress(OSError):
             if held.beside or not os.fstat(held.descriptor).st_size:

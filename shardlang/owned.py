@@ -27,7 +27,8 @@ _HEAD = 8192
 
 
 def _begins(mark: bytes, at: int | None = 0) -> Callable[[Path], bool]:
-    """A function that tells whether a file has a mark: at a place, or (None) anywhere in its first bytes."""
+    """A function that tells whether a file has a mark: at a place, or (None) anywhere in its first
+    bytes."""
 
     def is_own(path: Path) -> bool:
         with path.open("rb") as file:

@@ -1,6 +1,5 @@
-"""Diagnostics, one a line, for editors, `grep` and programs: `file:line:column: error[SH304]: message`, or a JSON
-object as specs/diagnostic.schema.json describes.
-"""
+"""Diagnostics, one a line, for editors, `grep` and programs: `file:line:column: error[SH304]:
+message`, or a JSON object as specs/diagnostic.schema.json describes."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ def _object(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def place(label: Label) -> dict[str, Any]:
-    """File, start and end (lines and columns from 1, the end exclusive), offsets in characters, and the text."""
+    """File, start and end (lines and columns from 1, the end exclusive), offsets in characters, and
+    the text."""
     span = label.span
     line, column = span.source.position(span.start)
     end_line, end_column = span.source.position(span.end)

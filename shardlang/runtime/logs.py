@@ -133,8 +133,8 @@ def _duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-# Of a run with `log`, by name: what runs on the host, in this rank, by the wall clock. In a lookup that exchanges rows
-# the wait for the others is included.
+# Of a run with `log`, by name: what runs on the host, in this rank, by the wall clock. In a lookup
+# that exchanges rows the wait for the others is included.
 _seconds: dict[str, float] = {}
 
 

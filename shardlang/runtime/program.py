@@ -1,5 +1,5 @@
-"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers, settings, and the
-program as a whole.
+"""The values that an emitted program hands to `rt.main`: parameters, data sources, optimizers,
+settings, and the program as a whole.
 
 Plain data with what follows from it for this rank (the block of a tensor that it holds); what is
 done with it is in train.py."""
@@ -157,7 +157,8 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Linear:
-    """Learning rates: up to the optimizer's at step `warmup`, then down to `min` at the last, in a line."""
+    """Learning rates: up to the optimizer's at step `warmup`, then down to `min` at the last, in a
+    line."""
 
     warmup: int = 0
     min: float = 0.0
@@ -170,7 +171,8 @@ class WarmupCosine(Linear):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint after every so many steps, and after the last, in folder `to`; the latest `keep` stay, 0: all."""
+    """A checkpoint after every so many steps, and after the last, in folder `to`; the latest `keep`
+    stay, 0: all."""
 
     every: int
     keep: int
@@ -280,7 +282,8 @@ class Program:
         return self.pipeline is None or self.mesh[self.pipeline.axis].index in self.coordinates(tensor)
 
     def keeps(self, tensor: Declared) -> bool:
-        """Whether this rank's stage is the one that counts, saves and loads a tensor for all: the first that has it."""
+        """Whether this rank's stage is the one that counts, saves and loads a tensor for all: the
+        first that has it."""
         return self.pipeline is None or self.mesh[self.pipeline.axis].index == self.coordinates(tensor)[0]
 
     def block(self, tensor: Declared | Field) -> Block:

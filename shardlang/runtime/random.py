@@ -104,7 +104,8 @@ def global_index(
 
 
 def _of_block(draw: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """A function that draws for each element of a block the number of its global index in `whole`."""
+    """A function that draws for each element of a block the number of its global index in
+    `whole`."""
 
     def drawn(
         key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
@@ -129,7 +130,8 @@ def uniform(key: int, index: Tensor) -> Tensor:
 @_of_block
 def normal(key: int, index: Tensor) -> Tensor:
     """float32 [*shape], normal with mean 0 and variance 1."""
-    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids log(0).
+    # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids
+    # log(0).
     radius = _shift(bits(key, index), 11).to(torch.float64).mul_(-(2.0**-53)).add_(1.0).log_().mul_(-2.0).sqrt_()
     angle = _shift(bits(key, index, 1), 11).to(torch.float64).mul_(2.0**-53 * 2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(torch.float32)

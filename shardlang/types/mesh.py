@@ -70,7 +70,8 @@ class Mesh:
         return rank // self.stride(name) % self.axis_size(name)
 
     def group(self, rank: int, axes: Sequence[str]) -> list[int]:
-        """The ranks that share all of a rank's coordinates but those of `axes`, ordered by these, the first major."""
+        """The ranks that share all of a rank's coordinates but those of `axes`, ordered by these,
+        the first major."""
         members = [rank - sum(self.coordinate(rank, name) * self.stride(name) for name in axes)]
         for name in axes:
             stride = self.stride(name)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from shardlang.check.program import Program
     from shardlang.interpret.verify.judge import Started
 
-# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not hold them.
+# Each is a process with a torch of its own: more than these tell nothing new, and a laptop may not
+# hold them.
 REAL_RANKS = 8
 
 
@@ -105,7 +106,8 @@ def _prepare(program: Program, name: str | None, wanted: Wanted, folder: Path, s
 
 
 def _compare(prepared: list[Check], live: Live) -> list[Check]:
-    """All real ranks before anything is computed here, as a process with threads is not to be forked."""
+    """All real ranks before anything is computed here, as a process with threads is not to be
+    forked."""
     from shardlang.errors import RunError
     from shardlang.interpret.verify.judge import judge, start
 

@@ -13,7 +13,8 @@ from shardlang.types.mesh import Axis, Mesh
 
 
 def slices(tensor: Mapping[str, Any], mesh: Mesh, rank: int, count: int = 1) -> list[list[int]]:
-    """Per dim, the half-open range of indexes of the whole that a rank has; with `count` microbatches, of the first."""
+    """Per dim, the half-open range of indexes of the whole that a rank has; with `count`
+    microbatches, of the first."""
     whole = [size // count if d == tensor.get("microbatches") else size for d, size in enumerate(tensor["shape"])]
     found = []
     for size, cut, sizes in zip(whole, tensor["cut"], tensor["sizes"], strict=True):
@@ -26,8 +27,9 @@ def slices(tensor: Mapping[str, Any], mesh: Mesh, rank: int, count: int = 1) -> 
 
 
 def of_rank(found: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own `local_shape` and `slices`, each
-    collective's own `group` in place of all; with a pipeline only what the rank's own stages do and hold."""
+    """The report with, for one rank: `rank`, `coordinates` per mesh, each tensor's own
+    `local_shape` and `slices`, each collective's own `group` in place of all; with a pipeline only
+    what the rank's own stages do and hold."""
     # Ranks are row-major, the first axis outermost.
     meshes = [Mesh(tuple(Axis(**axis) for axis in mesh["axes"])) for mesh in found["meshes"]]
     pipeline = found["pipeline"]

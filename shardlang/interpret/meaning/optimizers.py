@@ -1,8 +1,8 @@
-"""Optimizers and learning-rate schedules from their formulas; which rows of a table a batch looked up.
-
-Rules that leave rows without gradient alone are worked out for all rows; what they give is taken where a row was looked
+"""Optimizers and learning-rate schedules from their formulas; which rows of a table a batch looked
 up.
-"""
+
+Rules that leave rows without gradient alone are worked out for all rows; what they give is taken
+where a row was looked up."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def ftrl(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapp
 
 
 def lazy_adam(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
-    """Kingma and Ba, 2015, with eps beside the uncorrected root, as torch.optim.SparseAdam has it."""
+    """Kingma and Ba, 2015, with eps beside the uncorrected root, as torch.optim.SparseAdam has
+    it."""
     first, second = arguments.get("betas", (0.9, 0.999))
     memory["m"] = first * memory.get("m", torch.zeros_like(x)) + (1 - first) * gradient
     memory["v"] = second * memory.get("v", torch.zeros_like(x)) + (1 - second) * gradient**2
@@ -87,7 +88,8 @@ _BEGINNINGS = {"s": "initial_accumulator", "n": "initial_accumulator"}
 
 
 def on_rows(rule: Rule, rows: Tensor) -> Rule:
-    """The rule for the rows that the mask `rows` [rows of x] has; x and what is remembered of others stay."""
+    """The rule for the rows that the mask `rows` [rows of x] has; x and what is remembered of
+    others stay."""
 
     def stepped(x: Tensor, gradient: Tensor, memory: Memory, step: int, arguments: Mapping[str, Any]) -> Tensor:
         mask, former = rows.view(-1, *[1] * (x.dim() - 1)), dict(memory)
@@ -101,9 +103,8 @@ def on_rows(rule: Rule, rows: Tensor) -> Rule:
 
 
 def looked_up(graph: Graph, tables: Iterable[int], ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
-    """table -> mask [rows]: whether a batch has looked a row up for its loss, so that the row has a gradient. ids_of:
-    value -> the tensors that together have it.
-    """
+    """table -> mask [rows]: whether a batch has looked a row up for its loss, so that the row has a
+    gradient. ids_of: value -> the tensors that together have it. """
     found = {table: torch.zeros(graph.values[table].type.shape[0], dtype=torch.bool) for table in tables}
     for table, rows in found.items():
         for op in gradient_lookups(graph, table):

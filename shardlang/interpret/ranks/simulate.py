@@ -64,7 +64,8 @@ class Simulated(Accumulation):
         return self.figures.start({name: self._figure(value, mine) for name, value in figures.items()})
 
     def _figure(self, value: int, mine: ranks.Results) -> Tensor:
-        """A loss or metric: the sum over the first of the groups on which it is pending; all groups have the same."""
+        """A loss or metric: the sum over the first of the groups on which it is pending; all groups
+        have the same."""
         form = final_form(self.plan, value)
         layout = layout_of(self.plan, form)
         first = ranks.coordinates(self.plan, layout).groups(layout.pending)[0]

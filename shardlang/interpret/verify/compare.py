@@ -134,10 +134,10 @@ def measured(found: Tensor, expected: Tensor, scale: float, rank: int, block: Bl
 def judged(
     plan: Plan, form: Form, local: Sequence[Tensor], layout: Layout, expected: Tensor, free: Tensor | None = None
 ) -> Finding:
-    """The worst of all ranks; along pending axes ranks are summed, along the others each must have its block.
+    """The worst of all ranks; along pending axes ranks are summed, along the others each must have
+    its block.
 
-    free: elements that may be anything.
-    """
+    free: elements that may be anything. """
     part_sizes = sizes_of_dims(plan.graph.values[form[0]].type, plan.sizes)
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
@@ -205,7 +205,8 @@ class Comparison:
         )  # fmt: skip
 
     def first(self, mine: ranks.Results, theirs: whole.Results, done: bool = True) -> Difference | None:
-        """The first of all that differs, in the order of computation. done: the step came to its end."""
+        """The first of all that differs, in the order of computation. done: the step came to its
+        end."""
         self.alone = theirs
         found = self._all(mine, theirs) if done else self._values(mine.forms, theirs)
         return next((d for d in found if d is not None), None)
@@ -260,7 +261,8 @@ class Comparison:
         return True
 
     def _gradients(self, mine: ranks.Results, expected: Mapping[Form, Tensor]) -> Iterator[Difference | None]:
-        """Backward runs against the order of the forms. A form without gradient here must not need one there."""
+        """Backward runs against the order of the forms. A form without gradient here must not need
+        one there."""
         for at, form in enumerate(reversed(forms_of(self.plan))):
             wanted = expected.get(form)
             if form in mine.unseen or (form not in mine.gradients and (wanted is None or form not in mine.forms)):
@@ -316,7 +318,8 @@ def _place(value: Value) -> str:
 
 
 def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9, dtype: str = "f64") -> Report:
-    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random batches, and compares.
+    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random
+    batches, and compares.
 
     Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an
     operator that the interpreter does not know; everything else a plan can have wrong is in the

@@ -221,7 +221,8 @@ class StepRecords:
         return [self.records[self.grid.rank(place, stage)] for place in self.grid.positions]
 
     def reduced(self) -> Iterator[dict[int, Locals]]:
-        """Reduced gradients, of each stage that has a parameter; the runtime takes one that never came for zeros."""
+        """Reduced gradients, of each stage that has a parameter; the runtime takes one that never
+        came for zeros."""
         for at, kept in enumerate(list(self.parameters())):
             found = {}
             for value in (self.plan.graph.values[v] for v in kept if self.plan.graph.values[v].gradient):

@@ -144,11 +144,11 @@ class Group:
     """The ranks that share this rank's coordinates but those along `axes`; members are numbered
     major axis first.
 
-    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's process group,
-    whose own numbering is by rank. slots: a member's index -> its number in the handle; order: the inverse; in_order:
-    both numberings are the same. Over an axis in time, members are ranks at a microbatch, index that of the current
-    one: such a group says which part of a whole is meant, and has no process group.
-    """
+    size: members. index: this rank among them. ranks: their global ranks by index. handle: torch's
+    process group, whose own numbering is by rank. slots: a member's index -> its number in the
+    handle; order: the inverse; in_order: both numberings are the same. Over an axis in time,
+    members are ranks at a microbatch, index that of the current one: such a group says which part
+    of a whole is meant, and has no process group. """
 
     def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
         self.axes = axes
@@ -295,7 +295,8 @@ class Mesh:
         return rank // self._stride(axis) % self._sizes[axis]
 
     def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
-        """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major first."""
+        """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major
+        first."""
         along = [axis for axis in axes if axis != self._time]
         members = [self._local(rank) - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in along)]
         for axis in axes:

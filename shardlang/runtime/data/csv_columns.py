@@ -1,8 +1,8 @@
 """The source `csv`: the numbers of named or counted columns, and the line of each example.
 
-Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns that no field takes
-may hold anything. How text is decoded is in data_files.py, how numbers fit their fields in dataset.py.
-"""
+Cells are as RFC 4180 has them: one in quotes may hold delimiters, quotes and ends of lines. Columns
+that no field takes may hold anything. How text is decoded is in data_files.py, how numbers fit
+their fields in dataset.py."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def _table(text: _Text, width: int, used: Sequence[int]) -> tuple[np.ndarray, np
 
 
 def _at_once(lines: Sequence[str], width: int, used: Sequence[int], delimiter: str) -> np.ndarray | None:
-    """The used columns as numpy reads them, which is fast; None where something is quoted, wrong, or no line there."""
+    """The used columns as numpy reads them, which is fast; None where something is quoted, wrong,
+    or no line there."""
     if not lines or any(line.count(delimiter) != width - 1 or '"' in line for line in lines):
         return None
     try:

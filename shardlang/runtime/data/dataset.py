@@ -1,8 +1,8 @@
-"""The form into which a data source is read: examples by number, as the program's fields are declared.
+"""The form into which a data source is read: examples by number, as the program's fields are
+declared.
 
-Arrays as a file has them become arrays of a field's shape and type, or an error that names the file, the place and the
-cell that does not fit. How arrays are read is left to each source.
-"""
+Arrays as a file has them become arrays of a field's shape and type, or an error that names the
+file, the place and the cell that does not fit. How arrays are read is left to each source."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def shown(number: np.generic) -> str:
 
 
 def fitted(field: Field, arrays: Mapping[str, np.ndarray], origin: Origin) -> np.ndarray:
-    """The array of a field in its shape and type [examples, ...], or an error that says why it does not fit."""
+    """The array of a field in its shape and type [examples, ...], or an error that says why it does
+    not fit."""
     if field.name not in arrays:
         there = ", ".join(f"`{name}`" for name in arrays) or "none"
         raise origin.wrong(f"there is no array `{field.name}`; there are: {there}")
@@ -121,7 +122,8 @@ _KINDS = {"U": "text", "S": "bytes", "O": "Python objects", "c": "complex number
 
 
 def _shaped(field: Field, array: np.ndarray, origin: Origin) -> np.ndarray:
-    """Examples in the field's shape, where both say the same order of numbers: dims of 1 aside, and flat ones."""
+    """Examples in the field's shape, where both say the same order of numbers: dims of 1 aside, and
+    flat ones."""
     if not array.ndim:
         fact = f"array `{field.name}` is a single number, not one entry an example"
         raise origin.wrong(fact, help=f"numpy.array([{field.name}])")
@@ -137,7 +139,8 @@ def _shaped(field: Field, array: np.ndarray, origin: Origin) -> np.ndarray:
 
 
 def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Origin) -> None:
-    """Whether all numbers are of a whole type as they are, so that none is cut off or wrapped around."""
+    """Whether all numbers are of a whole type as they are, so that none is cut off or wrapped
+    around."""
     name, kind = f"`{field.name}`", array.dtype.kind
     if dtype.kind == "b":
         if kind != "b" and (broken := (array != 0) & (array != 1)).any():
@@ -158,7 +161,8 @@ def _require_whole(field: Field, array: np.ndarray, dtype: np.dtype, origin: Ori
 
 
 def outside(field: Field, array: np.ndarray) -> np.ndarray | None:
-    """Which numbers are neither indices below the field's bound nor ignored by what uses them; None where none is."""
+    """Which numbers are neither indices below the field's bound nor ignored by what uses them; None
+    where none is."""
     if field.bound is None or not array.size or (array.min() >= 0 and array.max() < field.bound):
         return None
     broken = ((array < 0) | (array >= field.bound)) & ~np.isin(array, field.ignored)

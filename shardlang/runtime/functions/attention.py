@@ -16,7 +16,8 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, causal: bool = False, scale: float | None = None,
     start: int = 0,
 ) -> Tensor:  # fmt: skip
-    """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the sequence.
+    """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the
+    sequence.
 
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
     sees."""

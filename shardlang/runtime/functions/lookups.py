@@ -18,21 +18,24 @@ from shardlang.runtime.comm.mesh import world
 
 
 def located(index: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
-    """The place of each index among `size` local ones from `start` on (0 where it is not), and whether it is one."""
+    """The place of each index among `size` local ones from `start` on (0 where it is not), and
+    whether it is one."""
     local = index - start
     here = (local >= 0) & (local < size)
     return local.where(here, 0), here
 
 
 def picked(x: Tensor, dim: int, local: Tensor, here: Tensor) -> Tensor:
-    """x at `local` along `dim`, 0 where that is not here; of no elements zeros that gradients still go back through."""
+    """x at `local` along `dim`, 0 where that is not here; of no elements zeros that gradients still
+    go back through."""
     if x.shape[dim] == 0:
         return x.sum(dim, keepdim=True).expand(local.shape)
     return x.gather(dim, local).where(here, 0)
 
 
 def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
-    """[*ids, width]: rows of `table`, which holds the whole's from `start`; zeros for rows that are elsewhere."""
+    """[*ids, width]: rows of `table`, which holds the whole's from `start`; zeros for rows that are
+    elsewhere."""
     local, here = located(ids, start, table.shape[0])
     if table.shape[0] == 0:
         return table.new_zeros((*ids.shape, table.shape[1])) + 0.0 * table.sum()

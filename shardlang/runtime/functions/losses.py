@@ -55,7 +55,8 @@ def cross_entropy(
     scores: Tensor, label: Tensor, dim: int, group: Groups = None, start: int = 0, classes: int = 0,
     ignore_index: int | None = None, label_smoothing: float = 0.0, reduction: str = "sum",
 ) -> Tensor:  # fmt: skip
-    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's begin at `start`.
+    """Cross-entropy of scores whose classes, along `dim`, lie split over the group; this rank's
+    begin at `start`.
 
     The same on all ranks of the group. `classes` in the whole matters to smoothing alone.
     reduction: "sum" or "none"."""
@@ -67,7 +68,8 @@ def nll_loss(
     scores: Tensor, label: Tensor, dim: int, group: Groups = None, start: int = 0, ignore_index: int | None = None,
     reduction: str = "sum",
 ) -> Tensor:  # fmt: skip
-    """Less the log-probabilities of the labels' classes, as far as this rank has them: pending over the group."""
+    """Less the log-probabilities of the labels' classes, as far as this rank has them: pending over
+    the group."""
     place, here = lookups.located(label.unsqueeze(dim).long(), start, scores.shape[dim])
     if ignore_index is not None:
         here = here & (label != ignore_index).unsqueeze(dim)

@@ -102,7 +102,8 @@ def layer_norm(
     x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, group: Groups = None,
 ) -> Tensor:  # fmt: skip
-    """x less its mean, over its deviation, along `dims` of `size` elements in all; weight, bias are cut alike."""
+    """x less its mean, over its deviation, along `dims` of `size` elements in all; weight, bias are
+    cut alike."""
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 
@@ -120,7 +121,8 @@ def batch_norm(
     x: Tensor, dim: int, running_mean: Tensor, running_var: Tensor, weight: Tensor | None = None,
     bias: Tensor | None = None, size: int = 0, momentum: float = 0.1, eps: float = 1e-5, group: Groups = None,
 ) -> Tensor:  # fmt: skip
-    """x normalised over all dims but `dim` by the statistics of the whole (`size` elements a channel).
+    """x normalised over all dims but `dim` by the statistics of the whole (`size` elements a
+    channel).
 
     The running statistics move towards them by `momentum`, the variance as its unbiased estimate,
     alike on all ranks."""

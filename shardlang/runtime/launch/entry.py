@@ -1,9 +1,8 @@
 """`rt.main(program)`: what an emitted file does when it is run itself, under torchrun or plainly.
 
-Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its ranks as `shardc
-run` does. Under torchrun the first rank that fails says what happened, and speaks for all: those that only see that it
-is gone hear of it through their store, and say nothing.
-"""
+Under torchrun each rank is a process of its own (RANK, WORLD_SIZE); run plainly, the file forks its
+ranks as `shardc run` does. Under torchrun the first rank that fails says what happened, and speaks
+for all: those that only see that it is gone hear of it through their store, and say nothing."""
 
 from __future__ import annotations
 

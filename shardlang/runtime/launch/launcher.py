@@ -69,7 +69,8 @@ def launch(
     metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
     host_storage: Path | None = None,
 ) -> int:  # fmt: skip
-    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where is printed).
+    """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
+    is printed).
 
     base: the folder that the program's paths are relative to, by default the file's own. log_dir:
     where each rank's log goes, by default `logs` beside the file."""

@@ -223,9 +223,8 @@ class Model:
         return f"{kind} of {', '.join(mine)}" if mine and self.program.log else ""
 
     def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
-        """Every parameter and state with a function that gives this rank's block of it (collective under ZeRO-3); None
-        where that is another stage's to give.
-        """
+        """Every parameter and state with a function that gives this rank's block of it (collective
+        under ZeRO-3); None where that is another stage's to give. """
         return [(t, self._block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
 
     def _block(self, path: str) -> Callable[[], Tensor]:
@@ -251,7 +250,8 @@ def _settled(bucket: ShardBucket, leaf: Tensor) -> Callable[[], Tensor]:
 
 
 def _copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that gives a parameter, or what its function makes, in another type; its gradient is in its own."""
+    """A function that gives a parameter, or what its function makes, in another type; its gradient
+    is in its own."""
     return lambda: (held if isinstance(held, Tensor) else held()).to(dtype)
 
 

@@ -93,7 +93,8 @@ def _told(kind: str | None, kept: Sequence[str]) -> str:
 
 
 def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
-    """The state that optimizers keep of each parameter that is trained here, by path and by name."""
+    """The state that optimizers keep of each parameter that is trained here, by path and by
+    name."""
     found = {}
     for optimizer in model.optimizers:
         kept = optimizer.kept()
@@ -112,7 +113,8 @@ def resume(model: Model, found: SavedRun) -> int:
 
 
 def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
-    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds, not only its rows."""
+    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds,
+    not only its rows."""
     kept = _kept(model)
     for tensor in model.parameters:
         trained = model.trained[tensor.path]

@@ -193,7 +193,8 @@ class Run:
 
 
 def require_ranks(program: Program, size: int) -> None:
-    """RunError where a program, which is laid out for one number of ranks, is started on another."""
+    """RunError where a program, which is laid out for one number of ranks, is started on
+    another."""
     if program.ranks != size:
         fact = f"the program is laid out for {program.ranks} ranks and was started on {size}"
         help = f"torchrun --nproc-per-node {program.ranks} main.py, or compile it with --ranks {size}"
