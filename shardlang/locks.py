@@ -162,8 +162,7 @@ def _is_lock(file: Path) -> bool:
 
 
 def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _Place:
-    """The lock on a file, which is made if absent and says who holds it, unless it is the place
-    itself."""
+    """The lock on a file, made if absent, which names its holder unless it is the place itself."""
     beside = file != place
     while True:
         try:
@@ -225,8 +224,7 @@ def _is_there(file: Path, descriptor: int) -> bool:
 
 
 def _release(held: _Place) -> None:
-    """Gives a lock back, and before that removes its file: whoever waits for the name then makes a
-    new one."""
+    """Removes a lock's file, then gives the lock back: those who wait make a new file."""
     if held.owner == os.getpid() and held.remove:
         with suppress(OSError):
             if held.beside or not os.fstat(held.descriptor).st_size:

@@ -25,8 +25,7 @@ from shardlang.cli import output
 def command(ctx: click.Context, texts: tuple[Path, ...], to: Path, tokenizer: str) -> None:
     """Write the tokens of texts, one after another, to a file.
 
-    A token takes 2 bytes if the vocabulary allows, else 4.
-    """
+    A token takes 2 bytes if the vocabulary allows, else 4."""
     from shardlang.errors import RunError
     from shardlang.runtime.data import token_files
 

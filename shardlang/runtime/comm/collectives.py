@@ -136,8 +136,7 @@ def all_to_all(
     x: Tensor, gather_dim: int, split_dim: int, group: Group | None, gather_sizes: Sizes = None,
     split_sizes: Sizes = None,
 ) -> Tensor:  # fmt: skip
-    """S(gather_dim) -> S(split_dim): whole along gather_dim, this rank's slice of split_dim;
-    backward the way back."""
+    """S(gather_dim) -> S(split_dim): joins along one, slices along the other; backward reversed."""
     if _alone(group):
         return x
     return _convert(x, blocks.exchange, _exchange_back, gather_dim, split_dim, group, gather_sizes, split_sizes)
@@ -148,6 +147,5 @@ def _permute_back(gradient: Tensor, group: Group, sources: tuple[int, ...]) -> T
 
 
 def permute(x: Tensor, group: Group | None, sources: tuple[int, ...]) -> Tensor:
-    """Member i receives the block of member sources[i] (a permutation of equal blocks); backward
-    the inverse."""
+    """Member i receives the block of member sources[i] (equal blocks); backward the inverse."""
     return x if _alone(group) else _convert(x, blocks.permuted, _permute_back, group, tuple(sources))

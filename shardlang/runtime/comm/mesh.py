@@ -295,8 +295,7 @@ class Mesh:
         return rank // self._stride(axis) % self._sizes[axis]
 
     def _members(self, axes: tuple[str, ...], rank: int) -> tuple[int, ...]:
-        """Global ranks that share `rank`'s other coordinates, by their index along `axes`, major
-        first."""
+        """Global ranks that share `rank`'s other coordinates, by index along `axes`."""
         along = [axis for axis in axes if axis != self._time]
         members = [self._local(rank) - sum(self._coordinate(axis, rank) * self._stride(axis) for axis in along)]
         for axis in axes:

@@ -94,8 +94,7 @@ def _table(text: _Text, width: int, used: Sequence[int]) -> tuple[np.ndarray, np
 
 
 def _at_once(lines: Sequence[str], width: int, used: Sequence[int], delimiter: str) -> np.ndarray | None:
-    """The used columns as numpy reads them, which is fast; None where something is quoted, wrong,
-    or no line there."""
+    """The used columns by numpy's fast reader; None if something is quoted, wrong, or no line."""
     if not lines or any(line.count(delimiter) != width - 1 or '"' in line for line in lines):
         return None
     try:

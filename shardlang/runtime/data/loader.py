@@ -18,6 +18,7 @@ from shardlang.errors import RunError
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import microbatches
 from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.device import kind_of
 from shardlang.runtime.program import Program, Source, dtype_of
 
 # From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it
@@ -119,5 +120,6 @@ class Loader:
             for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
                 mine = examples[block.slices()[0]]
                 values = np.ascontiguousarray(self.dataset.take(field, mine, block))
-                part[field.name] = torch.from_numpy(values).to(device=device_of(field.place), dtype=dtype)
+                device = device_of(field.place)
+                part[field.name] = kind_of(device).copied(torch.from_numpy(values).to(dtype), device)
         return batch

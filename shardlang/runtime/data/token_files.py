@@ -77,8 +77,7 @@ def _lines(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def write(texts: Iterable[Path], to: Path, tokenizer: Tokenizer) -> int:
-    """Writes the tokens of texts, one after another, to a file that appears only when it is whole;
-    how many."""
+    """Writes the tokens of texts, in turn, to a file that appears when it is whole; how many."""
     kind, count = WIDTHS["u16" if tokenizer.vocab <= 1 << 16 else "u32"], 0
     with Claims() as claims, drafted(claims.file(to, TOKENS), "the tokens", "SH502") as file:
         file.write(_HEADER.pack(MAGIC, VERSION, kind.itemsize, 0))

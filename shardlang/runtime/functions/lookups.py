@@ -34,8 +34,7 @@ def picked(x: Tensor, dim: int, local: Tensor, here: Tensor) -> Tensor:
 
 
 def embedding(ids: Tensor, table: Tensor, start: int = 0) -> Tensor:
-    """[*ids, width]: rows of `table`, which holds the whole's from `start`; zeros for rows that are
-    elsewhere."""
+    """[*ids, width]: rows of `table`, which begins at row `start`; zeros for rows elsewhere."""
     local, here = located(ids, start, table.shape[0])
     if table.shape[0] == 0:
         return table.new_zeros((*ids.shape, table.shape[1])) + 0.0 * table.sum()

@@ -68,8 +68,7 @@ def nll_loss(
     scores: Tensor, label: Tensor, dim: int, group: Groups = None, start: int = 0, ignore_index: int | None = None,
     reduction: str = "sum",
 ) -> Tensor:  # fmt: skip
-    """Less the log-probabilities of the labels' classes, as far as this rank has them: pending over
-    the group."""
+    """Less the local log-probabilities of the labels' classes: pending over the group."""
     place, here = lookups.located(label.unsqueeze(dim).long(), start, scores.shape[dim])
     if ignore_index is not None:
         here = here & (label != ignore_index).unsqueeze(dim)

@@ -102,8 +102,7 @@ def layer_norm(
     x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, group: Groups = None,
 ) -> Tensor:  # fmt: skip
-    """x less its mean, over its deviation, along `dims` of `size` elements in all; weight, bias are
-    cut alike."""
+    """x less its mean, over its deviation, along `dims` of `size` elements in all; cut alike."""
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 

@@ -34,8 +34,7 @@ def _bounds(kind: str, args: tuple[float, ...]) -> tuple[float, float]:
 def initial(
     init: str | tuple[Any, ...], path: str, whole: tuple[int, ...], block: Block, dtype: torch.dtype, place: str = ""
 ) -> Tensor:
-    """The block of a value of shape `whole` as `init` says: a kind (see specs/running.md), or
-    (kind, *arguments)."""
+    """The block of a value of shape `whole` as `init` says: a kind, or (kind, *arguments)."""
     kind, *args = (init,) if isinstance(init, str) else init
     device = device_of(place)
     if kind in ("zeros", "ones", "constant"):

@@ -47,7 +47,7 @@ def save(
     program: Program, path: Path, tensors: Sequence[tuple[Declared, Callable[[], Tensor] | None]]
 ) -> None:
     """Writes every tensor whole; each comes with a function that gives this rank's block, or None
-    where another stage has it. All ranks must call it. """
+    where another stage has it. All ranks must call it."""
     with drafted(path, "the weights") if world.rank == 0 else nullcontext() as file:
         if file is not None:
             file.write(_header(program, [tensor for tensor, _ in tensors]))

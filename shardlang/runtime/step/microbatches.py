@@ -58,8 +58,7 @@ def given_ahead(
     prepare: Callable[..., Mapping[str, Tensor]] | None, prepared: Callable[..., Mapping[str, Tensor]] | None,
     batch: Batch,
 ) -> Mapping[str, Tensor]:  # fmt: skip
-    """The totals of the whole batch that the first forward needs: made from sums over its
-    microbatches."""
+    """The totals of the whole batch that the first forward needs, from sums over microbatches."""
     if prepare is None:
         return {}
     totals = Parts()

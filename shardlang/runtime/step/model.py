@@ -224,7 +224,7 @@ class Model:
 
     def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
         """Every parameter and state with a function that gives this rank's block of it (collective
-        under ZeRO-3); None where that is another stage's to give. """
+        under ZeRO-3); None where that is another stage's to give."""
         return [(t, self._block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
 
     def _block(self, path: str) -> Callable[[], Tensor]:

@@ -51,7 +51,7 @@ def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, e
 
 def _in_batches(loader: Loader, step: int) -> Found | None:
     """A number of the step's batch, or of that before it: an infinite one may leave its own loss
-    finite and make the gradient not a number, which the next loss shows. """
+    finite and make the gradient not a number, which the next loss shows."""
     found = (_in_examples(loader, loader.examples(at)) for at in (step, step - 1) if at)
     return next((each for each in found if each is not None), None)
 

@@ -113,8 +113,7 @@ def resume(model: Model, found: SavedRun) -> int:
 
 
 def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
-    """Every block of this rank. whole: of parameters under ZeRO 1 and 2 all that the rank holds,
-    not only its rows."""
+    """Every block of this rank. whole: parameters under ZeRO 1 and 2 as held, not only its rows."""
     kept = _kept(model)
     for tensor in model.parameters:
         trained = model.trained[tensor.path]

@@ -100,7 +100,7 @@ class Sum:
         assert self.total is not None
         count = len(self.totals.names)
         if self.result is None:
-            self.result = self.total.wait().tolist() if count else []
+            self.result = self.total().tolist() if count else []
             pace = self.result[count * len(self.rows) :]
             self.totals.every = int(pace[0]) if pace else 1
         return self.result[count * row : count * (row + 1)]
