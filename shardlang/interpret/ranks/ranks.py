@@ -98,7 +98,7 @@ class _Pass:
 
     def compute(self) -> None:
         for step in self.plan.steps:
-            form = next(makes(self.plan, step))
+            form = makes(self.plan, step)[0]
             try:
                 if step.kind == "op":
                     self.forms[form] = self.operate(self.plan.ops[step.index])
