@@ -54,8 +54,7 @@ def key(at: str | Node, *further: str | int, step: int | None = None) -> int:
     (0 if it is left out): `key("blocks[3].h", call)`, or with a layer and the path below it,
     `key(block, "h", call)`."""
     if isinstance(at, Node):
-        below, *further = further
-        at = f"{path(at)}.{below}".removeprefix(".")
+        at, further = f"{path(at)}.{further[0]}".removeprefix("."), further[1:]
     call = int(further[0]) if further else 0
     return seeded_key(KeyParts.seed, at, call, KeyParts.step if step is None else step)
 
@@ -91,15 +90,18 @@ def global_index(
     joined = [(1, 1, 0)]
     for size, full, offset in zip(shape, whole, offsets, strict=True):
         if size == full:  # its elements follow each other within the dim before
-            joined[-1] = tuple(n * full for n in joined[-1])
+            count, of, begin = joined[-1]
+            joined[-1] = (count * full, of * full, begin * full)
         else:
             joined.append((size, full, offset))
-    index, stride = None, math.prod(whole)
+    index: Tensor | None = None
+    stride = math.prod(whole)
     for dim, (size, full, offset) in enumerate(joined):
         stride = stride // full if full else 0
         line = torch.arange(offset, offset + size, device=device)
         line = (line if stride == 1 else line.mul_(stride)).view(-1, *[1] * (len(joined) - dim - 1))
         index = line if index is None else index + line
+    assert index is not None
     return index.view(tuple(shape))
 
 

@@ -48,8 +48,9 @@ class Node:
     def _child(self, part: str | int) -> Node:
         """The layer of this name or index below this one, made where there is none yet."""
         below = f"{self._path}[{part}]" if isinstance(part, int) else f"{self._path}.{part}".removeprefix(".")
-        members = self._items if _is_item(part) else self.__dict__
-        return members.setdefault(part, Node(below))
+        members: dict[Any, Any] = self._items if _is_item(part) else self.__dict__
+        layer: Node = members.setdefault(part, Node(below))
+        return layer
 
 
 def path(node: Node) -> str:
@@ -73,5 +74,6 @@ def namespace(leaves: Mapping[str, Tensor | Callable[[], Tensor]]) -> Node:
         if _is_item(last):
             node._items[last] = leaf
         else:
-            (node.__dict__ if isinstance(leaf, Tensor) else node._made)[last] = leaf
+            held: dict[Any, Any] = node.__dict__ if isinstance(leaf, Tensor) else node._made
+            held[last] = leaf
     return root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -41,4 +42,4 @@ def _rotary(call: Call, x: Tensor) -> Tensor:
     return torch.cat((turned.real, turned.imag), -1).movedim((-2, -1), (along, over)).to(x.dtype)
 
 
-ATTENTION = {"attention": _attention, "rotary": _rotary}
+ATTENTION: dict[str, Callable[..., Tensor]] = {"attention": _attention, "rotary": _rotary}

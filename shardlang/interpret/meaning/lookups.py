@@ -7,6 +7,8 @@ whole."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -76,7 +78,7 @@ def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
     return (drawn >= p).to(x.dtype) / (1.0 - p)
 
 
-LOOKUPS = {
+LOOKUPS: dict[str, Callable[..., Tensor]] = {
     "auc": _auc,
     "embedding": _embedding,
     "gather": _gather,

@@ -123,4 +123,4 @@ def rate(base: float, kind: str, given: Mapping[str, Any], step: int, total: int
     if step <= rising:
         return base / rising * step
     left = (total - step) / (total - rising)
-    return least + (base - least) * (left if kind == "linear" else math.sin(math.pi / 2 * left) ** 2)
+    return float(least + (base - least) * (left if kind == "linear" else math.sin(math.pi / 2 * left) ** 2))

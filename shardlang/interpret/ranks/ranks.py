@@ -120,11 +120,11 @@ class _Pass:
         with torch.set_grad_enabled(op.section == "loss"):
             result = split_operators.on_ranks(split, operands)
         written = REGISTRY[op.operator].updates if self.run.training else ()
-        for at, form in enumerate(used):
+        for place, form in enumerate(used):
             # In the form that the operator reads: a copy moves nothing that is stored.
-            operands[at] = self.states.get(form, operands[at]) if at in written else operands[at]
-        moved = split_operators.moved_states(split, operands) if written else ()
-        self.states.update(zip((used[at] for at in written), moved, strict=True))
+            operands[place] = self.states.get(form, operands[place]) if place in written else operands[place]
+        moved = split_operators.moved_states(split, operands) if written else []
+        self.states.update({used[place]: list(parts) for place, parts in zip(written, moved, strict=True)})
         return result
 
     def convert(self, conversion: Conversion) -> Locals:

@@ -5,7 +5,7 @@ Ranks read their parts of a batch as they do in every run; here the same batches
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from shardlang.graph.graph import Graph
 from shardlang.interpret.meaning import initial
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.runtime.data.dataset import Dataset
-from shardlang.runtime.data.loader import Loader
+from shardlang.runtime.data.loader import Batch, Loader
 from shardlang.runtime.program import Block, Field, Program, Source
 from shardlang.runtime.step.train import datasets
 
@@ -29,6 +29,7 @@ class Drawn:
     seed: int
     batch: int
     steps: int
+    notes: Sequence[str] = ()
     made: dict[int, Mapping[int, Tensor]] = field(default_factory=dict)
 
     @property
@@ -42,7 +43,8 @@ class Drawn:
         if step not in self.made:
             self.made = {step: initial.batch(self.graph, self.seed, step)}
         whole = self.made[step][self.names[field.name]].numpy()
-        return whole[(examples % self.batch, *block.slices()[1:])]
+        taken: np.ndarray = whole[(examples % self.batch, *block.slices()[1:])]
+        return taken
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Batches:
         fields = [replace(f, cut={}, sizes=None, mesh=None) for f in source.fields]
         whole = Source(source.kind, batch=source.batch, fields=fields, **source.arguments)
         self.loader = Loader(replace(self.program, data=whole, pipeline=None), whole, self.data["data"])
-        self.epoch, self.coming = 0, iter(())
+        self.epoch = 0
+        self.coming: Iterator[Batch] = iter(())
 
     @property
     def total(self) -> int:

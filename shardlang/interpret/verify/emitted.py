@@ -193,8 +193,8 @@ class StepRecords:
         # What is not seen is not verified: that must not pass for agreement.
         missing = sorted(due(self.plan) - forms.keys())
         if missing and all(record.done for record in self.records):
-            path, home = self.plan.graph.values[missing[0][0]].path, homes(self.plan).get(missing[0])
-            raise InternalError(f"the emitted program computes `{path}` without a variable `{home and home.name}`")
+            path, at = self.plan.graph.values[missing[0][0]].path, homes(self.plan).get(missing[0])
+            raise InternalError(f"the emitted program computes `{path}` without a variable `{at and at.name}`")
         states = next(self.copies(self.plan.graph.states, lambda r: r.states), {})
         figures = next((r.figures for r in self.records if r.figures), {})
         return Results(forms, gradients, next(self.reduced(), {}), states, figures, frozenset(unseen))

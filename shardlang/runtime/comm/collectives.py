@@ -78,12 +78,12 @@ def all_reduce_replicated(x: Tensor, group: Group | None) -> Tensor:
 
 def all_reduce_max(x: Tensor, group: Group | None) -> Tensor:
     """The element-wise maximum over the group; has no gradient."""
-    return x.detach() if _alone(group) else blocks.reduced(x.detach(), group, "max")
+    return x.detach() if group is None or _alone(group) else blocks.reduced(x.detach(), group, "max")
 
 
 def all_reduce_min(x: Tensor, group: Group | None) -> Tensor:
     """The element-wise minimum over the group; has no gradient."""
-    return x.detach() if _alone(group) else blocks.reduced(x.detach(), group, "min")
+    return x.detach() if group is None or _alone(group) else blocks.reduced(x.detach(), group, "min")
 
 
 def reduce_scatter(x: Tensor, dim: int, group: Group | None, sizes: Sizes = None) -> Tensor:

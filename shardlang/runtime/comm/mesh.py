@@ -257,7 +257,10 @@ class Mesh:
     def __init__(self, stage: tuple[Mesh, str] | None = None, /, **sizes: int | Time) -> None:
         self._sizes = {name: size.parts if isinstance(size, Time) else size for name, size in sizes.items()}
         self._time = next((name for name, size in sizes.items() if isinstance(size, Time)), "")
-        self._whole, self._stage_axis = stage if stage is not None else (None, "")
+        self._whole: Mesh | None = None
+        self._stage_axis = ""
+        if stage is not None:
+            self._whole, self._stage_axis = stage
         self._groups: dict[tuple[str, ...], Group] = {}
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ class TwoRounds(Ready):
         mine = self.sizes[group.slot]
         self.parts = x.new_empty((group.size, mine))
         self.work = group.handle(x).alltoall_base(self.parts.view(-1), x.view(-1), [mine] * group.size, self.sizes)
-        self.result: Tensor | None = None  # type: ignore[assignment]
+        self.result: Tensor | None = None
 
     def advance(self) -> None:
         self.work.wait()

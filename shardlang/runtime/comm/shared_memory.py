@@ -78,7 +78,7 @@ def share(group: Group, count: int, like: Tensor) -> Memory | None:
     token = int.from_bytes(os.urandom(7))
     file = _made(token, size)
     files = primitives.all_gather(torch.tensor([os.getpid(), file, token]), group).tolist()
-    mapped = [vector for each in files if (vector := _mapped(*each, count, dtype)) is not None]
+    mapped = [vector for each in files if (vector := _mapped(each, count, dtype)) is not None]
     all_mapped = len(mapped) == group.size
     agreed = primitives.all_gather(torch.tensor([all_mapped]), group).all()
     if file >= 0:
@@ -104,8 +104,9 @@ def _made(token: int, size: int) -> int:
     return file
 
 
-def _mapped(process: int, file: int, token: int, count: int, dtype: torch.dtype) -> Tensor | None:
+def _mapped(found: tuple[int, int, int], count: int, dtype: torch.dtype) -> Tensor | None:
     """A file of some process of this machine as a vector; None if it cannot be had."""
+    process, file, token = found
     path = f"/proc/{process}/fd/{file}"
     try:
         if os.readlink(path) == f"/memfd:{_name(token)} (deleted)":

@@ -51,8 +51,11 @@ class Dataset(Protocol):
     """Examples by number, 0 to length - 1. `notes` tell the user what was read, and what of it is
     not in the examples as it stands in the file."""
 
-    length: int
-    notes: Sequence[str] = ()
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def notes(self) -> Sequence[str]: ...
 
     def take(self, field: Field, examples: np.ndarray, block: Block) -> np.ndarray:
         """The given examples of a field [len(examples), *block.shape[1:]], dims past the batch
@@ -76,7 +79,9 @@ class Arrays:
         if block.shape[1:] == array.shape[1:]:
             # Whole examples are copied at once; by slices numpy goes through the elements.
             return array.take(examples, 0)
-        return array[(examples, *block.slices()[1:])]
+        rest: tuple[Any, ...] = block.slices()[1:]
+        found: np.ndarray = array[(examples, *rest)]
+        return found
 
 
 def require(arguments: dict[str, Any], name: str, kind: str) -> Any:

@@ -10,7 +10,7 @@ import gzip
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from shardlang.runtime.data import data_files
 
 MAGIC, VERSION = TOKENS_MARK, 1
 _HEADER = struct.Struct("<8sIIQ")
-WIDTHS = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+WIDTHS: dict[str, np.dtype[Any]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
 _CHUNK = 1 << 20
 # How much of a file is looked at, and the bytes of plain text.
 _HEAD, _TEXT = 256, frozenset(b"\t\n\r" + bytes(range(32, 127)))

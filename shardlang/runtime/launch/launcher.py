@@ -61,7 +61,8 @@ def read_program(main_file: Path) -> Program:
         for name in set(sys.modules) - before:
             if os.path.dirname(getattr(sys.modules[name], "__file__", None) or "") == folder:
                 del sys.modules[name]
-    return module.program
+    program: Program = module.program
+    return program
 
 
 def launch(

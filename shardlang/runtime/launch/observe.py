@@ -218,8 +218,8 @@ class Trial:
         """The record of a rank, once it has run; None where it has not come so far."""
         if not self.file(step, rank).exists():
             return None
-        record = Record(**torch.load(self.file(step, rank), weights_only=True))
-        record.calls = [Call(**call) for call in record.calls]
+        found = torch.load(self.file(step, rank), weights_only=True)
+        record = Record(**{**found, "calls": [Call(**call) for call in found["calls"]]})
         figures = self.folder / "figures.pt"
         record.figures = torch.load(figures, weights_only=True).get(step, {}) if figures.exists() else {}
         return record

@@ -52,8 +52,11 @@ class Reduction:
 class Bucket(Protocol):
     """Parameters whose gradients are reduced together. `each`: in every microbatch's backward."""
 
-    members: Sequence[Tensor]
-    each: bool
+    @property
+    def members(self) -> Sequence[Tensor]: ...
+
+    @property
+    def each(self) -> bool: ...
 
     @property
     def groups(self) -> Sequence[Group]:

@@ -246,7 +246,7 @@ class SavedRun:
             here.append(slice(first - mine, last - mine))
         part = self._part(block, tuple(there))
         piece.local[tuple(here)] = part.to(device=piece.local.device, dtype=piece.local.dtype)
-        return part.numel()
+        return int(part.numel())
 
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
         """All saved blocks: the tensor's name, where in it the block begins, its numbers."""

@@ -154,7 +154,7 @@ def _opened(path: Path) -> dict[str, Any]:
             ) from None
         except (OSError, SafetensorError) as error:
             raise RunError("SH504", f"the file is no safetensors file: {error}", file=each) from None
-        names = list(file.keys())
+        names: list[str] = list(file.keys())  # type: ignore[no-untyped-call]
         again = next((name for name in names if name in found), None)
         if again is not None:
             raise RunError("SH504", f"two of the files hold `{again}`", file=each)

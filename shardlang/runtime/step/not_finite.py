@@ -67,7 +67,9 @@ def notes(loader: Loader) -> list[str]:
 def _in_examples(loader: Loader, examples: np.ndarray) -> Found | None:
     """The first number that is not finite in any field of some examples."""
     data = loader.dataset
-    for name, array in data.arrays.items() if isinstance(data, Arrays) else ():
+    if not isinstance(data, Arrays):
+        return None
+    for name, array in data.arrays.items():
         broken = ~np.isfinite(values := array[examples])
         if broken.any():
             row, *index = (int(i) for i in np.argwhere(broken)[0])
