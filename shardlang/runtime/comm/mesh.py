@@ -163,6 +163,7 @@ class Group:
         self._index = 0
         self._slots: tuple[int, ...] = ()
         self._order: tuple[int, ...] = ()
+        self._in_order = True
 
     def __repr__(self) -> str:
         return f"Group({', '.join(self.axes)}: {self.size})"
@@ -183,6 +184,7 @@ class Group:
         by_rank = sorted(self._ranks)
         self._slots = tuple(by_rank.index(rank) for rank in self._ranks)
         self._order = tuple(sorted(range(self.size), key=self._slots.__getitem__))
+        self._in_order = self._slots == tuple(range(self.size))
         self._bound_to = world.rank
 
     @property
@@ -216,7 +218,8 @@ class Group:
 
     @property
     def in_order(self) -> bool:
-        return self.slots == self.order == tuple(range(self.size))
+        self._bind()
+        return self._in_order
 
     def handle(self, x: Tensor) -> Any:
         """torch's process group for tensors on the device of `x`."""
