@@ -113,7 +113,7 @@ def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> 
 
     found = plan(program, name, ranks, sink)
     if found is not None and program.training is not None and program.training.eval is not None:
-        from shardlang.emit.evaluation import evaluation
+        from shardlang.emit.accumulators import evaluation
 
         evaluation(found, sink)
     return None if sink.failed else found

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.emit.accumulators import Evaluation, evaluation
 from shardlang.emit.evaluate import Evaluate, evaluate_of, evaluate_text, finish_text
-from shardlang.emit.evaluation import Evaluation, evaluation
 from shardlang.emit.forward import Forward, forward_of, forward_text, named
 from shardlang.emit.functions import Functions
 from shardlang.emit.header import docstring, imports, mesh_lines, parameter_lines, state_lines

@@ -1,7 +1,7 @@
 """The plan -> `evaluate` and `finish`: the loss and metrics of `eval`, accumulated over batches,
 then made whole.
 
-`evaluate` has the operators and layouts of `forward`, without dropout. evaluation.py decides what
+`evaluate` has the operators and layouts of `forward`, without dropout. accumulators.py decides what
 it accumulates."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Set
 from dataclasses import replace
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.evaluation import Accumulator, Evaluation, wanted_values
+from shardlang.emit.accumulators import Accumulator, Evaluation, wanted_values
 from shardlang.emit.forward import dict_text, function_text, received_lines, signature
 from shardlang.emit.functions import Body, Functions
 from shardlang.emit.scene import Scene
@@ -27,8 +27,8 @@ from shardlang.ops.declaration import Total
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.needs import Form, form, layout_of, made_form, steps_for
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form, form, layout_of, made_form, steps_for
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.python_text import literal
 from shardlang.records import dataclass

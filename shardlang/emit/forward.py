@@ -15,8 +15,8 @@ from shardlang.emit.text.lines import indented
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.ops.code import TORCH, Code, around, joined, used
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.needs import Form, final_form, inputs, layout_of, makes, steps_for, summed_first
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import Form, final_form, inputs, layout_of, makes, steps_for, summed_first
 from shardlang.python_text import comment, literal
 from shardlang.records import dataclass
 

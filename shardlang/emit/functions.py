@@ -14,7 +14,7 @@ from dataclasses import field
 from functools import cached_property
 
 from shardlang.emit.fuse import Fusion, fusions
-from shardlang.emit.regions import Region, arranged
+from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import Item, Loop, Scene
 from shardlang.emit.statements import Writer, blocks_text
 from shardlang.emit.text.citations import cited, file_text
@@ -27,8 +27,8 @@ from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.kinds import Kinds
-from shardlang.plan.needs import Form, inputs, layout_of
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.python_text import docstring
 from shardlang.records import dataclass
 from shardlang.types.layout import layout_text

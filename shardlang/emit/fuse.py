@@ -13,8 +13,8 @@ from shardlang.emit.text.sites import Sites
 from shardlang.graph.graph import Kind, Op
 from shardlang.ops.code import Code, F, around
 from shardlang.ops.declaration import REGISTRY
-from shardlang.plan.needs import makers
 from shardlang.plan.plan import Plan, PlannedOp
+from shardlang.plan.reads import makers
 from shardlang.records import dataclass, remembered
 
 

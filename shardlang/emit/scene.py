@@ -8,9 +8,9 @@ from functools import cached_property
 
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.rewrite.recomputed import Owners
+from shardlang.plan.reads import Form
+from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import dataclass, remembered
 
 

@@ -12,8 +12,8 @@ from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.ops.families.internal import TRANSFER
-from shardlang.plan.needs import Form, final_form, form, inputs, steps_for
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
+from shardlang.plan.reads import Form, final_form, form, inputs, steps_for
 from shardlang.plan.rewrite.once_a_step import Phases, phases
 from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.records import dataclass

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
-from shardlang.emit.evaluation import Evaluation
+from shardlang.emit.accumulators import Evaluation
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
 from shardlang.patterns import covered
-from shardlang.plan.needs import left_pending
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import left_pending
 from shardlang.python_text import literal
 
 # Schedule of learning rates -> its class in the runtime; without one the rate stays.

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.emit.accumulators import Evaluation
 from shardlang.emit.evaluate import evaluated_values
-from shardlang.emit.evaluation import Evaluation
 from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.once import once_names
 from shardlang.emit.scope import Scope

@@ -12,15 +12,15 @@ from dataclasses import replace
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
 from shardlang.emit.text.citations import Citation, place
+from shardlang.emit.text.collectives import move_text
 from shardlang.emit.text.lines import Block, Line, block_text
-from shardlang.emit.text.moves import move_text
 from shardlang.emit.text.sites import Sites
 from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Op
 from shardlang.ops.code import RT, Code, around, joined
 from shardlang.ops.declaration import REGISTRY, Operator
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
+from shardlang.plan.reads import Form
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.python_text import literal
 from shardlang.records import dataclass

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shardlang.emit.text.sizes import Groups
-from shardlang.plan.needs import Form, inputs, layout_of, made_form, makes
 from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.plan.reads import Form, inputs, layout_of, made_form, makes
 from shardlang.plan.rewrite.once_a_step import Phases, summed_in_time
 
 

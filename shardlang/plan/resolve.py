@@ -20,7 +20,7 @@ from shardlang.plan.redistribute.mesh_factorings import Grouping, group
 from shardlang.plan.rewrite.insert import with_counts
 from shardlang.plan.rewrite.microbatches import check_divides, times
 from shardlang.plan.rewrite.placement import staged, with_copies
-from shardlang.plan.rewrite.recompute import recomputed
+from shardlang.plan.rewrite.recompute_rules import recomputed
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers

@@ -1,7 +1,7 @@
 """Paths of parameters -> the tree that the functions of an emitted program are given:
 `p.blocks[3].fc1.weight`.
 
-A node is a layer and knows its path. parameters.py makes the tensors."""
+A node is a layer and knows its path. state/initial.py makes the tensors."""
 
 from __future__ import annotations
 

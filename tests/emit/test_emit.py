@@ -8,8 +8,8 @@ import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import emit
+from shardlang.emit.text.collectives import moved_axes, permute_sources
 from shardlang.emit.text.lines import Block, Line, block_text, call_text
-from shardlang.emit.text.moves import moved_axes, permute_sources
 from shardlang.emit.text.names import Naming, attribute, identifier
 from shardlang.emit.text.sizes import Groups
 from shardlang.ops.code import RT, Code, around, call_of, infix, method

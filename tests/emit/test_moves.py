@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.text.moves import move_text, moved_axes, permute_sources
+from shardlang.emit.text.collectives import move_text, moved_axes, permute_sources
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.ops.rule import Factor
 from shardlang.ops.site import Offset

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from shardlang.emit.functions import Body, Functions
-from shardlang.emit.regions import Region, arranged
+from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import Item, Scene
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind

@@ -76,9 +76,9 @@ def averaged_buckets() -> None:
 def shifted_draws() -> None:
     """Initial values are drawn with another key."""
     from shardlang.runtime import random
-    from shardlang.runtime.state import parameters
+    from shardlang.runtime.state import initial
 
-    parameters.random.key = lambda path, call=0, *, step=None: random.seeded_key(1, path, call, step or 0)
+    initial.random.key = lambda path, call=0, *, step=None: random.seeded_key(1, path, call, step or 0)
 
 
 QUICK, DIGITS = ("examples/quickstart", "propagated", 8), ("examples/digits", "both", 4)

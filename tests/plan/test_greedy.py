@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shardlang.plan.redistribute.axis_groups import axis_groups
 from shardlang.plan.redistribute.cheapest import EXACT_AXES
+from shardlang.plan.redistribute.collectives import Space, limits, steps
 from shardlang.plan.redistribute.greedy import greedy
-from shardlang.plan.redistribute.moves import Space, limits, steps
 from shardlang.types.layout import Layout
 from shardlang.types.mesh import Mesh
 from tests.plan import simulated

@@ -15,7 +15,7 @@ from shardlang.interpret.meaning import draws
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.program import Block
-from shardlang.runtime.state.parameters import make
+from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.weights import save
 from tests.runtime.forked import on_ranks
 

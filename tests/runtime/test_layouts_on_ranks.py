@@ -19,7 +19,7 @@ from tests.runtime.forked import on_ranks
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plan"))
 
 from shardlang import runtime as rt
-from shardlang.emit.text.moves import moved_axes, permute_sources
+from shardlang.emit.text.collectives import moved_axes, permute_sources
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.runtime.comm.mesh import world
 from shardlang.types.layout import Layout, chunk_sizes

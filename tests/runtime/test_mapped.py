@@ -50,7 +50,7 @@ GROWTH = """
 import sys
 from pathlib import Path
 import torch
-from shardlang.runtime.state import mapped, parameters
+from shardlang.runtime.state import mapped, initial
 from shardlang.runtime.state.row_optimizers import LazyAdam
 from shardlang.runtime.program import Block
 
@@ -60,7 +60,7 @@ def anonymous():
 
 block = Block((0, 0), (2**21, 8))
 def part(some):
-    return parameters.initial(("normal", 0.1), "table", block.shape, some, torch.float32)
+    return initial.initial(("normal", 0.1), "table", block.shape, some, torch.float32)
 
 part(Block((0, 0), (2**12, 8)))
 torch.sparse_coo_tensor([[1]], torch.ones(1, 8), (4, 8)).coalesce()

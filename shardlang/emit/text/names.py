@@ -15,8 +15,8 @@ from dataclasses import field
 from shardlang.emit.text.paths import readable_path, readable_within
 from shardlang.graph.graph import Graph, Kind, Value
 from shardlang.plan.blocks.call import ROOT, called_as, is_below, origin, relative
-from shardlang.plan.needs import Form, made_form
 from shardlang.plan.plan import Conversion, MoveKind, Plan
+from shardlang.plan.reads import Form, made_form
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.python_text import literal
 from shardlang.records import dataclass, remembered

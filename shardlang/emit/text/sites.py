@@ -11,8 +11,8 @@ from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.blocks.call import is_below, relative
 from shardlang.plan.dim_factors import of_factors
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import OperandUse, Plan, PlannedOp
+from shardlang.plan.reads import Form
 from shardlang.records import dataclass
 
 

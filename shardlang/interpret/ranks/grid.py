@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardlang.plan.needs import makers
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import makers
 from shardlang.types.mesh import Mesh
 
 

@@ -23,8 +23,8 @@ from shardlang.interpret.ranks.exchanges import converted
 from shardlang.interpret.ranks.stored import storage
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.dim_factors import of_factors
-from shardlang.plan.needs import Form, final_form, layout_of, makes
 from shardlang.plan.plan import Conversion, Plan, PlannedOp
+from shardlang.plan.reads import Form, final_form, layout_of, makes
 from shardlang.types.layout import Layout
 
 Locals = list[Tensor]  # by rank

@@ -24,8 +24,8 @@ from shardlang.interpret.ranks.ranks import Locals
 from shardlang.interpret.ranks.stored import storage
 from shardlang.locks import Claims
 from shardlang.owned import WEIGHTS
-from shardlang.plan.needs import final_form, layout_of
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import final_form, layout_of
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.logs import Log

@@ -25,8 +25,8 @@ from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun, coordinates
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.one_device import form_gradients, scale_of, zero_in_truth
-from shardlang.plan.needs import Form, layout_of, makers, makes
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import Form, layout_of, makers, makes
 from shardlang.records import remembered
 from shardlang.types.layout import Layout, layout_text
 

@@ -26,8 +26,8 @@ from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.ranks import Locals, Results
 from shardlang.interpret.verify.compare import forms_of
 from shardlang.plan.blocks.call import Call as LayerCall
-from shardlang.plan.needs import Form, final_form, makes, steps_for
 from shardlang.plan.plan import MoveKind, Plan, Step
+from shardlang.plan.reads import Form, final_form, makes, steps_for
 from shardlang.records import remembered
 from shardlang.runtime.launch.observe import Call, Record
 

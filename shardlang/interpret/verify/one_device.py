@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from shardlang.interpret.meaning import whole
-from shardlang.plan.needs import Form, final_form
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import Form, final_form
 
 # Below this a value's own size says nothing of the rounding of what it was computed from.
 SMALLEST_SCALE = 1e-4

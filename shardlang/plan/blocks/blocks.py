@@ -15,8 +15,8 @@ from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, 
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.blocks.tree import Tree
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form
 from shardlang.records import dataclass
 
 _THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a layer to have it

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from shardlang.graph.graph import Graph, LayerCall
 from shardlang.ops.families.internal import TRANSFER
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import Step
+from shardlang.plan.reads import Form
 from shardlang.records import dataclass
 
 ROOT = -1

@@ -10,8 +10,8 @@ import math
 from dataclasses import field
 
 from shardlang.ops.rule import FactorRule
-from shardlang.plan.needs import Form, layout_of
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form, layout_of
 from shardlang.records import dataclass
 from shardlang.types.dim import Dim, TensorType
 from shardlang.types.layout import local_shape

@@ -17,9 +17,9 @@ from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.call import ROOT
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.kinds import Kinds
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import Conversion, Step
-from shardlang.plan.rewrite.recomputed import Owners
+from shardlang.plan.reads import Form
+from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import dataclass
 
 

@@ -26,8 +26,8 @@ from shardlang.plan.bytes.traffic import (
     sends,
     sent_bytes,
 )
-from shardlang.plan.needs import layout_of
 from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.reads import layout_of
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, layout_text, uneven_sizes

@@ -15,9 +15,9 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.saved_activations import Local
-from shardlang.plan.needs import Form, inputs, layout_of
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
-from shardlang.plan.rewrite.recomputed import Owners
+from shardlang.plan.reads import Form, inputs, layout_of
+from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import remembered
 from shardlang.types.dim import BYTES
 

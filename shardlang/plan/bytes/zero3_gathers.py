@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.needs import inputs, made_form
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
-from shardlang.plan.rewrite.recomputed import Owners
+from shardlang.plan.reads import inputs, made_form
+from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import remembered
 from shardlang.types.dim import BYTES
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.needs import Form, final_form, inputs, layout_of, made_form, makes, steps_for
 from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
+from shardlang.plan.reads import Form, final_form, inputs, layout_of, made_form, makes, steps_for
 from shardlang.records import dataclass, remembered
 
 

@@ -19,7 +19,7 @@ from shardlang.runtime.logs import timed
 from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, listed
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
-from shardlang.runtime.state.parameters import make
+from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard

@@ -12,8 +12,8 @@ from dataclasses import field
 from shardlang.emit.scene import Item, Scene
 from shardlang.graph.graph import Kind
 from shardlang.plan.blocks.call import ROOT, Call
-from shardlang.plan.needs import Form
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.reads import Form
 from shardlang.records import dataclass
 
 

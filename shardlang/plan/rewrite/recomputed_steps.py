@@ -9,8 +9,8 @@ import math
 from functools import cached_property
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.needs import Form, layout_of
 from shardlang.plan.plan import Conversion, Plan, Step
+from shardlang.plan.reads import Form, layout_of
 from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
 

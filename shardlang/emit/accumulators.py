@@ -14,8 +14,8 @@ from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.emit.statements import operator
 from shardlang.ops.declaration import Total
 from shardlang.ops.rule import Split
-from shardlang.plan.needs import Form, final_form, form, layout_of, steps_for
 from shardlang.plan.plan import Plan
+from shardlang.plan.reads import Form, final_form, form, layout_of, steps_for
 from shardlang.records import dataclass
 
 
