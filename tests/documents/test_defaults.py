@@ -23,7 +23,8 @@ from shardlang.cli.reference import DECLARED, default, signature
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import REGISTRY, SYMBOLS
 from shardlang.runtime.data.loader import Loader, load
-from shardlang.runtime.state.optimizers import KINDS, optimizer, scheduled
+from shardlang.runtime.state.optimizers import KINDS, optimizer
+from shardlang.runtime.step.learning_rate import scheduled
 from tests.documents.bless import SPECS
 from tests.emit.sources import main_file, planned
 

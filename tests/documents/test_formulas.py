@@ -12,7 +12,8 @@ import torch
 from shardlang import runtime as rt
 from shardlang.check.train.optimizers import KINDS
 from shardlang.check.train.settings import SCHEDULES
-from shardlang.runtime.state.optimizers import optimizer, scheduled
+from shardlang.runtime.state.optimizers import optimizer
+from shardlang.runtime.step.learning_rate import scheduled
 from tests.documents.bless import SPECS
 
 SHAPES = {"linear": rt.Linear, "warmup_cosine": rt.WarmupCosine, "constant": lambda *_: None}

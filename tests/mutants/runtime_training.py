@@ -79,7 +79,7 @@ FAULTS = (
           "torch.clamp(limit / (norm + 1e-6), max=1.0)", "(limit / (norm + 1e-6))", OPTIMIZERS),
     Fault("clip divides by the norm alone", "gradients of a small norm", "runtime/state/optimizers.py",
           "torch.clamp(limit / (norm + 1e-6), max=1.0)", "torch.clamp(limit / norm, max=1.0)", OPTIMIZERS),
-    Fault("the first step of a warm-up does nothing", "learning rates before the peak", "runtime/state/optimizers.py",
+    Fault("the first step of a warm-up does nothing", "learning rates before the peak", "runtime/step/learning_rate.py",
           "base * (step / peak)", "base * ((step - 1) / peak)", OPTIMIZERS),
     Fault("momentum begins dampened", "the first step of sgd", "runtime/state/optimizers.py",
           "is_first_step=self.first", "is_first_step=False", OPTIMIZERS),
@@ -93,7 +93,7 @@ FAULTS = (
           "kernel = staticmethod(torch._fused_adamw_)", "kernel = staticmethod(torch._fused_adam_)", OPTIMIZERS),
     Fault("what is padded is not put back", "tensors that fill no vectors", "runtime/state/optimizers.py",
           "if tensor is not other:", "if tensor is other:", OPTIMIZERS),
-    Fault("the schedule is a step behind", "learning rates after the peak", "runtime/state/optimizers.py",
+    Fault("the schedule is a step behind", "learning rates after the peak", "runtime/step/learning_rate.py",
           "(step - peak)", "(step - 1 - peak)", OPTIMIZERS),
     # data
     Fault("the order of examples depends on the rank", "what a batch is", "runtime/data/loader.py",

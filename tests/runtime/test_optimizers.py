@@ -8,7 +8,8 @@ import torch
 from shardlang import runtime as rt
 from shardlang.errors import RunError
 from shardlang.interpret.meaning.optimizers import rate
-from shardlang.runtime.state.optimizers import clip, optimizer, scheduled
+from shardlang.runtime.state.optimizers import clip, optimizer
+from shardlang.runtime.step.learning_rate import scheduled
 
 SETTINGS = [
     ("sgd", {"lr": 0.1}),

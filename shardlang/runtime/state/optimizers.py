@@ -1,4 +1,4 @@
-"""Updates parameters from their gradients: sgd, adam, adamw, clipping by global norm, schedules.
+"""Updates parameters from their gradients: sgd, adam, adamw, clipping by global norm.
 
 It works on this rank's shards and never communicates but for the norm. torch.optim's classes are
 not used, as they import torch's compiler at their first call, which takes longer than a small run;
@@ -8,7 +8,6 @@ how it is sharded: therefore they are given whole vectors only."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.program import Linear, WarmupCosine
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 
@@ -191,17 +189,3 @@ def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], who
     for (gradients,) in _by_device([_elements(t.grad) for t in trained if t.grad is not None]):
         torch._foreach_mul_(gradients, factor.to(gradients[0].device))
     return norm
-
-
-def scheduled(base: float, schedule: Linear | None, step: int, total: int) -> float:
-    """The learning rate of step `step` (from 1) of `total`: up to `base` at step `warmup` (1
-    without), then down to `min` at the last. The formulas are in specs/schedules.md."""
-    if schedule is None:
-        return base
-    peak, least = max(1, schedule.warmup), schedule.min
-    if step <= peak:
-        return base * (step / peak)
-    progress = (step - peak) / (total - peak)
-    cosine = isinstance(schedule, WarmupCosine)
-    left = 0.5 * (1.0 + math.cos(math.pi * progress)) if cosine else 1.0 - progress
-    return float(least + (base - least) * left)

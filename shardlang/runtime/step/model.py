@@ -24,6 +24,7 @@ from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
 from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
+from shardlang.runtime.step.learning_rate import scheduled
 from shardlang.runtime.tree import namespace
 
 
@@ -205,7 +206,7 @@ class Model:
             optimizers.clip(self.counted, self.program.clip, list(self.trained.values()), self.counts_all)
         for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
             with timed(hosted) if hosted else contextlib.nullcontext():
-                optimizer.step(optimizers.scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+                optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
         for bucket in self.sharded:
             bucket.publish()
         for leaf in (*self.leaves.values(), *self.trained.values()):
