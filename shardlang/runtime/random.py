@@ -114,6 +114,8 @@ def _of_block(draw: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
         device: torch.device | str | None = None,
     ) -> Tensor:  # fmt: skip
         index = global_index(shape, whole, offsets, device).reshape(-1)
+        if not index.is_cpu or len(index) <= _CHUNK:
+            return draw(key, index).view(tuple(shape))
         result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
         for begin in range(0, len(result), _CHUNK):
             end = begin + _CHUNK

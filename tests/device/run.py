@@ -6,13 +6,13 @@ Tests call `trained`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import warm
 from tests.end_to_end.curves import ROOT, RunOf
 
 
@@ -38,7 +38,7 @@ def trained(text: str, runs: Sequence[RunOf], folder: Path, base: Path | None = 
     file = folder / "job.json"
     file.write_text(json.dumps(job))
     command = [sys.executable, "-m", "tests.device.run", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = warm.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return {run: _read(folder / run.name, run.ranks) for run in runs}
 

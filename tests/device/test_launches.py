@@ -1,36 +1,31 @@
-"""How many kernels a device is given: a number that follows the operators, not their size or the ranks."""
+"""How many kernels a device is given: as many for a large value as for a small one, for 64 ranks as
+for 2."""
 
 from __future__ import annotations
 
+import json
+import sys
+
 import pytest
-import torch
 
-from shardlang.runtime.functions.lookups import dropout
-from shardlang.runtime.state.zero import packed
-from tests.device.pretended import DEVICE, Running, counts
+from tests import warm
+from tests.end_to_end.curves import ROOT
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (700, 300)])
-@pytest.mark.parametrize("part", [False, True])
-def test_dropout(shape: tuple[int, int], part: bool) -> None:
-    """At most 25, also where a rank has a part of the last dim, and the numbers of the CPU."""
-    whole, offsets = ((shape[0], 2 * shape[1]), (0, shape[1])) if part else (shape, (0, 0))
-    x = torch.ones(shape)
-    counts.kernels.clear()
-    with Running():
-        there = dropout(x.to(DEVICE), 0.3, 7, whole, offsets)
-        assert torch.equal(there.cpu(), dropout(x, 0.3, 7, whole, offsets))
-    assert 10 < counts.kernels.total() - counts.kernels["_to_copy"] <= 25, counts.kernels
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[dict[str, int]]]:
+    done = warm.run([sys.executable, "-m", "tests.device.launches"], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted: dict[str, list[dict[str, int]]] = json.loads(done.stdout)
+    return counted
 
 
-@pytest.mark.parametrize("ranks", [2, 64])
-def test_a_bucket_of_zero(ranks: int) -> None:
+def test_dropout(found: dict[str, list[dict[str, int]]]) -> None:
+    """At most 25 kernels, also where a rank has a part of the last dim, and the CPU's numbers."""
+    assert len(found["dropout"]) == 4
+    assert all(10 < each["kernels"] <= 25 and each["same"] for each in found["dropout"]), found
+
+
+def test_a_bucket_of_zero(found: dict[str, list[dict[str, int]]]) -> None:
     """One kernel packs the gradients of any number of parameters for any number of ranks."""
-
-    class Members:
-        size, order = ranks, None
-
-    counts.kernels.clear()
-    with Running():
-        packed([torch.ones(9, 4).to(DEVICE), torch.ones(5).to(DEVICE), torch.ones(()).to(DEVICE)], Members())  # type: ignore[arg-type]
-    assert counts.kernels.total() - counts.kernels["_to_copy"] == 1, counts.kernels
+    assert found["bucket"] == [{"kernels": 1, "same": True}] * 2
