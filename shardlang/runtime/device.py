@@ -5,7 +5,6 @@ No other module names a backend. Which kind a run takes is decided in launch/dev
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 from collections.abc import Callable, Sequence
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from shardlang.errors import RunError
 
 HOST = torch.device("cpu")
 
@@ -33,6 +34,10 @@ class Cpu:
         """Devices of this kind that this process sees, each for one rank; None: as many ranks as
         are wanted."""
         return None
+
+    def lack(self) -> str:
+        """Why there can be none, whatever the machine has; "" where there may be some."""
+        return ""
 
     def device(self, number: int) -> torch.device:
         """The device with a number among those that this process sees."""
@@ -82,7 +87,10 @@ class Cuda(Cpu):
         self._streams: dict[torch.device, Any] = {}
 
     def count(self) -> int:
-        return int(_in_child(lambda: str(torch.cuda.device_count())) or 0) if torch.backends.cuda.is_built() else 0
+        return 0 if self.lack() else int(_in_child(torch.cuda.device_count))
+
+    def lack(self) -> str:
+        return "" if torch.backends.cuda.is_built() else "this torch is built without CUDA"
 
     def device(self, number: int) -> torch.device:
         return torch.device(self.name, number)
@@ -91,7 +99,7 @@ class Cuda(Cpu):
         return _in_child(lambda: torch.cuda.get_device_name(0))
 
     def identity(self, device: torch.device) -> str:
-        return str(torch.cuda.get_device_properties(device).uuid)
+        return _in_child(lambda: torch.cuda.get_device_properties(device).uuid)
 
     def take(self, device: torch.device) -> dict[str, Any]:
         torch.cuda.set_device(device)
@@ -154,17 +162,23 @@ def kind_of(device: torch.device) -> Cpu:
     return KINDS[device.type]
 
 
-def _in_child(asked: Callable[[], str]) -> str:
-    """The answer of a forked process; "" if it fails. Asked in this one, torch may start CUDA,
-    which ranks that are forked later could then not use."""
+def _in_child(asked: Callable[[], object]) -> str:
+    """The answer of a forked process; RunError if it has none. Asked in this one, torch may start
+    CUDA, which ranks that are forked later could then not use."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        with contextlib.suppress(Exception):
-            os.write(write, asked().encode())
+        try:
+            answer = f"+{asked()}"
+        except Exception as error:
+            answer = f"-{type(error).__name__}: {error}"
+        os.write(write, answer.encode())
         os._exit(0)
     os.close(write)
     with open(read) as pipe:
         found = pipe.read()
     os.waitpid(child, 0)
-    return found
+    if not found.startswith("+"):
+        why = found[1:] or "the process that asked them died"
+        raise RunError("SH503", f"the GPUs of this machine cannot be looked at: {why}", help="--device cpu")
+    return found[1:]

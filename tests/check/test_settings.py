@@ -87,7 +87,7 @@ def test_settings_that_are_read(line: str, setting: str, value: object) -> None:
         ("optimizer = sgd(lr = 0.1)", "SH201: "),
         ("optimizer at **.bias = sgd(0.1)", "SH218: `sgd` takes its arguments by name"),
         ("optimizer at **.bias = sgd(lr = 0.1, lr = 0.2)", "SH219: `sgd` gets `lr` twice"),
-        ("optimizer at **.bias = 3", "SH236: `optimizer` is an optimizer with its arguments"),
+        ("optimizer at **.bias = 3", "SH236: no optimizer is called here"),
         ("optimizer at **.bias = sgd(lr = 0.1, nesterov = 1)", "SH210: `nesterov` must be true or false"),
         ("optimizer at **.bias = adam(betas = 0.9)", "SH210: `betas` must be 2 numbers"),
         ("optimizer at **.bias = adam(betas = (0.9, 1.5))", "SH237: "),

@@ -49,7 +49,7 @@ def test_random_has_a_default_for_its_batches() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("3", "SH235: `data` is a source with its arguments"),
+        ("3", "SH235: no data source is called here"),
         ("randon(x: [batch, d])", "SH235: "),
         ("random(batches = 1)", "SH235: `random` needs its fields"),
         ("random(3, x: [batch, d], batches = 1)", "SH218: `random` takes "),
@@ -95,7 +95,7 @@ def test_a_batch_by_number_is_a_dim_of_its_own() -> None:
     [
         ("eval = random(y: [batch, d], batches = 1)", "SH235: `eval` has the fields y, and `data` has x"),
         ("eval = random(x: [half, d], batches = 1)", "SH235: `eval` has batches of 4, and `data` of 8"),
-        ("eval = 3", "SH235: "),
+        ("eval = 3", "SH235: no data source is called here"),
     ],
 )
 def test_eval_is_like_data(line: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from shardlang.errors import RunError
 from shardlang.runtime import device as devices
-from shardlang.runtime.device import Cpu
+from shardlang.runtime.device import Cpu, _in_child
 from shardlang.runtime.launch.devices import Choice, chosen, of_rank
 from tests.end_to_end.curves import ROOT
 
@@ -84,7 +85,7 @@ def test_one_visible_device_a_process(owns: tuple[str, str], apart: bool, monkey
     """Some schedulers show each process its own device alone; others leave both with the same one."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     store = dist.HashStore()
-    store.set("device-of/1", f"{socket.gethostname()} {owns[1]}")
+    store.add(f"device-of/{socket.gethostname()} {owns[1]}", 1)  # the other rank of this machine
     store.set("device/0", "gpu")
     there(monkeypatch, Gpu(1, owns[0]))
     if apart:
@@ -93,6 +94,14 @@ def test_one_visible_device_a_process(owns: tuple[str, str], apart: bool, monkey
     else:
         with pytest.raises(RunError, match="2 ranks need 2 GPUs"):
             of_rank(None, store, 0, 2)
+
+
+def test_devices_that_cannot_be_asked_are_no_cpu() -> None:
+    """A failing driver is told; it is not a machine without GPUs."""
+    assert _in_child(lambda: 3) == "3"
+    for asked in (lambda: 1 // 0, lambda: os._exit(1)):
+        with pytest.raises(RunError, match=r"the GPUs of this machine cannot be looked at: (Zero|the process)"):
+            _in_child(asked)
 
 
 def test_no_other_module_names_a_backend() -> None:

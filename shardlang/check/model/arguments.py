@@ -12,6 +12,7 @@ from typing import Any
 
 from shardlang.check.constants import plain, show, size, whole
 from shardlang.check.context import Frame
+from shardlang.check.declared import called
 from shardlang.check.model.types import named_term, namesake, operand_dims, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
 from shardlang.diagnostics.nearest import offer
@@ -50,6 +51,21 @@ class Bound:
     static: dict[str, Any] = field(default_factory=dict)
     arrow: tuple[Term, ...] | None = None
     sound: bool = True
+
+
+def call_of_one(
+    node: ast.Expr, kinds: Collection[str], noun: str, code: str, example: str, frame: Frame
+) -> ast.Call | None:
+    """The call of one of `kinds`, which are all of `noun`; None after a report under `code`."""
+    name = called(node)
+    if not isinstance(node, ast.Call) or not name:
+        frame.wrong(code, f"no {noun} is called here", node.span, f"no {noun}", help=f"write `{example}`, say")
+    elif name not in kinds:
+        fact, help = f"there is no {noun} `{name}`", offer(name, kinds, f"the {noun}s are {', '.join(kinds)}")
+        frame.wrong(code, fact, node.callee.span, f"unknown {noun}", help=help)
+    else:
+        return node
+    return None
 
 
 def bind_operator(

@@ -12,11 +12,10 @@ from typing import Any
 from shardlang.check.constants import plain, show, whole
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
-from shardlang.check.model.arguments import Argument, by_name, missing_argument
+from shardlang.check.model.arguments import Argument, by_name, call_of_one, missing_argument
 from shardlang.check.model.types import written_type
 from shardlang.check.program import DataField, DataSource
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, unfit
-from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -112,7 +111,8 @@ def _silence(node: ast.Expr, frame: Frame) -> None:
 
 
 def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
-    call, kind = _call(node, frame), called(node)
+    example = 'data = digits(split = "train", batch = batch)'
+    call, kind = call_of_one(node, SOURCES, "data source", "SH235", example, frame), called(node)
     if call is None:
         return None, None
     known = SOURCES[kind]
@@ -124,20 +124,6 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     if batch is None or batch.size is None:
         return None, None
     return DataSource(kind, arguments, tuple(fields), batch.size, call.span), batch
-
-
-def _call(node: ast.Expr, frame: Frame) -> ast.Call | None:
-    """The call of a source; None after a report."""
-    name = called(node)
-    if not isinstance(node, ast.Call) or not name:
-        help = 'write `data = digits(split = "train", batch = batch)`, say'
-        frame.wrong("SH235", "`data` is a source with its arguments", node.span, "not a source", help=help)
-        return None
-    if name in SOURCES:
-        return node
-    help = offer(name, SOURCES, f"the sources are {', '.join(SOURCES)}")
-    frame.wrong("SH235", f"there is no data source `{name}`", node.callee.span, "unknown source", help=help)
-    return None
 
 
 def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:

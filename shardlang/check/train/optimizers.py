@@ -10,11 +10,10 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
-from shardlang.check.model.arguments import Argument, by_name, number
+from shardlang.check.model.arguments import Argument, by_name, call_of_one, number
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
 from shardlang.check.values import UNKNOWN, describe, unfit
-from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import Param
 from shardlang.source import Span
@@ -74,7 +73,8 @@ def read_optimizers(settings: Sequence[ast.Setting], frame: Frame) -> list[tuple
 
 def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     """Kind and the arguments that are given; None after a report."""
-    call, kind = _call(setting.value, frame), called(setting.value)
+    node, example = setting.value, "optimizer = adamw(lr = 3e-4)"
+    call, kind = call_of_one(node, KINDS, "optimizer", "SH236", example, frame), called(node)
     if call is None:
         return None
     if call.args:
@@ -87,20 +87,6 @@ def _read(setting: ast.Setting, frame: Frame) -> Given | None:
         return None
     arguments = {name: _argument(name, argument, defaults[name], frame) for name, argument in given.items()}
     return None if UNKNOWN in arguments.values() else (kind, arguments)
-
-
-def _call(node: ast.Expr, frame: Frame) -> ast.Call | None:
-    """The optimizer that is called; no call after a report."""
-    kind = called(node)
-    if not isinstance(node, ast.Call) or not kind:
-        help = "write `optimizer = adamw(lr = 3e-4)`, say"
-        frame.wrong("SH236", "`optimizer` is an optimizer with its arguments", node.span, "here", help=help)
-        return None
-    if kind in KINDS:
-        return node
-    help = offer(kind, KINDS, f"the optimizers are {', '.join(KINDS)}")
-    frame.wrong("SH236", f"there is no optimizer `{kind}`", node.callee.span, "unknown optimizer", help=help)
-    return None
 
 
 def _argument(name: str, argument: Argument, default: Any, frame: Frame) -> Any:

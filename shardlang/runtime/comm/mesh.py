@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -122,7 +123,12 @@ def microbatches(count: int) -> Iterator[int]:
 
 def everyone() -> Group:
     """All ranks of the run, in order."""
-    return Mesh(rank=world.size)["rank"]
+    return _all_of(world.size)
+
+
+@cache
+def _all_of(size: int) -> Group:
+    return Mesh(rank=size)["rank"]
 
 
 def disconnect() -> None:
@@ -181,8 +187,8 @@ class Group:
         if self._per_part:
             self._bound_to = world.rank
             return
-        by_rank = sorted(self._ranks)
-        self._slots = tuple(by_rank.index(rank) for rank in self._ranks)
+        by_rank = {rank: slot for slot, rank in enumerate(sorted(self._ranks))}
+        self._slots = tuple(by_rank[rank] for rank in self._ranks)
         self._order = tuple(sorted(range(self.size), key=self._slots.__getitem__))
         self._in_order = self._slots == tuple(range(self.size))
         self._bound_to = world.rank

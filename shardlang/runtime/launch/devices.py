@@ -54,7 +54,7 @@ def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int) -
     here, found = int(os.environ.get("LOCAL_WORLD_SIZE", size)), Choice("cpu")
     for kind, count in _there(asked):
         # A scheduler may show each process its own device alone.
-        apart = count == 1 < here and _apart(kind, store, rank, size)
+        apart = count == 1 < here and _apart(kind, store)
         if count < here and not apart and (count or asked is not None):
             raise _missing(here, count, kind)
         if count:
@@ -77,19 +77,15 @@ def _there(asked: str | None) -> list[tuple[Cpu, int]]:
     return [(kind, count) for kind in kinds if (count := kind.count()) is not None]
 
 
-def _apart(kind: Cpu, store: dist.Store | None, rank: int, size: int) -> bool:
-    """Whether the one device that each rank sees is its own alone."""
+def _apart(kind: Cpu, store: dist.Store | None) -> bool:
+    """Whether no rank before this one has seen the one device that it sees."""
     mine = kind.identity(kind.device(0))
-    if store is None:
-        return False
-    store.set(f"device-of/{rank}", f"{socket.gethostname()} {mine}")
-    all_of_them = [store.get(f"device-of/{other}") for other in range(size)]
-    return bool(mine) and len(set(all_of_them)) == size
+    return bool(mine) and store is not None and store.add(f"device-of/{socket.gethostname()} {mine}", 1) == 1
 
 
 def _missing(ranks: int, count: int, kind: Cpu) -> RunError:
     need = f"{_counted(ranks, 'rank')} need{'s' if ranks == 1 else ''} {_counted(ranks, kind.noun)}"
-    there = f"there {'is' if count < 2 else 'are'} {count or 'none'}"
+    there = kind.lack() or f"there {'is' if count < 2 else 'are'} {count or 'none'}"
     return RunError("SH503", f"{need}, and {there}", help="--device cpu")
 
 

@@ -235,8 +235,9 @@ class Watch:
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
             return f"error[SH501]: rank {child.rank} {how}\n  log: {log}"
         text = f"error[SH501]: rank {child.rank} failed: {report.message}"
-        text += f"\n  --> {report.place}" * bool(report.place) + f"\n  in: {report.line}" * bool(report.line)
-        return f"{text}\n  log: {log}"
+        cited = f"\n  --> {report.place}" if report.place else ""
+        line = f"\n  in: {report.line}" if report.line else ""
+        return f"{text}{cited}{line}\n  log: {log}"
 
     def kill(self) -> None:
         """Ends what is left of the ranks. A second signal may come to this while it goes on."""
