@@ -130,6 +130,15 @@ def test_lines_are_wrapped_and_comments_aligned() -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_a_long_line_does_not_move_the_comments_of_others_away() -> None:
+    """Each comment that fits beside its code stands there; longer code has its own column."""
+    wide, said = Line("x = " + "f" * 50, "short"), "c" * 90
+    text = block_text(Block("", [Line("a = 1", said), wide, Line("b = 2", "two")])).splitlines()
+    assert text == [
+        f"    a = 1{' ' * 17}  # {said}", f"    {wide.code}  # short", f"    b = 2{' ' * 17}  # two"
+    ]  # fmt: skip
+
+
 def test_only_the_arguments_of_a_call_are_broken() -> None:
     inner = " + ".join(f"some_long_name_{i}" for i in range(9))
     text = around("y = ", method(Code(inner, primary=False), "sum"))

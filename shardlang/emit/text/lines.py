@@ -63,10 +63,11 @@ def _row(code: list[str], said: str, column: int, room: int, lead: str) -> list[
 
 
 def _comment_column(rows: Sequence[tuple[list[str], str]], room: int) -> int:
-    """Where comments begin: after the longest one-line code that leaves room for them."""
+    """Where comments begin: after the longest one-line code that leaves room for them, but not so
+    far that one no longer fits beside its code. After longer code they come at once."""
     single = [(len(code[0]), len(said)) for code, said in rows if len(code) == 1 and said]
-    fitting = [c for c, said in single if c + said + 2 <= room]
-    return max(fitting, default=0)
+    fitting = [(c, room - said - 2) for c, said in single if c + said + 2 <= room]
+    return min(max((c for c, _ in fitting), default=0), min((last for _, last in fitting), default=0))
 
 
 def _wrapped(code: str, room: int) -> list[str]:
