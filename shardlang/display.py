@@ -64,7 +64,7 @@ QUIET = 5.0
 class Live:
     """Progress: called with what begins now; `head` stands before it. On a terminal each line takes
     the place of the one before; elsewhere the first is written, and a later one once `QUIET`
-    seconds have passed since the last. """
+    seconds have passed since the last."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock, self.head = stream, clock, ""

@@ -25,7 +25,7 @@ class Unreadable(Exception):
     directory".
 
     brief: the same in two words, and help: what to do where an import names the file; "" where
-    there is none. """
+    there is none."""
 
     def __init__(self, message: str, brief: str = "", help: str = "") -> None:
         super().__init__(message)

@@ -37,7 +37,7 @@ def draft_of(path: Path) -> Path:
 @contextmanager
 def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
     """A new file to write, which takes the place of `path` once it is whole; what a killed run left
-    of it is gone by now. RunError where it cannot be written. """
+    of it is gone by now. RunError where it cannot be written."""
     draft = draft_of(path)
     try:
         file = draft.open("xb")
@@ -57,7 +57,7 @@ def drafted(path: Path, what: str, code: str = "SH512") -> Iterator[BinaryIO]:
 class _Place:
     """A place that process `owner` holds, to write `what` there: it has locked `file`. beside: that
     is not the place itself. remove: it goes with the lock, or, where it is the place itself, if
-    nothing was written to it. """
+    nothing was written to it."""
 
     owner: int
     what: str

@@ -167,6 +167,8 @@ def clipped_and_saved() -> None:
     expected = trained(clip=0.3)
     for zero in (1, 3):
         _close(trained(clip=0.3, zero=zero), expected, f"clip, zero {zero}")
+        # Over b all ranks have the same: each part counts once.
+        _close(trained(mesh=rt.Mesh(b=2, dp=2), clip=0.3, zero=zero), expected, f"clip, zero {zero} beside b")
     folder = Path(tempfile.gettempdir()) / f"shard-test-{torch.distributed.get_world_size()}-{_shared()}"
     folder.mkdir(exist_ok=True)
     made = program(zero=3)

@@ -113,7 +113,7 @@ def _simulate(
     save_weights: Path | None,
 ) -> int:  # fmt: skip
     """Trains the plan on ranks simulated in this process; the program for one rank loads, evaluates
-    and saves for it. The exit code. """
+    and saves for it. The exit code."""
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None

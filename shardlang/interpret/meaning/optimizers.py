@@ -104,7 +104,7 @@ def on_rows(rule: Rule, rows: Tensor) -> Rule:
 
 def looked_up(graph: Graph, tables: Iterable[int], ids_of: Callable[[int], Iterable[Tensor]]) -> dict[int, Tensor]:
     """table -> mask [rows]: whether a batch has looked a row up for its loss, so that the row has a
-    gradient. ids_of: value -> the tensors that together have it. """
+    gradient. ids_of: value -> the tensors that together have it."""
     found = {table: torch.zeros(graph.values[table].type.shape[0], dtype=torch.bool) for table in tables}
     for table, rows in found.items():
         for op in gradient_lookups(graph, table):

@@ -137,7 +137,7 @@ def judged(
     """The worst of all ranks; along pending axes ranks are summed, along the others each must have
     its block.
 
-    free: elements that may be anything. """
+    free: elements that may be anything."""
     part_sizes = sizes_of_dims(plan.graph.values[form[0]].type, plan.sizes)
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]

@@ -154,7 +154,7 @@ class Group:
     process group, whose own numbering is by rank. slots: a member's index -> its number in the
     handle; order: the inverse; in_order: both numberings are the same. Over an axis in time,
     members are ranks at a microbatch, index that of the current one: such a group says which part
-    of a whole is meant, and has no process group. """
+    of a whole is meant, and has no process group."""
 
     def __init__(self, mesh: Mesh, axes: tuple[str, ...]) -> None:
         self.axes = axes
