@@ -2,11 +2,11 @@
 check and format.
 
 Here are models, training, hardware and files; expressions and strategies have modules of their own
-and are read from here too. Comments are not nodes: `File.comments` keeps them by span, for the
-formatter."""
+and are read from here too."""
 
 from __future__ import annotations
 
+from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax.expressions import *
 from shardlang.syntax.node import Node, node
@@ -21,15 +21,13 @@ class Formal(Node):
 
     name: Name
     kind: Name | TensorType
-    default: Expr | None
-    span: Span
+    default: Expr | None = None
 
 
 @node
 class DimEntry(Node):
     name: Name
     value: Expr
-    span: Span
 
 
 @node
@@ -37,8 +35,6 @@ class DimDecl(Node):
     """`dim a = 1, b = 2 * a`, at file level or in a model."""
 
     entries: tuple[DimEntry, ...]
-    doc: str
-    span: Span
 
 
 @node
@@ -48,8 +44,6 @@ class Layer(Node):
     name: Name
     count: Expr | None
     value: Expr
-    doc: str
-    span: Span
 
 
 @node
@@ -60,21 +54,17 @@ class Tensor(Node):
     name: Name
     type: TensorType
     init: Expr
-    doc: str
-    span: Span
 
 
 @node
 class Assign(Node):
     name: Name
     value: Expr
-    span: Span
 
 
 @node
 class Return(Node):
     value: Expr
-    span: Span
 
 
 @node
@@ -84,8 +74,6 @@ class Forward(Node):
     formals: tuple[Formal, ...]
     result: TensorType | None
     body: tuple[Assign | Return, ...]
-    doc: str
-    span: Span
 
 
 @node
@@ -95,7 +83,6 @@ class If(Node):
     condition: Expr
     then: tuple[Member, ...]
     otherwise: tuple[Member, ...]
-    span: Span
 
 
 Member = DimDecl | Layer | Tensor | Forward | If
@@ -106,8 +93,6 @@ class Model(Node):
     name: Name
     formals: tuple[Formal, ...]
     members: tuple[Member, ...]
-    doc: str
-    span: Span
 
 
 @node
@@ -118,8 +103,6 @@ class Function(Node):
     formals: tuple[Formal, ...]
     result: TensorType | None
     body: tuple[Assign | Return, ...]
-    doc: str
-    span: Span
 
 
 # --- training and hardware ---------------------------------------------------
@@ -133,14 +116,11 @@ class Setting(Node):
     name: Name
     at: tuple[Selector, ...]
     value: Expr
-    span: Span
 
 
 @node
 class Train(Node):
     settings: tuple[Setting, ...]
-    doc: str
-    span: Span
 
 
 @node
@@ -150,8 +130,6 @@ class Hardware(Node):
     keyword: str
     name: Name
     settings: tuple[Setting, ...]
-    doc: str
-    span: Span
 
 
 # --- files -------------------------------------------------------------------
@@ -165,25 +143,15 @@ class Use(Node):
     file: bool
     names: tuple[Name, ...]
     path_span: Span
-    span: Span
 
 
 Item = Use | DimDecl | Model | Function | Strategy | Train | Hardware
 
 
-@node
-class Comment(Node):
-    """`text` with its `#`; `span` covers it."""
-
-    text: str
-    span: Span
-
-
-@node
-class File(Node):
+@dataclass(frozen=True, eq=False)
+class File:
     source: Source
     items: tuple[Item, ...]
-    comments: tuple[Comment, ...]
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:

@@ -31,11 +31,10 @@ class Recover(Protocol):
 class Automaton:
     """The stacks of a parse: states; of each symbol its value, offsets and depth of nodes."""
 
-    def __init__(self, tables: Tables, source: Source, builder: Builder, sink: Sink, start: str) -> None:
+    def __init__(self, tables: Tables, source: Source, sink: Sink, start: str) -> None:
         self.tables = tables
         self.source = source
         self.sink = sink
-        self.builder = builder
         self.states = [tables.starts[start]]
         self.end_state = tables.ends[start]
         self.values: list[Any] = [None]
@@ -43,7 +42,8 @@ class Automaton:
         self.ends: list[int] = [0]
         self.depths: list[int] = [0]
         self.previous: Token = (" ", 0, 0)
-        self.reductions = [(p, builder.actions.get(p.action)) for p in tables.productions]
+        actions = Builder(sink).actions
+        self.reductions = [(p, actions.get(p.action)) for p in tables.productions]
         # Of each production that hands its only symbol on, and no more: the target. They are most
         # of all reductions.
         self.handed_on = [p.target if p.action == "" and p.size == 1 else None for p in tables.productions]
@@ -79,7 +79,7 @@ class Automaton:
         _, start, end = token
         value: Any = None
         if kind == "NAME":
-            value = ast.Name(self.source.text[start:end], Span(self.source, start, end))
+            value = ast.Name(self.source.text[start:end], span=Span(self.source, start, end))
         elif kind == "NUMBER":
             value = number(Span(self.source, start, end), self.sink)
         elif kind == "STRING":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardlang.source import Span
 from shardlang.syntax.node import Node, node
 
 # --- names and expressions ---------------------------------------------------
@@ -11,7 +10,6 @@ from shardlang.syntax.node import Node, node
 @node
 class Name(Node):
     text: str
-    span: Span
 
 
 @node
@@ -21,25 +19,21 @@ class Number(Node):
     text: str
     value: int | float
     unit: str
-    span: Span
 
 
 @node
 class String(Node):
     value: str
-    span: Span
 
 
 @node
 class Bool(Node):
     value: bool
-    span: Span
 
 
 @node
 class Tuple(Node):
     items: tuple[Expr, ...]
-    span: Span
 
 
 @node
@@ -48,7 +42,6 @@ class Range(Node):
 
     start: Expr
     end: Expr
-    span: Span
 
 
 @node
@@ -57,7 +50,6 @@ class Attribute(Node):
 
     value: Expr
     name: Name
-    span: Span
 
 
 @node
@@ -66,7 +58,6 @@ class Index(Node):
 
     value: Expr
     index: Expr
-    span: Span
 
 
 @node
@@ -75,7 +66,6 @@ class Unary(Node):
 
     op: str
     operand: Expr
-    span: Span
 
 
 @node
@@ -85,7 +75,6 @@ class Binary(Node):
     op: str
     left: Expr
     right: Expr
-    span: Span
 
 
 @node
@@ -95,7 +84,6 @@ class Conditional(Node):
     then: Expr
     condition: Expr
     otherwise: Expr
-    span: Span
 
 
 @node
@@ -104,7 +92,6 @@ class Keyword(Node):
 
     name: Name
     value: Expr
-    span: Span
 
 
 @node
@@ -113,8 +100,7 @@ class Field(Node):
 
     name: Name
     type: TensorType
-    bound: Expr | None
-    span: Span
+    bound: Expr | None = None
 
 
 @node
@@ -126,7 +112,6 @@ class Call(Node):
     keywords: tuple[Keyword, ...]
     fields: tuple[Field, ...]
     arrow: TensorType | None
-    span: Span
 
 
 @node
@@ -135,7 +120,6 @@ class Pipe(Node):
 
     left: Expr
     right: Expr
-    span: Span
 
 
 Expr = Name | Number | String | Bool | Tuple | Range | Attribute | Index | Unary | Binary | Conditional | Call | Pipe
@@ -149,7 +133,6 @@ class DimFactor(Node):
 
     dim: Name | Number
     axes: tuple[Name, ...]
-    span: Span
 
 
 @node
@@ -158,7 +141,6 @@ class DimTerm(Node):
 
     factors: tuple[DimFactor, ...]
     ellipsis: bool
-    span: Span
 
 
 @node
@@ -169,4 +151,3 @@ class TensorType(Node):
     dims: tuple[DimTerm, ...]
     pending: tuple[Name, ...]
     replicated: tuple[Name, ...]
-    span: Span

@@ -18,7 +18,7 @@ def number(span: Span, sink: Sink) -> ast.Number:
     """The number at `span`; 1 in place of one that cannot be read."""
     text = span.text
     if text.isdecimal() and len(text) < 18:
-        return ast.Number(text, int(text), "", span)
+        return ast.Number(text, int(text), "", span=span)
     try:
         value, unit = read_number(text)
     except KeyError as unknown:
@@ -33,11 +33,11 @@ def number(span: Span, sink: Sink) -> ast.Number:
         if len(unit) == 1 or not known:
             help = f"write `{digits} * {unit}` for a product" if unit.isidentifier() and not known else help
         sink.report("SH106", f"`{unit}` is not a unit", Span(span.source, span.end - len(unit), span.end), help=help)
-        return ast.Number(text, 1, "", span)
+        return ast.Number(text, 1, "", span=span)
     except ValueError as wrong:
         sink.report("SH107", str(wrong), span, help="the largest whole number is 9223372036854775807")
-        return ast.Number(text, 1, "", span)
-    return ast.Number(text, value, unit, span)
+        return ast.Number(text, 1, "", span=span)
+    return ast.Number(text, value, unit, span=span)
 
 
 def string(span: Span, sink: Sink) -> ast.String:
@@ -50,7 +50,7 @@ def string(span: Span, sink: Sink) -> ast.String:
             Span(span.source, at, at + 1), help="leave it out",
         )  # fmt: skip
     if "\\" not in text:
-        return ast.String(text, span)
+        return ast.String(text, span=span)
     wrong = [found for found in _ESCAPE.finditer(text) if found.group(1) not in _ESCAPES]
     if wrong:
         first, start = wrong[0], span.start + 1 + wrong[0].start()
@@ -59,7 +59,7 @@ def string(span: Span, sink: Sink) -> ast.String:
             "SH117", f"`{first.group()}` is not an escape{more}", Span(span.source, start, start + 2),
             help=f'write `\\\\{first.group(1)}` for a backslash; the escapes are `\\n`, `\\t`, `\\"` and `\\\\`',
         )  # fmt: skip
-    return ast.String(_ESCAPE.sub(lambda found: _ESCAPES.get(found.group(1), found.group()), text), span)
+    return ast.String(_ESCAPE.sub(lambda found: _ESCAPES.get(found.group(1), found.group()), text), span=span)
 
 
 def _others(count: int) -> str:

@@ -11,7 +11,6 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.automaton import Automaton
-from shardlang.syntax.build import Builder
 from shardlang.syntax.recover import Recovery
 from shardlang.syntax.tables import tables
 from shardlang.syntax.tokens import Tokens
@@ -19,9 +18,7 @@ from shardlang.syntax.tokens import Tokens
 
 def parse(source: Source, sink: Sink) -> ast.File:
     """The file's tree: partial where `sink` got errors."""
-    tokens = Tokens(source, tables())
-    items = _run(tokens, sink, "start")
-    return ast.File(source, items or (), tuple(tokens.comments))
+    return ast.File(source, _run(Tokens(source, tables()), sink, "start") or ())
 
 
 def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
@@ -31,7 +28,6 @@ def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
 
 
 def _run(tokens: Tokens, sink: Sink, start: str) -> Any:
-    builder = Builder(sink, tokens.docs)
-    automaton = Automaton(tokens.tables, tokens.source, builder, sink, start)
+    automaton = Automaton(tokens.tables, tokens.source, sink, start)
     stream = iter(tokens)
     return automaton.run(stream, Recovery(tokens, stream, sink))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardlang.source import Span
 from shardlang.syntax.expressions import Expr, Name, Number, String, TensorType
 from shardlang.syntax.node import Node, node
 
@@ -15,13 +14,11 @@ class Segment(Node):
 
     name: str
     index: str | int | tuple[int, int] | None
-    span: Span
 
 
 @node
 class Selector(Node):
     segments: tuple[Segment, ...]
-    span: Span
 
 
 @node
@@ -30,13 +27,11 @@ class MeshAxis(Node):
 
     name: Name
     size: Expr | None
-    span: Span
 
 
 @node
 class Mesh(Node):
     axes: tuple[MeshAxis, ...]
-    span: Span
 
 
 @node
@@ -45,7 +40,6 @@ class AxisUse(Node):
 
     name: Name
     yields: bool
-    span: Span
 
 
 @node
@@ -53,7 +47,6 @@ class DimPath(Node):
     """A dim in a rule: `hidden`, or by path `fc1.out`."""
 
     parts: tuple[Name, ...]
-    span: Span
 
     @property
     def text(self) -> str:
@@ -68,7 +61,6 @@ class Split(Node):
     axes: tuple[AxisUse, ...]
     uneven: bool
     sizes: tuple[Expr, ...] | None
-    span: Span
 
 
 @node
@@ -77,13 +69,11 @@ class ShardEntry(Node):
 
     cuts: Number | None
     axes: tuple[Name, ...]
-    span: Span
 
 
 @node
 class ShardTuple(Node):
     entries: tuple[ShardEntry, ...]
-    span: Span
 
 
 @node
@@ -91,8 +81,7 @@ class Shard(Node):
     """`shard ((2, 4), (4, 1)) -> ((8, 1))`."""
 
     inputs: tuple[ShardTuple, ...]
-    outputs: tuple[ShardTuple, ...] | None
-    span: Span
+    outputs: tuple[ShardTuple, ...] | None = None
 
 
 @node
@@ -100,14 +89,12 @@ class Pin(Node):
     """`[batch@dp, hidden@mp] +cp`."""
 
     type: TensorType
-    span: Span
 
 
 @node
 class StageEntry(Node):
     stage: Expr
     selectors: tuple[Selector, ...]
-    span: Span
 
 
 @node
@@ -118,26 +105,22 @@ class Stages(Node):
     balanced: bool
     virtual: Expr | None
     entries: tuple[StageEntry, ...]
-    span: Span
 
 
 @node
 class Microbatches(Node):
     count: Expr
-    span: Span
 
 
 @node
 class Schedule(Node):
     name: String
-    span: Span
 
 
 @node
 class Zero(Node):
     level: Number
     axes: tuple[Name, ...]
-    span: Span
 
 
 @node
@@ -145,12 +128,11 @@ class Bucket(Node):
     """`bucket gradients 25MB`."""
 
     size: Number
-    span: Span
 
 
 @node
 class Recompute(Node):
-    span: Span
+    """`recompute`."""
 
 
 @node
@@ -158,19 +140,17 @@ class Place(Node):
     """`place on host` or `place on device`."""
 
     where: Name
-    span: Span
 
 
 @node
 class Strict(Node):
-    span: Span
+    """`strict`."""
 
 
 @node
 class At(Node):
     selectors: tuple[Selector, ...]
     rules: tuple[Rule, ...]
-    span: Span
 
 
 Rule = Mesh | Split | Shard | Pin | Stages | Microbatches | Schedule | Zero | Bucket | Recompute | Place | Strict | At
@@ -180,5 +160,3 @@ Rule = Mesh | Split | Shard | Pin | Stages | Microbatches | Schedule | Zero | Bu
 class Strategy(Node):
     name: Name
     rules: tuple[Rule, ...]
-    doc: str
-    span: Span

@@ -1,7 +1,6 @@
 """Turns text into tokens: (kind, start, end), the kinds being terminals of grammars/shard.lark.
 
-Newlines within brackets are dropped; comments are collected, and the `##` ones before a token kept
-as its documentation.
+Newlines within brackets are dropped, and so are comments.
 Text that no terminal matches becomes a BAD token; to say what is wrong with it is left to
 recover.py."""
 
@@ -12,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from shardlang.records import dataclass
-from shardlang.source import Source, Span
-from shardlang.syntax import ast
+from shardlang.source import Source
 from shardlang.syntax.tables import END, Tables
 
 Token = tuple[str, int, int]
@@ -23,8 +21,6 @@ BAD = "BAD"
 ITEMS = ("use", "dim", "model", "fn", "strategy", "train", "device", "cluster")
 # What begins an item where it stands in column 0, whatever came before it.
 ITEM = re.compile(rf'(?:(?:{"|".join(ITEMS)})[ \t]+[A-Za-z_"]|train[ \t]*\{{)')
-_BLANK = re.compile(r"[ \t\r\n]*")
-_COMMENT = re.compile(r"#[^\n\r]*+")
 _WRONG = re.compile(r'"[^\n]*|[^\x00-\x7f]+|.', re.DOTALL)
 
 
@@ -44,8 +40,6 @@ class Tokens:
     # The last bracket that a brace or an item cut off, and where that brace or item stands.
     lost: int | None = None
     lost_at: int = -1
-    comments: list[ast.Comment] = field(default_factory=list)
-    docs: dict[int, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Token]:
         text, match = self.source.text, self.tables.pattern.match
@@ -64,14 +58,10 @@ class Tokens:
                 yield keywords.get(found.group(), "NAME"), start, at
             elif kind == "SYMBOL":
                 yield self._symbol(symbols[found.group()], start), start, at
-            elif kind == "SPACE":
-                continue
             elif kind in ("NUMBER", "STRING"):
                 yield kind, start, at
-            else:
-                self._note(start, at)
-                if kind == NEWLINE and self._ends_line(at):
-                    yield NEWLINE, start, at
+            elif kind == NEWLINE and self._ends_line(at):
+                yield NEWLINE, start, at
         yield END, end, end
 
     def _symbol(self, kind: str, start: int) -> str:
@@ -95,22 +85,3 @@ class Tokens:
         if self.open and self.source.text[after - 1] == "\n" and ITEM.match(self.source.text, after):
             self._lose(after)
         return not self.open
-
-    def _note(self, start: int, end: int) -> None:
-        """Keep the comments of a run of newlines and comments; `##` ones document what follows."""
-        text = self.source.text
-        if text.find("#", start, end) < 0:
-            return
-        doc: list[str] = []
-        last = start
-        for found in _COMMENT.finditer(text, start, end):
-            self.comments.append(ast.Comment(found.group().rstrip(), Span(self.source, found.start(), found.end())))
-            if text.count("\n", last, found.start()) > 1 or not found.group().startswith("##"):
-                doc.clear()
-            if found.group().startswith("##"):
-                doc.append(found.group()[2:].strip())
-            last = found.end()
-        following = _BLANK.match(text, last)
-        after = following.end() if following else last
-        if doc and text.count("\n", last, after) < 2:
-            self.docs[after] = "\n".join(doc)

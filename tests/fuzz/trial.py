@@ -31,6 +31,7 @@ from shardlang.files import Unreadable, decoded, read_program
 from shardlang.source import Source
 from shardlang.syntax.node import Node
 from tests.fuzz.case import Case
+from tests.syntax.comments import comments
 
 LONGEST = 1_000  # characters of a message, a label or a help
 
@@ -147,7 +148,7 @@ def _formatted(source: Source, lap: Callable[[], None]) -> list[Fault]:
         return [Fault("format", "does not parse", f"{sink.found[-1].message}\n{text[:2000]}")]
     if shape(before.items) != shape(after.items):
         return [Fault("format", "another tree", text[:2000])]
-    if [c.text for c in before.comments] != [c.text for c in after.comments]:
+    if comments(before.source) != comments(after.source):
         return [Fault("format", "another comment", text[:2000])]
     again = format_file(after)
     if again != text:

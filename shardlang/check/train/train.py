@@ -118,8 +118,8 @@ def _twice(setting: ast.Setting, first: ast.Setting, reading: _Reading) -> None:
 def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
     """Settings given from outside; `epochs` takes the place of `steps` and the other way round."""
     for name, value in overrides.items():
-        place = ast.Name(name, node.span)
-        reading.given[name] = ast.Setting("", place, (), value, value.span)
+        place = ast.Name(name, span=node.span)
+        reading.given[name] = ast.Setting("", place, (), value, span=value.span)
         if name in ("epochs", "steps"):
             reading.given.pop("steps" if name == "epochs" else "epochs", None)
 
