@@ -21,6 +21,8 @@ EMITTED_MARK = "Written by shardc from the program and its strategy."
 LOG_MARK = "A log of shardlang: the next run in this folder replaces it."
 # What the header of saved weights begins with, after its length.
 WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"}'
+# What a trace of steps begins with.
+TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
 _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "eval\.|\})')
 _HEAD = 8192
@@ -62,6 +64,7 @@ EMITTED = Kind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None
 LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
+TRACE = Kind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

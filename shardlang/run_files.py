@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shardlang.errors import RunError
 from shardlang.locks import LOCK, Claims, require_apart, unwritable
-from shardlang.owned import EMITTED, LOG, WEIGHTS, is_own, target
+from shardlang.owned import EMITTED, LOG, TRACE, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
 LOGS = Path("shardlang-logs")
@@ -44,11 +44,25 @@ def log_file(log_dir: Path, rank: int) -> Path:
     return log_dir / f"rank-{rank}.log"
 
 
+def trace_file(log_dir: Path, rank: int) -> Path:
+    return log_dir / f"trace-rank-{rank}.json"
+
+
+def steps_of(text: str) -> range:
+    """The steps that `10` or `10..13` names, the end exclusive; ValueError where it names none."""
+    found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
+    steps = range(int(found[1]), int(found[2] or int(found[1]) + 1)) if found else range(0)
+    if not steps or not steps.start:
+        raise ValueError(f"`{text}` is no step and no range of steps, as in 10 or 10..13")
+    return steps
+
+
 def claim(
     claims: Claims, ranks: int, log_dir: Path | None, metrics: Path | None, save_weights: Path | None,
-    emitted: Mapping[str, str] | None = None,
+    emitted: Mapping[str, str] | None = None, traces: bool = False,
 ) -> RunFiles:  # fmt: skip
-    """Claims what a run writes. log_dir: None for its own. emitted: the files to write there."""
+    """Claims what a run writes. log_dir: None for its own. emitted: the files to write there.
+    traces: whether ranks write a trace there too."""
     emitted = emitted or {}
     metrics = claims.figures(metrics) if metrics is not None else None
     save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
@@ -56,6 +70,7 @@ def claim(
     claims.folder(folder, "logs")
     logs = [target(log_file(folder, rank), LOG) for rank in range(ranks)]
     texts = [target(folder / name, EMITTED) for name in emitted]
+    texts += [target(trace_file(folder, rank), TRACE) for rank in range(ranks if traces else 0)]
     counts = Counter(path for path in (metrics, save_weights, *logs, *texts) if path is not None)
     for path in (path for path, count in counts.items() if count > 1):
         raise RunError(

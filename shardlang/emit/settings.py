@@ -13,8 +13,11 @@ from shardlang.emit.text.fold import patterns
 from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
 from shardlang.patterns import covered
+from shardlang.plan.bytes.fits import device
+from shardlang.plan.bytes.memory import by_coordinate
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import left_pending
+from shardlang.plan.work import peak_flops, step_flops, step_tokens
 from shardlang.python_text import literal
 
 # Schedule of learning rates -> its class in the runtime; without one the rate stays.
@@ -54,6 +57,7 @@ def program_text(
         *tests,
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),
+        *_work(plan),
     ]
     body = "\n".join(f"{line}," for line in lines)
     return f"program = rt.Program(\n{indented(body)}\n)"
@@ -95,6 +99,16 @@ def _optional(training: Training) -> list[str]:
         "precision": literal(training.precision),
     }
     return [f"{name}={text}" for name, text in given.items() if text]
+
+
+def _work(plan: Plan) -> list[str]:
+    """The work of a step, and the device's peak and memory, where these are known."""
+    peak, tokens = peak_flops(plan), step_tokens(plan)
+    known = [f"tokens={tokens:_}"] if tokens else []
+    known += [f"flops={step_flops(plan.graph):_}", f"peak={peak:_}"] if peak else []
+    if device(plan.program) is not None:
+        known.append(f"memory={literal([kept.device for kept in by_coordinate(plan)])}")
+    return [f"work={call_text('rt.Work', known, 1)}"] if known else []
 
 
 def _schedule_text(kind: str, arguments: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ class Inference:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _no_flops(rule: FactorRule) -> int:
+def _no_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     return 0
 
 
@@ -127,7 +127,7 @@ class Indexing:
 @dataclass(frozen=True, slots=True)
 class Operator:
     """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of
-    the whole operator.
+    the whole operator, from its rule and its attributes.
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
     detach). freezes: what it is given is meant to get no gradient from it (detach).
@@ -157,7 +157,7 @@ class Operator:
     infer: Callable[[CallSite], Inference | None]
     emit: Callable[[OpSite], Code]
     doc: str
-    flops: Callable[[FactorRule], int] = _no_flops
+    flops: Callable[[FactorRule, Mapping[str, Any]], int] = _no_flops
     differentiable: bool = True
     random: bool = False
     updates: tuple[int, ...] = ()

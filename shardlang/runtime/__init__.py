@@ -28,6 +28,7 @@ from shardlang.runtime.program import (
     WarmupCosine,
     each,
 )
+from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Received, Schedule, Stage
 from shardlang.runtime.state.sparse import sparse_embedding
 from shardlang.runtime.step.recompute import recompute

@@ -68,6 +68,10 @@ class Cpu:
     def leave(self, group: Any) -> None:
         """Gives a group up."""
 
+    def peak_memory(self, device: torch.device) -> int:
+        """The most bytes that tensors have held on a device at one time; 0: not counted."""
+        return 0
+
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
         """`x`, of any device, on this one."""
         return x.to(device)
@@ -118,6 +122,9 @@ class Cuda(Cpu):
 
     def leave(self, group: Any) -> None:
         group.shutdown()
+
+    def peak_memory(self, device: torch.device) -> int:
+        return int(torch.cuda.max_memory_allocated(device))
 
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
         """From page-locked memory on a stream of its own, so that it runs beside what the device

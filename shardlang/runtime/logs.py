@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from shardlang.display import Live, one_line
 from shardlang.errors import RunError
+from shardlang.runtime.speed import Speed
 
 _LIVE_EVERY = 0.1
 _PLAIN_EVERY = 5.0
@@ -28,16 +29,17 @@ class Log:
         self.live = Live(out) if out is not None and out.isatty() else None
         self.metrics = metrics
         self.file: TextIO | None = None
-        self.total = self.per_epoch = self.batch = self.done = 0
+        self.total = self.per_epoch = self.done = 0
+        self.speed = Speed(0)
         self._begun = self._shown = time.monotonic()
 
-    def start(self, total: int, per_epoch: int, batch: int, done: int = 0) -> None:
-        """Steps of the run and of an epoch, examples of a batch, and steps before this start."""
+    def start(self, total: int, per_epoch: int, speed: Speed, done: int = 0) -> None:
+        """Steps of the run and of an epoch, what a step works on, and steps before this start."""
         if self.metrics is not None:
             kept = _until(self.metrics, done) if done else ""
             self.file = self.metrics.open("w", buffering=1)
             self.file.write(kept)
-        self.total, self.per_epoch, self.batch, self.done = total, per_epoch, batch, done
+        self.total, self.per_epoch, self.speed, self.done = total, per_epoch, speed, done
         self._begun = self._shown = time.monotonic()
 
     def note(self, text: str) -> None:
@@ -58,7 +60,7 @@ class Log:
             more = f"; a step on the host: {times}" if times else ""
             print(f"step {step}  {_shown(figures)}  {taken:.3f} ms{more}", flush=True)
         if self.file is not None:
-            own = {"host_ms": dict(hosted)} if hosted else {}
+            own = {**self.speed.figures(seconds), **({"host_ms": dict(hosted)} if hosted else {})}
             self._write({"step": step, "epoch": epoch, **figures, "step_ms": taken, **own})
         if self.out is None:
             return
@@ -69,8 +71,7 @@ class Log:
         self._shown = now
         each = (now - self._begun) / (step - self.done)
         left = "" if step == self.total else f"  {_duration(each * (self.total - step))} left"
-        rate = self.batch / each if each > 0 else 0.0
-        text = f"epoch {epoch}  step {step}/{self.total}  {_shown(figures)}  {rate:,.0f} examples/s{left}"
+        text = f"epoch {epoch}  step {step}/{self.total}  {_shown(figures)}  {self.speed.shown(each)}{left}"
         if self.live is None:
             print(text, file=self.out, flush=True)
             return

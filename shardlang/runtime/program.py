@@ -18,6 +18,7 @@ import torch
 
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.speed import Work
 from shardlang.runtime.stages import Received, Schedule, Stage
 from shardlang.runtime.weight_names import Names
 
@@ -187,10 +188,19 @@ class Safetensors:
     names: Names | None = None
 
 
+@dataclass(frozen=True)
+class Profiled:
+    """Steps to write a trace of, the folder that it goes to, the folder of the emitted files."""
+
+    steps: range
+    to: Path
+    emitted: Path
+
+
 @dataclass
 class Program:
-    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume` and
-    `host_storage` are set at launch.
+    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`,
+    `host_storage` and `profile` are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
@@ -230,9 +240,11 @@ class Program:
     checkpoint: Checkpoint | None = None
     log: Mapping[str, int] | None = None
     precision: str = "f32"
+    work: Work = field(default_factory=Work)
     base: Path = Path(".")
     resume: bool = False
     host_storage: Path | None = None
+    profile: Profiled | None = None
 
     @property
     def microbatches(self) -> int:

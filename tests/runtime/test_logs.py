@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from shardlang.runtime.logs import Log
+from shardlang.runtime.speed import Speed, Work
 
 
 class Terminal(io.StringIO):
@@ -16,7 +17,7 @@ class Terminal(io.StringIO):
 
 def follow(out: io.StringIO, metrics: Path | None = None) -> str:
     log = Log(out, metrics)
-    log.start(total=4, per_epoch=2, batch=16)
+    log.start(total=4, per_epoch=2, speed=Speed(16))
     for step in range(1, 5):
         log.step(step, (step + 1) // 2, {"loss": 1 / step, "accuracy": 0.5}, 0.002)
         if step % 2 == 0:
@@ -46,3 +47,20 @@ def test_figures_as_json_lines(tmp_path: Path) -> None:
     assert records[0] == {"step": 1, "epoch": 1, "loss": 1.0, "accuracy": 0.5, "step_ms": 2.0}
     assert records[2] == {"epoch": 1, "eval.loss": 0.25}
     assert len(records) == 6
+
+
+def test_speed_and_memory_where_they_are_known(tmp_path: Path) -> None:
+    """Tokens need no device; the share of a peak and bytes are those of a device that counts its memory."""
+    work = Work(tokens=4096, flops=10**12, peak=10**13)
+    host = Speed(16, work, 2)
+    assert host.figures(0.5) == {"tokens_per_s": 8192.0}
+    assert host.shown(0.5) == "8,192 tokens/s"
+    device = Speed(16, work, 2, lambda: 61_300_000_000, 66_500_000_000)
+    assert device.figures(0.5) == {"tokens_per_s": 8192.0, "mfu": 0.1, "peak_bytes": 61_300_000_000}
+    assert device.shown(0.5) == "8,192 tokens/s  10.0 % MFU  61.3 of 66.5 GB"
+    assert Speed(16, memory=lambda: 10**9).shown(0.5) == "32 examples/s  1.0 GB"
+    log = Log(None, tmp_path / "m.jsonl")
+    log.start(1, 1, device)
+    log.step(1, 1, {"loss": 2.0}, 0.5)
+    log.end()
+    assert json.loads((tmp_path / "m.jsonl").read_text())["mfu"] == 0.1

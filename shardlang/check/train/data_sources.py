@@ -27,9 +27,11 @@ from shardlang.types.dim import Dim, TensorType, Term
 class Known(Declared):
     """`fields` (where it declares its own): name -> (element type or "" for floating, sizes after
     the batch, exclusive bound). A size may be the name of an argument of kind "newdim", which is a
-    dim or a number as `batch` is."""
+    dim or a number as `batch` is. counted: the field of which a run counts the elements, in place
+    of examples."""
 
     fields: Mapping[str, tuple[str, tuple[int | str, ...], int | None]] | None = None
+    counted: str = ""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -87,7 +89,7 @@ SOURCES = {
         "Runs of `seq` tokens from all files that the pattern matches, and `label`, the token after each. `dtype` is "
         "for files without a header.",
         (_PATH, _BATCH, Param("seq", "newdim"), Param("dtype", "str", "u16"), *_ORDER),
-        {"tokens": ("i64", ("seq",), None), "label": ("i64", ("seq",), None)},
+        {"tokens": ("i64", ("seq",), None), "label": ("i64", ("seq",), None)}, "tokens",
     ),
 }  # fmt: skip
 _PYTHON = {"int": int, "str": str, "bool": bool}

@@ -19,7 +19,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
 from shardlang.locks import Claims
-from shardlang.run_files import LOGS, RunFiles, claim
+from shardlang.run_files import LOGS, RunFiles, claim, steps_of
 from shardlang.scratch import scratch
 
 
@@ -28,6 +28,14 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
     kind = click.Path(path_type=Path)
     name, _, help = words.partition(" ")
     return click.option(name, type=kind, metavar="FILE", help=help)
+
+
+def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> range | None:
+    """The steps of `10` or `10..13`, the end exclusive."""
+    try:
+        return steps_of(given) if given is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command(
@@ -51,6 +59,10 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
     "--host-storage", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     help="Keep parameters on the host in mapped files there; they may be larger than the memory.",
 )  # fmt: skip
+@click.option(
+    "--profile", metavar="STEPS", callback=_steps,
+    help="Write a Chrome trace of these steps, as in 10 or 10..13 (without 13), to the log folder.",
+)
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
 @click.option(
@@ -60,8 +72,8 @@ def _file(words: str) -> Callable[[options.Command], options.Command]:
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    resume: bool, simulate: bool, host_storage: Path | None, metrics: Path | None, save_weights: Path | None,
-    log_dir: Path | None,
+    resume: bool, simulate: bool, host_storage: Path | None, profile: range | None, metrics: Path | None,
+    save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
@@ -70,6 +82,7 @@ def command(
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
         (resume, "--simulate does not go on from checkpoints: leave out --resume"),
         (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
+        (profile is not None, "a trace is of real ranks: leave out --profile or --simulate"),
     ):
         if simulate and given:
             raise click.UsageError(why)
@@ -86,8 +99,9 @@ def command(
         ctx.exit(code)
     try:
         with Claims() as claims:
-            claimed = claim(claims, ranks, log_dir, metrics, save_weights, files)
-            code = _train(files, claimed, ranks, device=device, base=base, resume=resume, host_storage=host_storage)
+            claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
+            options = {"device": device, "base": base, "resume": resume, "host_storage": host_storage}
+            code = _train(files, claimed, ranks, profile=profile, **options)
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3

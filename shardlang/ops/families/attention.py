@@ -7,7 +7,8 @@ so they are gathered over an axis that cuts the queries' sequence."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
@@ -114,12 +115,14 @@ def _sharing(factors: Factors, many: Term, few: Term) -> DimFactors:
     return () if size == 1 else factors.group(many, size)
 
 
-def _attention_flops(rule: FactorRule) -> int:
-    """Two products, each of every query with every key: over q's width, and for each of v's."""
-    inner, outer = rule.operands[0][-1], rule.operands[2][-1]
-    both = [math.prod(rule.factors[f].size for f in dims) for dims in (inner, outer)]
-    rest = math.prod(f.size for i, f in enumerate(rule.factors) if i not in (*inner, *outer))
-    return 2 * rest * sum(both)
+def _attention_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
+    """Two products, each of every query with every key that it sees: over q's width, and for each
+    of v's."""
+    (*_, asking, inner), (*_, keys, _), (*_, outer) = rule.operands[:3]
+    queries, seen, *both = (math.prod(rule.factors[f].size for f in dims) for dims in (asking, keys, inner, outer))
+    rest = math.prod(f.size for i, f in enumerate(rule.factors) if i not in (*asking, *keys, *inner, *outer))
+    pairs = queries * seen - (queries * (queries - 1) // 2 if attrs["causal"] else 0)
+    return 2 * rest * pairs * sum(both)
 
 
 def _emit_attention(site: OpSite) -> Code:

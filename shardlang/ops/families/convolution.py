@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
@@ -127,7 +128,7 @@ def _conv_rule(
     return factors.rule(operands + [(outer,)] * bias, (result,), ((0, 2), (1, 2)) if bias else ((0,), (1,)))
 
 
-def _conv_flops(rule: FactorRule) -> int:
+def _conv_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     indices = [f for dims in (*rule.results[0], *rule.operands[1][1:]) for f in dims]
     return 2 * math.prod(rule.factors[f].size for f in indices)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from shardlang.ops.code import TORCH, Code, F, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
@@ -15,7 +16,7 @@ from shardlang.python_text import literal
 from shardlang.types.dim import Dim, TensorType, Term, term_size, term_text, told_apart
 
 
-def _flops(rule: FactorRule) -> int:
+def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     return 2 * math.prod(f.size for f in rule.factors)
 
 

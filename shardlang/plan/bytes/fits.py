@@ -23,11 +23,13 @@ _UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The device of a rank: its name, its memory in bytes, where that is said."""
+    """The device of a rank: its name, its memory in bytes, where that is said; how many operations
+    of 16 bits it computes a second (0: not said)."""
 
     name: str
     memory: int
     span: Span
+    compute: int = 0
 
 
 def device(program: Program) -> Device | None:
@@ -38,10 +40,13 @@ def device(program: Program) -> Device | None:
     chosen = program.hardware.get(named.text) if isinstance(named, ast.Name) else None
     if chosen is None and not clusters:
         chosen = next((h for h in declared if h.keyword == "device"), None)
-    for setting in chosen.settings if chosen is not None else ():
-        if chosen is not None and setting.name.text == "memory" and isinstance(setting.value, ast.Number):
-            return Device(chosen.name.text, int(setting.value.value), setting.span)
-    return None
+    if chosen is None:
+        return None
+    said = {s.name.text: (s.value.value, s.span) for s in chosen.settings if isinstance(s.value, ast.Number)}
+    if "memory" not in said:
+        return None
+    memory, span = said["memory"]
+    return Device(chosen.name.text, int(memory), span, int(said.get("compute", (0,))[0]))
 
 
 def check_memory(plan: Plan, sink: Sink) -> None:

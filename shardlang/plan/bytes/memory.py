@@ -43,7 +43,7 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     """The memory of a rank when most activations are alive: of `stages`, by default of the
     coordinate that holds most."""
     if stages is None and plan.pipeline is not None:
-        return max((memory(plan, mine) for mine in stages_by_coordinate(plan)), key=lambda m: m.total)
+        return max(by_coordinate(plan), key=lambda m: m.total)
     held = _held(plan)
     mine = [held[value] for value in plan.params if used(plan, value, stages)]
     # A stage's host memory has what its own operators leave there; they are few, and counted with
@@ -51,6 +51,13 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     parameters, gradients, optimizer = (sum(each[i] for each in mine) for i in range(3))
     host = sum(sum(held[value]) for value in plan.params if value in plan.memory_of) + hosted_activations(plan)
     return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
+
+
+def by_coordinate(plan: Plan) -> list[Memory]:
+    """The memory of a rank at each coordinate along the axis of the stages."""
+    if plan.pipeline is None:
+        return [memory(plan)]
+    return [memory(plan, mine) for mine in stages_by_coordinate(plan)]
 
 
 @remembered

@@ -44,7 +44,7 @@ def cost(graph: Graph, op: Op) -> Cost:
         return Cost()
     tensors = [graph.values[v] for v in (*op.operands, *op.results)]
     elements = max(t.type.elements for t in tensors if t.kind is not Kind.PARAM)
-    forward = REGISTRY[op.operator].flops(op.rule) or elements
+    forward = REGISTRY[op.operator].flops(op.rule, op.attrs) or elements
     if op.section != "loss" or not any(graph.values[v].gradient for v in op.results):
         return Cost(forward)
     kinds = [graph.values[v].kind for v in op.operands if graph.values[v].gradient]

@@ -17,7 +17,8 @@ from shardlang import ending
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.locks import Claims
-from shardlang.owned import WEIGHTS
+from shardlang.owned import TRACE, WEIGHTS, target
+from shardlang.run_files import steps_of, trace_file
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.device import KINDS
@@ -25,7 +26,7 @@ from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program, report_alone
 from shardlang.runtime.launch.rank import report_of
 from shardlang.runtime.logs import Log
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import Profiled, Program
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 
@@ -44,6 +45,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--log-dir", type=Path, help="a log per rank, where this file forks its ranks; by default a new folder each"
     )
+    parser.add_argument("--profile", type=steps_of, metavar="STEPS", help="a trace of these steps, as in 10 or 10..13")
     return parser.parse_args()
 
 
@@ -61,7 +63,7 @@ def main(program: Program) -> None:
     try:
         code = launch_program(
             program, main_file, program.ranks, chosen(options.device, program.ranks), options.log_dir,
-            options.metrics, options.save_weights,
+            options.metrics, options.save_weights, profile=options.profile,
         )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)
@@ -108,6 +110,16 @@ def _told() -> bool:
     return False
 
 
+def _profiled(options: argparse.Namespace, main_file: Path, rank: int) -> Profiled | None:
+    """The steps that this rank is to write a trace of, where it can be written."""
+    if options.profile is None:
+        return None
+    folder: Path = options.log_dir or main_file.parent / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    target(trace_file(folder, rank), TRACE)
+    return Profiled(options.profile, folder, main_file.parent)
+
+
 def _one_rank(claims: Claims, program: Program, main_file: Path, options: argparse.Namespace) -> int:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     log = Log(sys.stdout if rank == 0 else None, None)
@@ -120,6 +132,7 @@ def _one_rank(claims: Claims, program: Program, main_file: Path, options: argpar
             log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
             save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
             claim_of_program(claims, program, save_weights)
+        program.profile = _profiled(options, main_file, rank)
         devices = of_rank(options.device, store, rank, size)
         if devices.note:
             log.note(devices.note)

@@ -31,7 +31,7 @@ from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.launch import rank as forked
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
-from shardlang.runtime.program import Program
+from shardlang.runtime.program import Profiled, Program
 from shardlang.runtime.step.resume import claim_of_program
 from shardlang.runtime.step.train import datasets, require_ranks, run
 from shardlang.scratch import scratch
@@ -68,20 +68,22 @@ def read_program(main_file: Path) -> Program:
 def launch(
     main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
     metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
-    host_storage: Path | None = None,
+    host_storage: Path | None = None, profile: range | None = None,
 ) -> int:  # fmt: skip
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
     is printed).
 
     base: the folder that the program's paths are relative to, by default the file's own. log_dir:
-    where each rank's log goes, by default `logs` beside the file."""
+    where each rank's log goes, by default `logs` beside the file. profile: steps to write a trace
+    of."""
     main_file = main_file.resolve()
     try:
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
         program.resume, program.host_storage = resume, host_storage
         logs = log_dir if log_dir is not None else main_file.parent / "logs"
-        return launch_program(program, main_file, ranks, chosen(device, ranks), logs, metrics, save_weights)
+        devices = chosen(device, ranks)
+        return launch_program(program, main_file, ranks, devices, logs, metrics, save_weights, profile=profile)
     except RunError as error:
         print(error, file=sys.stderr)
         return FAILED
@@ -90,6 +92,7 @@ def launch(
 def launch_program(
     program: Program, main_file: Path, ranks: int, devices: Choice, log_dir: Path | None, metrics: Path | None,
     save_weights: Path | None, work: Work = run, data: Mapping[str, Dataset] | None = None,
+    profile: range | None = None,
 ) -> int:  # fmt: skip
     """Runs a program that has been read. RunError where it cannot start.
 
@@ -97,7 +100,8 @@ def launch_program(
     place of the program's own."""
     require_ranks(program, ranks)
     with Claims() as claims:
-        files = claim(claims, ranks, log_dir, metrics, save_weights)
+        files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
+        program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None
         claim_of_program(claims, program, files.save_weights)
         if program.pipeline is not None and program.pipeline.splits_backward:
             # Takes seconds, once for all ranks.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
 import signal
 import sys
 import traceback
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from shardlang import ending
 from shardlang.errors import RunError
 from shardlang.owned import LOG_MARK
+from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.launch.devices import Choice
@@ -31,7 +31,6 @@ from shardlang.runtime.step.train import run
 
 Work = Callable[[Program, Mapping[str, Dataset], Log, Path | None], None]
 _PR_SET_PDEATHSIG = 1
-_CITED = re.compile(r"^\s*# (\S+\.shard:\d+.*)$")
 # What a rank sees when another one is gone: it is not the cause.
 _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection refused", "Socket closed")
 
@@ -69,15 +68,8 @@ def place(error: BaseException, main_file: Path) -> tuple[str, str]:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) == beside]
     if not frames or frames[-1].lineno is None:
         return "", ""
-    lines = Path(frames[-1].filename).read_text().splitlines()
-    at = frames[-1].lineno - 1
-    for number in range(at, -1, -1):
-        cited = _CITED.match(lines[number])
-        if cited:
-            return cited[1], lines[at].strip()
-        if lines[number].startswith("def "):
-            break
-    return "", lines[at].strip()
+    lines, at = Path(frames[-1].filename).read_text().splitlines(), frames[-1].lineno - 1
+    return cited(lines, at), lines[at].strip()
 
 
 def report_of(error: BaseException, main_file: Path) -> Report:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,14 +19,17 @@ from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
+from shardlang.runtime.device import kind_of
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, numbers_of
+from shardlang.runtime.speed import Speed
 from shardlang.runtime.state.checkpoints import Damaged, SavedRun
 from shardlang.runtime.state.weights import brought, save
 from shardlang.runtime.step import not_finite
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.pipeline import Pipeline
+from shardlang.runtime.step.profile import Profile
 from shardlang.runtime.step.resume import checkpoints, resume
 from shardlang.runtime.step.resume import save as save_checkpoint
 from shardlang.runtime.step.totals import Pending, Totals, WholeSet
@@ -86,11 +90,19 @@ class Run:
     def train(self) -> None:
         """All epochs, with an evaluation after each and at the end."""
         self._resume()
-        self.log.start(self.total, self.loader.batches, self.program.data.batch, self.step)
+        self.profile = Profile(self.program, self.total, self.step)
+        self.log.start(self.total, self.loader.batches, self._speed(), self.step)
         self._clock = time.perf_counter()
         with numbers_of(self.program):
             self._epochs()
         self.log.end()
+
+    def _speed(self) -> Speed:
+        program = self.program
+        coordinate = program.mesh[program.stage_axis].index if program.pipeline is not None else 0
+        planned = program.work.memory[coordinate] if program.work.memory else 0
+        memory = partial(kind_of(world.device).peak_memory, world.device)
+        return Speed(program.data.batch, program.work, world.size, memory, planned)
 
     def _epochs(self) -> None:
         epoch, within = divmod(self.step, self.loader.batches)
@@ -142,7 +154,8 @@ class Run:
                 return
             self.step += 1
             random.at_step(self.step)
-            self._step(epoch, batch)
+            with self.profile.step(self.step, self.log):
+                self._step(epoch, batch)
             if self.checkpoints is not None and self.checkpoints.due(self.step, self.total):
                 self._report()  # a loss that is not finite ends the run before it is kept
                 save_checkpoint(self.model, self.checkpoints, self.step)
@@ -152,7 +165,8 @@ class Run:
         these are short, and read a step later, so that nothing waits for them."""
         held = sum(not figures.begun for *_, figures in self._waiting)
         figures = self.passes.step(batch)
-        self.model.update(self.step, self.total)
+        with self.profile.part("update"):
+            self.model.update(self.step, self.total)
         now = time.perf_counter()
         elapsed, self._clock = now - self._clock, now
         self._report(held)

@@ -1,0 +1,44 @@
+"""A plan -> the work of one step of training: floating-point operations, tokens, and what the
+hardware could do at best."""
+
+from __future__ import annotations
+
+import math
+
+from shardlang.check.train.data_sources import SOURCES
+from shardlang.graph.graph import Graph
+from shardlang.ops.declaration import REGISTRY
+from shardlang.plan.bytes.fits import device
+from shardlang.plan.plan import Plan
+
+
+def step_flops(graph: Graph) -> int:
+    """Floating-point operations of a step on all ranks together: those of products (einsum,
+    convolution, attention), two for a multiply and its add.
+
+    Backward counts once for each operand of two or more dims that has a gradient, twice at most.
+    Operations that are computed again do not count, nor do those that only metrics need, nor pairs
+    that a causal mask hides (model FLOPs: Chowdhery et al., PaLM, 2022, appendix B)."""
+    total = 0
+    for op in graph.ops:
+        forward = REGISTRY[op.operator].flops(op.rule, op.attrs)
+        if forward and op.section == "loss":
+            operands = [graph.values[v] for v in op.operands]
+            total += forward * (1 + min(2, sum(x.gradient and len(x.type.dims) > 1 for x in operands)))
+    return total
+
+
+def step_tokens(plan: Plan) -> int:
+    """Tokens of a step on all ranks together; 0 if the data is not counted in tokens."""
+    training = plan.program.training
+    counted = SOURCES[training.data.kind].counted if training is not None else ""
+    fields = training.data.fields if training is not None else ()
+    return sum(math.prod(plan.graph.values[f.value].type.shape) for f in fields if f.name == counted)
+
+
+def peak_flops(plan: Plan) -> int:
+    """Floating-point operations a second of a rank's device at best, as the file's hardware has it;
+    0 if the file does not say, or if products are not computed in the 16 bits that it is said
+    for."""
+    has, training = device(plan.program), plan.program.training
+    return has.compute if has is not None and training is not None and training.precision in ("bf16", "f16") else 0
