@@ -101,8 +101,8 @@ class Parameter(Declared):
     and axes of ZeRO.
 
     once: its gradient is whole in each microbatch, and counts in the first alone. use: the type of
-    the copy that `forward` works with, made at each use, where that is not its own. sparse: its
-    gradient is rows of it (sparse.py). frozen: it gets no gradient and stays as it begins."""
+    the copy that `forward` works with (copies.py), where that is not its own. sparse: its gradient
+    is rows of it (sparse.py). frozen: it gets no gradient and stays as it begins."""
 
     reduce: Axes = ()
     zero: tuple[int, Axes] = (0, ())

@@ -1,4 +1,5 @@
-"""What the ranks of a run hold: bytes of parameters, of gradients between microbatches, and of optimizer state.
+"""What the ranks of a run hold: bytes of parameters, of their copies, of gradients between microbatches, and of
+optimizer state.
 
 `held(text, ranks, folder)` trains a program on real ranks, in a process of its own as curves.py does, and measures the
 memory that tensors lie in on each rank, whatever they are views of. As a script: `kept.py MAIN_FILE RANKS`.
@@ -16,7 +17,7 @@ from tests import warm
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
 
-PARTS = ("parameters", "gradients", "optimizer")
+PARTS = ("parameters", "copies", "gradients", "optimizer")
 
 
 def held(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[dict[str, int]]:
@@ -39,7 +40,6 @@ def memory_of(tensors: Iterable[Any]) -> int:
 def _gradients(model: Any) -> int:
     """What is left of the gradients after a microbatch that is not the last: with the parameters, or in buckets."""
     whole = [leaf.grad for leaf in (*model.leaves.values(), *model.trained.values())]
-    whole += [stored.leaf.grad for stored in model.stored.values()]
     parts = []
     for bucket in model.buckets:
         if getattr(bucket, "sum", None) is not None and hasattr(bucket, "_collect"):
@@ -62,7 +62,8 @@ def _watch(folder: Path) -> None:
             return
         rank = dist.get_rank() if dist.is_initialized() else 0
         states = [t for optimizer in model.optimizers for kept in optimizer.kept().values() for t in kept]
-        sizes = memory_of(model.leaves.values()), _gradients(model), memory_of(states)
+        parameters, copies = memory_of(model.trained.values()), memory_of(model.copies.values())
+        sizes = parameters, copies, _gradients(model), memory_of(states)
         found = dict(zip(PARTS, sizes, strict=True))
         (folder / f"held-{rank}.json").write_text(json.dumps(found))
 

@@ -44,6 +44,8 @@ CASES = {
     "zero 3, microbatches": (DATA + "zero 3 over dp\n  microbatches 2", "f32"),
     "zero 3, small buckets": (DATA + "zero 3 over dp\n  bucket gradients 10kB", "f32"),
     "zero 3, recompute": (DATA + "zero 3 over dp\n  at blocks[*]: recompute", "f32"),
+    "zero 1, bf16": (DATA + "zero 1 over dp", "bf16"),
+    "zero 2, microbatches, bf16": (DATA + "zero 2 over dp\n  microbatches 2", "bf16"),
     "zero 3, bf16": (DATA + "zero 3 over dp", "bf16"),
     "zero 1 beside tensor parallelism": (TENSOR + "zero 1 over (dp, tp)", "f32"),
     "zero 3 beside tensor parallelism": (TENSOR + "zero 3 over dp", "f32"),

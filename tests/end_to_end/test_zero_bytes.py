@@ -52,14 +52,38 @@ def test_bytes_by_level(level: int, tmp_path: Path) -> None:
     text = TEXT.replace("microbatches 2", f"microbatches 2\n  zero {level} over dp") if level else TEXT
     paper = {
         "parameters": 4 * PSI // (RANKS if level >= 3 else 1),
+        "copies": 0,
         "gradients": 4 * PSI // (RANKS if level >= 2 else 1),
         "optimizer": 8 * PSI // (RANKS if level >= 1 else 1),
     }
+    assert everywhere(text, tmp_path) == paper
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_bytes_in_bf16(level: int, tmp_path: Path) -> None:
+    """Of what is used in bf16, all but the norms, a rank has a copy of 2 bytes; then levels 1 and 2 divide the
+    parameters too. Level 3 has no copies.
+    """
+    text = TEXT.replace("steps = 2", "steps = 2\n  precision = bf16")
+    text = text.replace("microbatches 2", f"microbatches 2\n  zero {level} over dp") if level else text
+    norms = (2 * 2 + 1) * 2 * D
+    rows = 4 * (PSI - norms) // RANKS
+    assert everywhere(text, tmp_path) == {
+        "parameters": (4 * PSI, rows + 4 * norms, rows + 4 * norms, 4 * PSI // RANKS)[level],
+        "copies": 2 * (PSI - norms) if level < 3 else 0,
+        "gradients": 4 * PSI // (RANKS if level >= 2 else 1),
+        "optimizer": 8 * PSI // (RANKS if level >= 1 else 1),
+    }
+
+
+def everywhere(text: str, folder: Path) -> dict[str, int]:
+    """The bytes of each part by the plan, which are those that it shows, and that each real rank holds."""
     before = memory(planned(text, RANKS))
-    assert {part: getattr(before, part) for part in PARTS} == paper
-    file = tmp_path / "model.shard"
+    said = {part: getattr(before, part) for part in PARTS}
+    file = folder / "model.shard"
     file.write_text(text)
     done = CliRunner().invoke(command, [str(file), "--ranks", str(RANKS), "--json"])
     shown = json.loads(done.stdout)["per_rank"]
-    assert {part: shown[f"{part}_bytes"] for part in PARTS} == paper
-    assert held(text, RANKS, tmp_path / "run") == [paper] * RANKS
+    assert {part: shown[f"{part}_bytes"] for part in PARTS} == said
+    assert held(text, RANKS, folder / "run") == [said] * RANKS
+    return said

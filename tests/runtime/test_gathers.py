@@ -68,7 +68,7 @@ def follows_the_paper() -> None:
         run.model.update(1, 8)
         run.passes.step(next(loader))
         model = run.model
-        held = [t for leaf in model.leaves.values() for t in (leaf,)]
+        held = list(model.trained.values())
         gradients = [t.grad for t in model.trained.values()]
         kept = [t for o in model.optimizers for tensors in o.kept().values() for t in tensors]
         found = _bytes(held), _bytes(gradients), _bytes(kept)

@@ -1,8 +1,7 @@
 """Mixed precision: casts of operands, so that each operator computes in what its declaration says.
 
 A parameter is kept in f32. Where its first use is in the low precision, the program works with a
-copy of it in that, made at each use (`Value.type` is then the copy's); its gradient and its
-optimizer stay in f32."""
+copy of it in that (`Value.type` is then the copy's); its gradient and its optimizer stay in f32."""
 
 from __future__ import annotations
 

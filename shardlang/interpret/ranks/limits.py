@@ -32,7 +32,7 @@ def _held(plan: Plan, param: ParamPlan) -> int:
     gradient before its reduction in place of the one after; the optimizer's state; the reduced
     gradient, which ranks of one sum share. The gradient of a table is made whole here, and under
     ZeRO too what operators read. One device beside them has as much, once."""
-    itself, gradient, optimizer = held_bytes(plan, param)
+    itself, _, gradient, optimizer = held_bytes(plan, param)
     mesh = plan.meshes[param.stored.mesh]
     whole = _DEVICE * plan.graph.values[param.value].type.bytes
     if not gradient:

@@ -87,10 +87,10 @@ def _is_table(plan: Plan, param: ParamPlan) -> bool:
 
 def _parts(plan: Plan, param: ParamPlan) -> str:
     """`500.0 GB, with gradient and optimizer state 1,500.0 GB`."""
-    itself, gradient, state = held_bytes(plan, param)
-    if not gradient and not state:
-        return size(itself)
-    return f"{size(itself)}, with gradient and optimizer state {size(itself + gradient + state)}"
+    held = held_bytes(plan, param)
+    if not held.gradient and not held.optimizer:
+        return size(held.itself + held.copy)
+    return f"{size(held.itself)}, with gradient and optimizer state {size(sum(held))}"
 
 
 def size(count: int) -> str:

@@ -1,5 +1,5 @@
-"""Bytes that a plan keeps on each rank: parameters, gradients, optimizer state, activations, the
-largest over the ranks.
+"""Bytes that a plan keeps on each rank: parameters and their copies in a lower precision,
+gradients, optimizer state, activations, the largest over the ranks.
 
 An estimate before any run: allocators, buffers of collectives and temporaries are not counted."""
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
@@ -25,6 +26,7 @@ class Memory:
     """All in bytes per rank, in one memory or in both; host: the part in the host's memory."""
 
     parameters: int
+    copies: int
     gradients: int
     optimizer: int
     activations: int
@@ -32,11 +34,21 @@ class Memory:
 
     @property
     def total(self) -> int:
-        return self.parameters + self.gradients + self.optimizer + self.activations
+        return self.parameters + self.copies + self.gradients + self.optimizer + self.activations
 
     @property
     def device(self) -> int:
         return self.total - self.host
+
+
+class HeldBytes(NamedTuple):
+    """Bytes of a parameter on one rank: itself, its copy in a lower precision, its gradient, its
+    optimizer's state."""
+
+    itself: int
+    copy: int
+    gradient: int
+    optimizer: int
 
 
 def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
@@ -48,9 +60,9 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     mine = [held[value] for value in plan.params if used(plan, value, stages)]
     # A stage's host memory has what its own operators leave there; they are few, and counted with
     # the parameters'.
-    parameters, gradients, optimizer = (sum(each[i] for each in mine) for i in range(3))
+    parameters, copies, gradients, optimizer = (sum(each[i] for each in mine) for i in range(4))
     host = sum(sum(held[value]) for value in plan.params if value in plan.memory_of) + hosted_activations(plan)
-    return Memory(parameters, gradients, optimizer, activations(plan, stages), host)
+    return Memory(parameters, copies, gradients, optimizer, activations(plan, stages), host)
 
 
 def by_coordinate(plan: Plan) -> list[Memory]:
@@ -61,20 +73,23 @@ def by_coordinate(plan: Plan) -> list[Memory]:
 
 
 @remembered
-def _held(plan: Plan) -> Mapping[int, tuple[int, int, int]]:
+def _held(plan: Plan) -> Mapping[int, HeldBytes]:
     """The `held_bytes` of every parameter and state."""
     return {value: held_bytes(plan, param) for value, param in plan.params.items()}
 
 
-def held_bytes(plan: Plan, param: ParamPlan) -> tuple[int, int, int]:
-    """Bytes of a parameter or state on one rank: itself, its gradient, its optimizer's state."""
+def held_bytes(plan: Plan, param: ParamPlan) -> HeldBytes:
+    """The bytes that a rank holds for a parameter or state. Where forward reads a copy, all levels
+    of ZeRO leave only rows of the parameter itself."""
     value, whole = plan.graph.values[param.value], local_bytes(plan, param)
     part = -(-whole // zero_degree(plan, param))
-    itself = part if param.zero == 3 else whole
+    low = value.kind is Kind.PARAM and value.type.dtype != stored_type(plan, param)
+    copy = plan.local_bytes(param.value, param.stored) if low and param.zero < 3 else 0
+    itself = part if param.zero == 3 or copy else whole
     if value.kind is not Kind.PARAM or not value.gradient:
-        return itself, 0, 0
+        return HeldBytes(itself, copy, 0, 0)
     gradient = row_bytes(plan, param) if param.sparse else part if param.zero >= 2 else whole
-    return itself, gradient, _copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole)
+    return HeldBytes(itself, copy, gradient, _copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole))
 
 
 def row_bytes(plan: Plan, param: ParamPlan) -> int:

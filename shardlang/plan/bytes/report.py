@@ -10,7 +10,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.plan.bytes.block_report import blocks, written
 from shardlang.plan.bytes.fits import device
-from shardlang.plan.bytes.memory import Memory, local_bytes, memory, stages_by_coordinate, zero_degree
+from shardlang.plan.bytes.memory import Memory, held_bytes, memory, stages_by_coordinate
 from shardlang.plan.bytes.overview import overview
 from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.bytes.traffic import (
@@ -69,6 +69,7 @@ def _most(plan: Plan, size: Callable[[tuple[int, ...]], int]) -> tuple[int, ...]
 def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
     return {
         "parameters_bytes": kept.parameters,
+        "copies_bytes": kept.copies,
         "gradients_bytes": kept.gradients,
         "optimizer_bytes": kept.optimizer,
         "activations_bytes": kept.activations,
@@ -140,12 +141,12 @@ def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
 
 def _parameter(plan: Plan, param: ParamPlan) -> Report:
     value = plan.graph.values[param.value]
-    part = zero_degree(plan, param) if param.zero == 3 else 1
-    tensor = _tensor(plan, param.value, param.stored)
+    tensor, held = _tensor(plan, param.value, param.stored), held_bytes(plan, param)
     return {
         "path": value.path,
         **{k: tensor[k] for k in ("shape", "layout", "mesh", "local_shape", "cut", "sizes")},
-        "local_bytes": -(-local_bytes(plan, param) // part),
+        "local_bytes": held.itself,
+        "copy_bytes": held.copy,
         "zero": param.zero,
         "zero_axes": list(param.zero_axes),
         "place": plan.memory_of.get(param.value, "device"),

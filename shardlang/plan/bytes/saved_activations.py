@@ -19,7 +19,6 @@ from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import remembered
-from shardlang.types.dim import BYTES
 
 # Conversions that give a view of what they are given.
 _VIEWS = (MoveKind.I_TO_R, MoveKind.R_TO_I, MoveKind.I_TO_S, MoveKind.R_TO_S, MoveKind.VIEW)
@@ -60,7 +59,7 @@ class SavedActivations:
 
     def _path(self, at: Any) -> str:
         graph = self.plan.graph
-        path: str = (graph.ops[at[1]] if at[0] == "made by" else graph.values[at[at[0] == "copy"]]).path
+        path: str = (graph.ops[at[1]] if at[0] == "made by" else graph.values[at[0]]).path
         return path
 
     def of(self, stage: int) -> int:
@@ -169,7 +168,8 @@ class SavedActivations:
         """A memory that something in a stage, and in a group or in none (-1), reads in backward."""
         value = self.plan.graph.values[root[0]]
         if root[1] < 0 and value.kind is not Kind.RESULT:
-            self._copy(stage, group, root[0], reader)
+            if root[0] in self.plan.params and reader >= 0:
+                self.saved.setdefault(reader, []).append(root[0])
             return
         if self._elsewhere(root, stage):
             return
@@ -183,16 +183,6 @@ class SavedActivations:
         """Whether another stage of this rank holds a memory already."""
         producer = self.plan.graph.producers.get(root[0])
         return root[1] < 0 and producer is not None and self._stage(producer) != stage
-
-    def _copy(self, stage: int, group: int, value: int, reader: int) -> None:
-        """For a parameter or field: of a parameter that is used in a lower precision each use keeps
-        its copy, unless ZeRO drops it."""
-        param, type = self.plan.params.get(value), self.plan.graph.values[value].type
-        if param is not None and reader >= 0:
-            self.saved.setdefault(reader, []).append(value)
-        low = type.floating and BYTES[type.dtype] < BYTES["f32"]
-        if param is not None and low and reader >= 0 and param.zero < 3:
-            self._sizes.setdefault((stage, group), {})["copy", value, reader] = form_bytes(self.plan, (value, -1))
 
     def _loss(self) -> None:
         loss = self.plan.graph.loss

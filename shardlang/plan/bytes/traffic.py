@@ -181,15 +181,15 @@ def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
 
 
 def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:
-    """Bytes that each rank sends in a step so that others have a parameter whole, forward and
-    backward: under ZeRO 1 and 2 once, after the update; under 3 in each microbatch, wherever it is
-    used."""
+    """Bytes that each rank sends in a step so that others have a parameter whole, in the type that
+    they read, forward and backward: under ZeRO 1 and 2 once, after the update; under 3 in each
+    microbatch, wherever it is used."""
     if not param.zero:
         return 0, 0
-    others = plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1
+    each = (plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1) * part_bytes(plan, param)
     if param.zero < 3:
-        return others * part_bytes(plan, param, stored_type(plan, param)), 0
-    each = others * part_bytes(plan, param) * plan.microbatches
+        return each, 0
+    each *= plan.microbatches
     return times.forward[param.value] * each, times.backward[param.value] * each
 
 

@@ -81,9 +81,10 @@ def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
     return found.fill_(value) if value else found
 
 
-def clone(part: Tensor) -> Tensor:
-    """A part of a tensor apart from it, in a file where that is in one."""
-    return empty(part.shape, part.dtype).copy_(part) if _is_mapped(part) else part.clone()
+def clone(part: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A part of a tensor apart from it (as `dtype`), in a file where that is in one."""
+    kind = dtype or part.dtype
+    return empty(part.shape, kind).copy_(part) if _is_mapped(part) else part.to(kind, copy=True)
 
 
 def made(block: Block, dtype: torch.dtype, part: Callable[[Block], Tensor]) -> Tensor:

@@ -61,7 +61,7 @@ class Sgd:
         if not tensors:
             return
         updated = _padded(tensors)
-        for parts in _by_device(updated, _gradients(tensors), self.momenta.flat):
+        for parts in by_device(updated, _gradients(tensors), self.momenta.flat):
             torch._fused_sgd_(*parts, **self.settings, lr=lr, maximize=False, is_first_step=self.first)
         _put_back(tensors, updated)
         self.first = False
@@ -104,7 +104,7 @@ class Adam:
         if not self.tensors:
             return
         updated = _padded(self.tensors)
-        for some, *kept in _by_device(updated, _gradients(self.tensors), self.means.flat, self.squares.flat):
+        for some, *kept in by_device(updated, _gradients(self.tensors), self.means.flat, self.squares.flat):
             steps = self.steps[some[0].device].add_(1)
             self.kernel(
                 some, *kept, [], [steps] * len(some), **self.settings, lr=lr, amsgrad=False, maximize=False
@@ -148,7 +148,7 @@ def _put_back(tensors: Sequence[Tensor], updated: Sequence[Tensor]) -> None:
             tensor.view(-1).copy_(other[: tensor.numel()])
 
 
-def _by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
+def by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[list[Tensor], ...]]:
     """The lists, once for each device that `tensors` are on: a kernel takes tensors of one. An
     empty list stays so."""
     devices = {t.device for t in tensors}
@@ -180,12 +180,12 @@ def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], who
     ranks call this, and each parameter, or part of one, counts on one rank alone. The factor is
     limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_."""
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    for (gradients,) in _by_device([_elements(t.grad) for t in counted if t.grad is not None]):
+    for (gradients,) in by_device([_elements(t.grad) for t in counted if t.grad is not None]):
         total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
     if not whole:
         total = primitives.begin_reduce(total, everyone()).wait()
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
-    for (gradients,) in _by_device([_elements(t.grad) for t in trained if t.grad is not None]):
+    for (gradients,) in by_device([_elements(t.grad) for t in trained if t.grad is not None]):
         torch._foreach_mul_(gradients, factor.to(gradients[0].device))
     return norm

@@ -2,7 +2,8 @@
 in torch.chunk's sizes.
 
 Gradients are reduce-scattered in flat buckets, each rank updates its rows. With levels 1 and 2
-these are then all-gathered, while the next step begins; level 3 keeps the rows alone, see zero3.py.
+these are then all-gathered, in the type that forward reads, while the next step begins; level 3
+keeps the rows alone, see zero3.py.
 Which parameters, and over which axes, the plan has decided."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.state import mapped
 from shardlang.runtime.state.buckets import Reduction
 
 
@@ -41,13 +43,40 @@ def padded(piece: Tensor, length: int) -> Tensor:
     return flat if len(flat) == length else torch.nn.functional.pad(flat, (0, length - len(flat)))
 
 
+def _ordered(flat: Tensor, group: Group) -> Tensor:
+    """A row for each member, in torch's order."""
+    return flat if group.in_order else flat[list(group.slots)]
+
+
 def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Iterator[Tensor]:
     """[members, sum of widths] -> each tensor whole, in memory of its own."""
-    ordered = flat if group.in_order else flat[list(group.slots)]
     # Copies, since a view would be no memory of its own.
-    pieces = torch.split_with_sizes_copy(ordered, [width(shape, group) for shape in shapes], 1)
+    pieces = torch.split_with_sizes_copy(_ordered(flat, group), [width(shape, group) for shape in shapes], 1)
     for piece, shape in zip(pieces, shapes, strict=True):
         yield piece.view(-1)[: math.prod(shape)].view(tuple(shape))
+
+
+def joined(piece: Tensor, shape: Sequence[int], group: Group) -> Tensor:
+    """The whole of a tensor whose rows are `piece` here."""
+    return next(wholes(primitives.all_gather(padded(piece, width(shape, group)), group), [shape], group))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def unpack(flat: Tensor, group: Group, into: Sequence[Tensor]) -> None:
+    """[members, bytes of their rows] -> the tensors `into`, whole."""
+    widths = [width(tensor.shape, group) * tensor.itemsize for tensor in into]
+    even = [tensor.nbytes == group.size * wide for tensor, wide in zip(into, widths, strict=True)]
+    parts = [
+        _bytes(tensor).view(group.size, wide) if fits else flat.new_empty((group.size, wide))
+        for tensor, wide, fits in zip(into, widths, even, strict=True)
+    ]
+    torch.split_with_sizes_copy(_ordered(flat, group), widths, 1, out=parts)
+    for tensor, part, fits in zip(into, parts, even, strict=True):
+        if not fits:
+            _bytes(tensor).copy_(part.view(-1)[: tensor.nbytes])
 
 
 def packed(tensors: Sequence[Tensor], group: Group) -> Tensor:
@@ -68,17 +97,32 @@ class Shared(Protocol):
     def take(self) -> Tensor | None:
         """The gradient of the whole that has been accumulated; it is then forgotten."""
 
+    def gather(self) -> Tensor:
+        """The whole in the parameter's own type."""
+
 
 class Held:
-    """Levels 1 and 2: every rank has the whole, `leaf`; `piece` is a view of it."""
+    """Levels 1 and 2: every rank has the `whole`, in the type that forward reads; `rows` are its
+    own of that.
 
-    def __init__(self, leaf: Tensor, group: Group) -> None:
-        self.leaf, self.shape = leaf, tuple(leaf.shape)
-        self.piece = shard(leaf.detach(), group)
+    Without a copy in another type the whole is `value`, the leaf too, and `piece` its rows. With a
+    `copy`, the rows are all that is kept of `value`; the leaf has its shape and no memory."""
+
+    def __init__(self, value: Tensor, group: Group, copy: Tensor | None = None) -> None:
+        self.shape, self.group = tuple(value.shape), group
+        self.whole = value.detach() if copy is None else copy
+        self.rows = shard(self.whole, group)
+        self.piece = self.rows if copy is None else mapped.clone(shard(value, group))
+        leaf = value if copy is None else value.new_zeros(()).expand(self.shape)
+        self.leaf = leaf.requires_grad_()
 
     def take(self) -> Tensor | None:
         gradient, self.leaf.grad = self.leaf.grad, None
         return gradient
+
+    def gather(self) -> Tensor:
+        """The whole in the parameter's own type."""
+        return joined(self.piece, self.shape, self.group)
 
 
 class ShardBucket:
@@ -144,11 +188,16 @@ class ShardBucket:
         self.total = None
 
     def publish(self) -> None:
-        """Starts to bring each member's updated rows to all; `settle` ends it."""
-        pieces = [parameter.piece for parameter in self.parameters]
-        mine = torch.cat([padded(piece, wide) for piece, wide in zip(pieces, self.widths, strict=True)])
+        """Starts to bring each member's rows of the wholes to all; `settle` ends it. They go as
+        bytes, since some may be of another type."""
+        widths = [wide * held.whole.itemsize for wide, held in zip(self.widths, self._held(), strict=True)]
+        rows_ = (padded(_bytes(held.rows), wide) for wide, held in zip(widths, self._held(), strict=True))
+        mine = torch.cat(list(rows_))
         self.settle()
         self.coming = primitives.begin_all_gather(mine, self.group)
+
+    def _held(self) -> list[Held]:
+        return [parameter for parameter in self.parameters if isinstance(parameter, Held)]
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -156,6 +205,4 @@ class ShardBucket:
         if self.coming is None:
             return
         flat, self.coming = self.coming.wait(), None
-        shapes = [parameter.shape for parameter in self.parameters]
-        leaves = [parameter.leaf.detach() for parameter in self.parameters]
-        torch._foreach_copy_(leaves, list(wholes(flat, shapes, self.group)))
+        unpack(flat, self.group, [held.whole for held in self._held()])

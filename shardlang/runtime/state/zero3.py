@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
-from shardlang.runtime.state.zero import padded, wholes, width
+from shardlang.runtime.state.zero import joined, padded, wholes, width
 
 
 class Stored:
@@ -43,8 +43,7 @@ class Stored:
 
     def gather(self, dtype: torch.dtype | None = None) -> Tensor:
         """The whole, without gradient; in its own type, unless another is given."""
-        group = Together([self], dtype or self.piece.dtype)
-        return group.arrived(group.begin())[0]
+        return joined(self.piece.detach().to(dtype or self.piece.dtype), self.shape, self.group)
 
     def add(self, gradient: Tensor) -> None:
         """Accumulates a gradient of the whole."""

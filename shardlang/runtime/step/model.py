@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from shardlang.runtime.logs import timed
 from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, listed
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
+from shardlang.runtime.state.copies import read
 from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
@@ -36,10 +38,16 @@ class Model:
         mapped.start(program)
         self.weights = given_weights(program)
         self.stored: dict[str, Stored] = {}
+        self.held: dict[str, Held] = {}
         self.gathers = Gathers(program.bucket_bytes)
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
-        self.leaves: dict[str, Tensor] = {tensor.path: self._leaf(tensor) for tensor in self.parameters}
-        self._count_once()
+        # path -> what autograd knows a parameter by; what the optimizer updates: the leaf or this
+        # rank's rows; the copy that forward reads, where that is of another type.
+        self.leaves: dict[str, Tensor] = {}
+        self.trained: dict[str, Tensor] = {}
+        self.copies: dict[str, Tensor] = {}
+        for tensor in self.parameters:
+            self._hold(tensor)
         self.states: dict[str, Tensor] = {
             tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
         }
@@ -53,9 +61,6 @@ class Model:
             stage: namespace({path: held for path, held in read.items() if stage in program.stages_of[path]})
             for stage in program.stages_here
         }
-        # path -> the tensor that the optimizer updates: the leaf, or this rank's rows of it
-        pieces = {id(held.leaf): held.piece for bucket in self.sharded for held in bucket.parameters}
-        self.trained = {path: pieces.get(id(leaf), leaf) for path, leaf in self.leaves.items()}
         self.optimizers = [
             optimizers.optimizer(
                 o.kind, [self.trained[p] for p, by in program.trained_by.items() if by == at and p in self.trained],
@@ -71,20 +76,10 @@ class Model:
     def leaves_of(self, stage: int) -> list[Tensor]:
         """The parameters that a stage trains."""
         mine = [t.path for t in self.parameters if stage in self.program.stages_of[t.path] and not t.frozen]
-        return [self.stored[path].leaf if path in self.stored else self.leaves[path] for path in mine]
+        return [self.leaves[path] for path in mine]
 
     def _mesh(self, tensor: Declared) -> Mesh:
         return tensor.mesh or self.program.mesh
-
-    def _count_once(self) -> None:
-        """A gradient that is whole in each microbatch: that of the first counts."""
-        for tensor in self.parameters:
-            if not tensor.once:
-                continue
-            if tensor.path in self.stored:
-                self.stored[tensor.path].once = True
-            else:
-                self.leaves[tensor.path].register_hook(_of_the_first)
 
     def _begin(self, tensor: Declared) -> Tensor:
         """This rank's block of a value as it begins: initialised, or from given weights."""
@@ -117,21 +112,29 @@ class Model:
         apart = {*self._cut_axes(tensor), *([pipeline.axis] if pipeline is not None else [])}
         return self.program.keeps(tensor) and not any(mesh._coordinate(axis) for axis in mesh if axis not in apart)
 
-    def _leaf(self, tensor: Parameter) -> Tensor:
-        value = self._begin(tensor)
-        group = self.zero_group(tensor)
-        if group is None or tensor.zero[0] < 3:
-            return value.requires_grad_(not tensor.frozen)
-        piece, use = mapped.clone(shard(value, group)), DTYPES[tensor.use] if tensor.use else None
-        self.stored[tensor.path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
-        return piece
+    def _hold(self, tensor: Parameter) -> None:
+        """Makes a parameter as it begins, in the form that its use and level of ZeRO ask for."""
+        path, value, group = tensor.path, self._begin(tensor), self.zero_group(tensor)
+        use = DTYPES[tensor.use] if tensor.use else None
+        if group is not None and tensor.zero[0] == 3:
+            piece = mapped.clone(shard(value, group))
+            made = self.stored[path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
+            made.once = tensor.once
+            self.leaves[path], self.trained[path] = made.leaf, piece
+            return
+        if use is not None:
+            self.copies[path] = mapped.clone(value, use)
+        if group is None:
+            self.leaves[path] = self.trained[path] = value.requires_grad_(not tensor.frozen)
+        else:
+            held = self.held[path] = Held(value, group, self.copies.get(path))
+            self.leaves[path], self.trained[path] = held.leaf, held.piece
+        if tensor.once:
+            self.leaves[path].register_hook(_of_the_first)
 
-    def _shared(self, tensor: Parameter) -> Shared | None:
+    def _shared(self, path: str) -> Shared | None:
         """A parameter under ZeRO."""
-        group = self.zero_group(tensor)
-        if group is None or tensor.path in self.stored:
-            return self.stored.get(tensor.path)
-        return Held(self.leaves[tensor.path], group)
+        return self.stored.get(path) or self.held.get(path)
 
     def _buckets(self) -> list[Bucket]:
         """Reductions of gradients: a bucket per kind of reduction, dtype and device up to the
@@ -144,7 +147,7 @@ class Model:
             elif how.shard or how.over(how.sum).size > 1:
                 size = math.prod(self.program.block(tensor).shape) * dtype.itemsize
                 kind = how, dtype, device_of(tensor.place)
-                items.append((self._shared(tensor) or self.leaves[tensor.path], kind, size))
+                items.append((self._shared(tensor.path) or self.leaves[tensor.path], kind, size))
         for (how, *_), members in fill(items, self.program.bucket_bytes):
             self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
         return self.buckets
@@ -174,12 +177,11 @@ class Model:
     def _read(self) -> dict[str, Tensor | Callable[[], Tensor]]:
         """The tensors that `forward` finds under each path, or functions called at each use."""
         found: dict[str, Tensor | Callable[[], Tensor]] = {**self.leaves, **self.stored}
-        paths = {id(leaf): path for path, leaf in self.leaves.items()}
+        paths = {id(held): path for path, held in self.held.items()}
+        found.update({path: partial(read, self.leaves[path], copy) for path, copy in self.copies.items()})
         for bucket in self.sharded:
-            found.update({paths[id(held.leaf)]: _settled(bucket, held.leaf) for held in bucket.parameters})
-        for tensor in self.parameters:
-            if tensor.use and tensor.path not in self.stored:
-                found[tensor.path] = _copied(found[tensor.path], DTYPES[tensor.use])
+            for path in (paths[id(held)] for held in bucket.parameters):
+                found[path] = _settled(bucket, found[path])
         return found
 
     @contextlib.contextmanager
@@ -207,10 +209,20 @@ class Model:
         for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
             with timed(hosted) if hosted else contextlib.nullcontext():
                 optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
-        for bucket in self.sharded:
-            bucket.publish()
+        self.refresh(path for path, leaf in self.leaves.items() if leaf.requires_grad)
         for leaf in (*self.leaves.values(), *self.trained.values()):
             leaf.grad = None
+
+    @torch.no_grad()
+    def refresh(self, changed: Iterable[str]) -> None:
+        """Brings copies, and rows of other ranks, up to date with what is trained of parameters."""
+        paths = [path for path in changed if path in self.copies]
+        copies = [self.held[path].rows if path in self.held else self.copies[path] for path in paths]
+        if paths:
+            for some, values in optimizers.by_device(copies, [self.trained[path] for path in paths]):
+                torch._foreach_copy_(some, values)
+        for bucket in self.sharded:
+            bucket.publish()
 
     def groups(self) -> list[Group]:
         """Over which gradients are reduced and parameters gathered."""
@@ -229,34 +241,23 @@ class Model:
         return [(t, self._block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
 
     def _block(self, path: str) -> Callable[[], Tensor]:
-        if path in self.stored:
-            return self.stored[path].gather
-        return lambda: self._settled(path) if path in self.leaves else self.states[path]
-
-    def _settled(self, path: str) -> Tensor:
-        """A parameter once all its rows are up to date."""
-        for bucket in self.sharded:
-            bucket.settle()
-        return self.leaves[path]
+        shared = self._shared(path)
+        return shared.gather if shared is not None else lambda: {**self.leaves, **self.states}[path]
 
 
-def _settled(bucket: ShardBucket, leaf: Tensor) -> Callable[[], Tensor]:
-    """A function that gives a parameter once its rows are up to date."""
+def _settled(bucket: ShardBucket, held: Tensor | Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """A function that gives a parameter, or what its function gives, once its rows are up to
+    date."""
 
     def settled() -> Tensor:
         bucket.settle()
-        return leaf
+        return held if isinstance(held, Tensor) else held()
 
     return settled
 
 
-def _copied(held: Tensor | Callable[[], Tensor], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that gives a parameter, or what its function makes, in another type; its gradient
-    is in its own."""
-    return lambda: (held if isinstance(held, Tensor) else held()).to(dtype)
-
-
 def _of_the_first(gradient: Tensor) -> Tensor:
+    """A gradient that is whole in each microbatch: that of the first counts."""
     return gradient if world.microbatch == 0 else torch.zeros_like(gradient)
 
 

@@ -58,7 +58,7 @@ def facts(program: Program) -> dict[str, Any]:
 def save(model: Model, to: Checkpoints, step: int) -> None:
     """Writes a checkpoint; all ranks call it."""
     written = {**facts(model.program), "optimizers": _optimizers(model.program)}
-    to.write(step, list(_pieces(model, whole=False)), written)
+    to.write(step, list(_pieces(model)), written)
 
 
 def _optimizers(program: Program) -> dict[str, str]:
@@ -106,35 +106,32 @@ def resume(model: Model, found: SavedRun) -> int:
     """Fills the model from a checkpoint; the step it was written after."""
     found.require(facts(model.program))
     _require_optimizers(model, found)
-    found.read(list(_pieces(model, whole=True)))
+    found.read(list(_pieces(model)))
+    model.refresh(model.leaves)
     for optimizer in model.optimizers:
         optimizer.resumed(found.step)
     return found.step
 
 
-def _pieces(model: Model, whole: bool) -> Iterator[Piece]:
-    """Every block of this rank. whole: parameters under ZeRO 1 and 2 as held, not only its rows."""
+def _pieces(model: Model) -> Iterator[Piece]:
+    """Every block of this rank; of parameters under ZeRO its rows."""
     kept = _kept(model)
     for tensor in model.parameters:
-        trained = model.trained[tensor.path]
-        writes = _writes(model, tensor)
-        held = model.leaves[tensor.path] if whole else trained
-        yield Piece(tensor.path, tensor.shape, _offsets(model, tensor, held), held.detach(), writes)
+        offsets, writes = _offsets(model, tensor), _writes(model, tensor)
+        yield Piece(tensor.path, tensor.shape, offsets, model.trained[tensor.path].detach(), writes)
         for name, local in kept[tensor.path].items():
-            yield Piece(f"{tensor.path}:{name}", tensor.shape, _offsets(model, tensor, trained), local, writes)
+            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, local, writes)
     for state in model.program.states:
         if state.path in model.states:
             block = model.program.block(state)
             yield Piece(state.path, state.shape, block.offsets, model.states[state.path], _writes(model, state))
 
 
-def _offsets(model: Model, tensor: Parameter, held: Tensor) -> tuple[int, ...]:
-    """Where a parameter's tensor on this rank begins in the whole: its block, or rows of it."""
+def _offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
+    """Where what this rank trains of a parameter begins in the whole."""
     block = model.program.block(tensor)
     group = model.zero_group(tensor)
-    if group is None or (held is model.leaves[tensor.path] and tensor.path not in model.stored):
-        return block.offsets
-    return (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
+    return block.offsets if group is None else (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
 
 
 def _writes(model: Model, tensor: Declared) -> bool:
