@@ -16,7 +16,7 @@ from shardlang.plan.pipeline import actions as lists
 from shardlang.plan.pipeline.balance import balance
 from shardlang.plan.pipeline.rules import StageRule, read_stages
 from shardlang.plan.pipeline.schedules import SCHEDULES, Schedule, divided, fitting, looped, rounds
-from shardlang.plan.pipeline.stages import assign, divide, of_data_alone, widened
+from shardlang.plan.pipeline.stages import assign, divide, of_data_alone
 from shardlang.plan.plan import Action, Pipeline
 from shardlang.plan.rewrite.stage_transfers import loss_stage, with_transfers
 from shardlang.plan.strategy.axis_sizes import SizedAxis, either
@@ -121,7 +121,7 @@ def staged(graph: Graph, rule: StageRule, sink: Sink) -> tuple[Graph, tuple[int,
     stages = assign(graph, named, rule, sink)
     if len(sink.found) > mistakes:
         return None
-    return with_transfers(graph, stages, of_data_alone(graph) | widened(graph))
+    return with_transfers(graph, stages, of_data_alone(graph))
 
 
 def param_stages(graph: Graph, op_stage: Sequence[int]) -> dict[int, tuple[int, ...]]:

@@ -13,7 +13,6 @@ from shardlang.check.selectors import matcher, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
-from shardlang.ops.families.shapes import CAST
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.plan.strategy.axis_sizes import either
@@ -225,16 +224,6 @@ class _Assigning:
     def _scalar(self, op: Op) -> bool:
         """Whether an operator has only single numbers: such parts of a metric run with the loss."""
         return not any(self.graph.values[v].type.dims for v in (*op.operands, *op.results))
-
-
-def widened(graph: Graph) -> set[int]:
-    """The casts to a wider type for mixed precision: another stage is sent the narrow value."""
-    values = graph.values
-    return {
-        op.id for op in graph.ops
-        if op.operator == CAST and op.path == f"{values[op.operands[0]].path}:{values[op.results[0]].type.dtype}"
-        and values[op.operands[0]].type.bytes < values[op.results[0]].type.bytes
-    }  # fmt: skip
 
 
 def of_data_alone(graph: Graph) -> set[int]:

@@ -3,7 +3,8 @@ it.
 
 One operator `transfer` a boundary, shared by all who read the value later; then the rest of
 planning needs to know nothing of stages. Data is loaded where it is used, and what is computed from
-data alone is computed there too."""
+data alone is computed there too. Of a value and its casts and views the fewest bytes are handed on
+(see derived.py)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dataclasses import field, replace
 
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.families.internal import TRANSFER, transfer_rule
+from shardlang.plan.rewrite.derived import Derived
 from shardlang.plan.rewrite.insert import Rewriting
 from shardlang.records import dataclass
 
@@ -21,12 +23,13 @@ def with_transfers(graph: Graph, stages: Sequence[int], copied: set[int]) -> tup
     computes for itself.
 
     Metrics end in the stage of the loss."""
-    work = _Transferring(graph, stages, copied, Rewriting(graph))
+    work = _Transferring(graph, stages, copied, Rewriting(graph), _derived(graph, stages, copied))
+    last = loss_stage(graph, stages)
+    work.find_read(last)
     work.find_trained()
     for op in graph.ops:
-        if op.id not in copied:
+        if not work.copies(op, stages[op.id]):
             work.keep(op)
-    last = loss_stage(graph, stages)
     metrics = {name: work.value(v, last) for name, v in graph.metrics.items()}
     loss = None if graph.loss is None else work.value(graph.loss, last)
     return replace(work.made.result(), metrics=metrics, loss=loss), tuple(work.of_new)
@@ -38,17 +41,49 @@ def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
     return stages[producer] if producer is not None else max(stages, default=0)
 
 
+def _derived(graph: Graph, stages: Sequence[int], copied: set[int]) -> Derived:
+    """What a stage may make again of what it is sent: casts and views where their operand is."""
+    own = (op for op in graph.ops if op.operands and op.id not in copied)
+    return Derived(graph, [op for op in own if stages[graph.producers.get(op.operands[0], op.id)] == stages[op.id]])
+
+
 @dataclass
 class _Transferring:
-    """`there`: (value, stage) -> its copy there. trained: (value, stage) that the loss reads."""
+    """copied: operators that run where they are read. `there`: (value, stage) -> its copy there.
+    read: value -> the last stage that reads it, itself. trained: (value, stage) that the loss
+    reads."""
 
     graph: Graph
     stages: Sequence[int]
     copied: set[int]
     made: Rewriting
+    derived: Derived
+    read: dict[int, int] = field(default_factory=dict)
     of_new: list[int] = field(default_factory=list)
     there: dict[tuple[int, int], int] = field(default_factory=dict)
     trained: dict[int, int] = field(default_factory=dict)
+
+    def find_read(self, last: int) -> None:
+        """Value -> the last stage that reads it; the loss and metrics are returned by `last`."""
+        for op in self.graph.ops:
+            for value in () if op in self.derived else op.operands:
+                self.read[value] = max(self.read.get(value, -1), self.stages[op.id])
+        for value in (self.graph.loss, *self.graph.metrics.values()):
+            if value is not None:
+                self.read[value] = last
+
+    def copies(self, op: Op, stage: int) -> bool:
+        """Whether an operator runs in a stage because its results are read there."""
+        return op.id in self.copied or self._again(op, max(stage, self.stages[op.id] + 1))
+
+    def _again(self, op: Op, stage: int) -> bool:
+        """Whether a later stage makes a cast or view again, of what it is sent."""
+        if op not in self.derived:
+            return False
+        value = op.operands[0]
+        producer = self.graph.producers.get(value)
+        above = producer is not None and self._again(self.graph.ops[producer], stage)
+        return above or self.derived.crosses(value, lambda v: self.read.get(v, -1) >= stage)
 
     def find_trained(self) -> None:
         """Value -> the last stage in which the loss needs it."""
@@ -56,22 +91,23 @@ class _Transferring:
             for value in op.operands if op.section == "loss" else ():
                 self.trained[value] = max(self.trained.get(value, -1), self.stages[op.id])
         for op in reversed(self.graph.ops):
-            for value in op.operands if op.id in self.copied else ():
+            for value in op.operands if self.copies(op, 0) else ():
                 self.trained[value] = max(self.trained.get(value, -1), *(self.trained.get(r, -1) for r in op.results))
 
     def keep(self, op: Op) -> None:
         stage = self.stages[op.id]
-        operands = tuple([self.value(v, stage) for v in op.operands])
+        operands = tuple([self.value(v, stage, op) for v in op.operands])
         self.made.keep(op, operands)
         self.of_new.append(stage)
 
-    def value(self, value: int, stage: int) -> int:
+    def value(self, value: int, stage: int, reader: Op | None = None) -> int:
         """The copy of a value in a stage."""
         producer = self.graph.producers.get(value)
         if producer is None or (value, stage) in self.there:
             return self.there.get((value, stage), value)
-        if producer in self.copied:
-            self._copy(self.graph.ops[producer], stage)
+        op = self.graph.ops[producer]
+        if self.copies(op, stage):
+            self._copy(op, stage, reader)
             return self.there[value, stage]
         if self.stages[producer] >= stage:
             return value
@@ -88,11 +124,13 @@ class _Transferring:
             like, TRANSFER, (before,), whole.type, rule, path, name=whole.name, gradient=whole.gradient and trained
         )
 
-    def _copy(self, op: Op, stage: int) -> None:
+    def _copy(self, op: Op, stage: int, reader: Op | None) -> None:
         """An operator in the stage that reads it: the first keeps its values, others copy."""
         trained = any(self.trained.get(v, -1) >= stage for v in op.results)
+        if reader is not None and op in self.derived:
+            op = replace(op, within=reader.within)
         op = op if trained else replace(op, section="metric")
-        operands = tuple([self.value(v, stage) for v in op.operands])
+        operands = tuple([self.value(v, stage, reader) for v in op.operands])
         if not any((v, s) in self.there for v in op.results for s in range(max(self.stages, default=0) + 1)):
             self.made.keep(op, operands)
             self.there.update({(v, stage): v for v in op.results})

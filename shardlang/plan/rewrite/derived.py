@@ -1,0 +1,51 @@
+"""Casts and views -> whether a value itself crosses a border, or what is derived from it.
+
+A border is that of a stage, or of a layer that is computed again. What is read behind it is had
+from the fewest bytes, and each value crosses once: a cast or view of what crosses is made again
+behind the border. Numbers stay what they were, since it is made of the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import field
+
+from shardlang.graph.graph import Graph, Op
+from shardlang.ops.declaration import REGISTRY
+from shardlang.records import dataclass
+
+
+@dataclass
+class Derived:
+    """ops: those that may be made again. of: value -> what they make of it."""
+
+    graph: Graph
+    ops: Iterable[Op]
+    of: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for op in self.ops:
+            if rearranges(self.graph, op):
+                self.of.setdefault(op.operands[0], []).append(op.results[0])
+
+    def __contains__(self, op: Op) -> bool:
+        return bool(op.operands) and op.results[0] in self.of.get(op.operands[0], ())
+
+    def crosses(self, value: int, read: Callable[[int], bool]) -> bool:
+        """Whether a value crosses itself, where `read` says what is read behind the border."""
+        sizes = [size for v in self.of.get(value, ()) if (size := self._bytes(v, read))]
+        own, others = self.graph.values[value].type.bytes, sum(sizes)
+        return read(value) or own < others or (own == others and len(sizes) > 1)
+
+    def _bytes(self, value: int, read: Callable[[int], bool]) -> int:
+        """The fewest bytes from which all that is read of a value can be had."""
+        if self.crosses(value, read):
+            return self.graph.values[value].type.bytes
+        return sum(self._bytes(v, read) for v in self.of.get(value, ()))
+
+
+def rearranges(graph: Graph, op: Op) -> bool:
+    """Whether an operator gives all elements of its one operand, in another type or order."""
+    if not REGISTRY[op.operator].moves or len(op.operands) != 1:
+        return False
+    before, after = (graph.values[v].type for v in (op.operands[0], op.results[0]))
+    return before.elements == after.elements
