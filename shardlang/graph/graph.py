@@ -81,7 +81,8 @@ class Op:
     """One operator. `path` is the address of what it computes (its random key), `call` the number
     of the call of the layer it stands in, `within` that call (index into `Graph.calls`; -1: none),
     `statement` the whole statement. `section`: "loss" (the loss needs it) or "metric" (only metrics
-    do; computed without gradient)."""
+    do; computed without gradient). `implied`: a cast that mixed precision needs, which no statement
+    writes."""
 
     id: int
     operator: str
@@ -95,6 +96,7 @@ class Op:
     section: str = "loss"
     within: int = -1
     statement: Span | None = None
+    implied: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from shardlang.plan.rewrite.insert import with_counts
 from shardlang.plan.rewrite.microbatches import check_divides, times
 from shardlang.plan.rewrite.placement import staged, with_copies
 from shardlang.plan.rewrite.recompute_rules import recomputed
+from shardlang.plan.rewrite.recomputed_casts import Groups, with_casts_inside
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers
@@ -59,6 +60,7 @@ class Resolving:
     demands: dict[int, Demand] = field(default_factory=dict)
     stored: dict[int, Layout] = field(default_factory=dict)
     hosted: dict[int, str] = field(default_factory=dict)
+    recompute: Groups = ()
 
     def run(self) -> ResolvedStrategy:
         sized = self._mesh()
@@ -88,8 +90,7 @@ class Resolving:
             {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
             frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes}),
             rules.bucket if rules.bucket is not None else 25_000_000, rules.strict, times, graph, pipeline,
-            recomputed(graph, rules.recompute, staging.op_stage if staging else None, self.sink), axes.part_sizes,
-            self.hosted,
+            self.recompute, axes.part_sizes, self.hosted,
         )  # fmt: skip
 
     def _demand(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> None:
@@ -117,6 +118,11 @@ class Resolving:
         wanted = {value: rule.where.text for value, (_, rule) in rules.hosted.items()}
         graph, hosted = with_copies(graph, wanted)
         graph, staging = stage(graph, rules, sized, count, self.program.schedules)
+        stages = staging.op_stage if staging else None
+        graph, self.recompute, moved = with_casts_inside(
+            graph, recomputed(graph, rules.recompute, stages, self.sink), stages or ()
+        )
+        staging = replace(staging, op_stage=moved) if staging else None
         self.hosted = staged(graph, hosted, self.sink)
         self.program = replace(self.program, graph=graph)
         return graph, staging

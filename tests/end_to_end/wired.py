@@ -3,6 +3,8 @@
 `wired(text, ranks, folder)` trains a program on real ranks, in a process of its own as kept.py does, and counts in the
 third step what each collective is given: of n members an all-gather sends n - 1 times a part, a reduce-scatter as
 much, a sum twice (n - 1) / n of the whole, whichever way gloo does it. What is in float64 (figures, norms) is left out.
+Where there are stages, `messages` are the bytes of values and gradients that go to other ranks. The weights that are
+learned are in the folder, as weights.safetensors.
 As a script: `wired.py MAIN_FILE RANKS`.
 """
 
@@ -45,9 +47,8 @@ def _sent(kind: str, x: Any, members: int) -> int:
 
 def _watch(folder: Path) -> None:
     """Every collective made from now on is counted."""
-    import torch.distributed as dist
-
-    from shardlang.runtime.comm import primitives
+    from shardlang.runtime import messages
+    from shardlang.runtime.comm import mesh, primitives
     from shardlang.runtime.comm.shared_memory import Memory
     from shardlang.runtime.step.model import Model
 
@@ -65,7 +66,11 @@ def _watch(folder: Path) -> None:
     right = Memory.begin_sum
     begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
-    backward, update = Model.backward, Model.update
+    backward, update, begin_send = Model.backward, Model.update, messages.begin_send
+
+    def carried(tensor: Any, *where: Any) -> Any:
+        counts["messages"] = counts.get("messages", 0) + tensor.numel() * tensor.element_size()
+        return begin_send(tensor, *where)
 
     def measured(model: Any, loss: Any, last: bool = True) -> None:
         now["phase"] = "backward"
@@ -75,10 +80,11 @@ def _watch(folder: Path) -> None:
     def stepped(model: Any, step: int, total: int) -> None:
         update(model, step, total)
         if step == STEP:
-            (folder / f"sent-{dist.get_rank()}.json").write_text(json.dumps(counts))
+            (folder / f"sent-{mesh.world.rank}.json").write_text(json.dumps(counts))
         elif step == STEP - 1:
-            counts.update(forward=0, backward=0)
+            counts.update(dict.fromkeys(counts, 0))
 
+    messages.begin_send = carried
     Model.backward = measured  # type: ignore[method-assign]
     Model.update = stepped  # type: ignore[method-assign]
 
@@ -87,7 +93,8 @@ def main(main_file: Path, ranks: int) -> int:
     from shardlang.runtime.launch.launcher import launch
 
     _watch(main_file.parent)
-    return launch(main_file, ranks, device="cpu", base=main_file.parent)
+    weights = main_file.with_name("weights.safetensors")
+    return launch(main_file, ranks, device="cpu", base=main_file.parent, save_weights=weights)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ STAGES = ("plan/test_stages.py",)
 SCHEDULES = ("plan/test_schedules.py",)
 ACTIONS = ("plan/test_actions.py",)
 PIPELINE = ("runtime/test_pipeline.py",)
+BORDERS = ("end_to_end/test_borders.py",)
 
 FAULTS = (
     Fault("nothing is handed on", "values that a later stage reads", "plan/rewrite/stage_transfers.py",
@@ -16,6 +17,16 @@ FAULTS = (
           "found = self.there[value, stage] = self._transfer(", "found = self._transfer(", STAGES),
     Fault("what is handed on has no gradient", "backward over a boundary", "plan/rewrite/stage_transfers.py",
           "gradient=whole.gradient and trained", "gradient=False", STAGES),
+    Fault("a cast crosses beside its value", "each value crosses a border once", "plan/rewrite/derived.py",
+          "leaf or read(value) or own < others", "leaf or own < others", BORDERS),
+    Fault("a cast for f32 crosses", "the fewest bytes cross a border", "plan/rewrite/derived.py",
+          "own < others or (own ==", "(own ==", BORDERS),
+    Fault("a border cast is dropped", "what products read behind a border", "plan/rewrite/stage_transfers.py",
+          "self._copy(op, stage, reader)\n            return self.there[value, stage]",
+          "return self.value(op.operands[0], stage, reader)", BORDERS),
+    Fault("a recomputed layer keeps a cast beside its input", "what recomputed layers keep",
+          "plan/rewrite/recomputed_casts.py", "if group not in (OUTSIDE, origin) and self._again(cast, origin):",
+          "if False:", BORDERS),
     Fault("operators outside of layers come too early", "the stage of an operator without a layer",
           "plan/pipeline/stages.py",
           "return max((s for p in", "return min((s for p in", STAGES),

@@ -139,14 +139,12 @@ class Builder:
             op.call = call
             if result in op.results:
                 op.path = path
-            elif op.implied:
-                op.path = self.cast_path(op.operands[0], op.results[0])
-            else:
+            elif not op.implied:
                 step += 1
                 op.path = f"{path}:{step}"
             for index, id in enumerate(op.results):
                 value = self.values[id]
-                value.path = op.path + (f":{index}" if index else "") + (suffix if not op.implied else "")
+                value.path = op.path + (f":{index}" if index else "") + suffix
                 value.name = name
                 value.statement = len(written)
         if result >= 0:
@@ -154,6 +152,10 @@ class Builder:
         else:
             self.declare(path)
 
-    def cast_path(self, given: int, made: int) -> str:
-        """The path of a cast that mixed precision needs."""
-        return f"{self.values[given].path}:{self.values[made].type.dtype}"
+    def name_casts(self) -> None:
+        """Name the casts that mixed precision needs after their operands, which may be of
+        statements that ended later."""
+        for op in self.ops:
+            if op.implied:
+                made = self.values[op.results[0]]
+                op.path = made.path = f"{self.values[op.operands[0]].path}:{made.type.dtype}"

@@ -272,13 +272,9 @@ class Call:
             operands = tuple([ids.get(v, v) for v in op.operands])
             results = tuple([ids[v] for v in op.results])
             attrs = {name: copy.value(v, ids) for name, v in op.attrs.items()}
-            path = copy.path(op.path)
-            if op.implied:
-                path = build.cast_path(operands[0], results[0])
-                build.values[results[0]].path = path
             build.ops.append(
                 OpDraft(
-                    op.operator, operands, results, attrs, op.rule, op.span, path, op.call, op.implied,
+                    op.operator, operands, results, attrs, op.rule, op.span, copy.path(op.path), op.call, op.implied,
                     op.within - first + further, op.statement,
                 )
             )  # fmt: skip

@@ -46,6 +46,7 @@ def _within(span: Span, model: Span) -> bool:
 def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None) -> Graph:
     """The frozen graph. Values and operators keep their numbers, which are in topological order."""
     build = context.build
+    build.name_casts()
     ops = _ops(context, loss)
     values = _bounded(_values(context, loss), ops)
     ids = {kind: tuple(v.id for v in values if v.kind is kind) for kind in Kind}
@@ -99,6 +100,7 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
         Op(
             i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path,
             o.call, "loss" if loss is None or i in needed else "metric", o.within, o.statement,
+            o.implied,
         )
         for i, o in enumerate(context.build.ops)
     )  # fmt: skip

@@ -14,7 +14,7 @@ from shardlang.plan.reads import Form
 from shardlang.records import dataclass
 
 ROOT = -1
-_STAGE = re.compile(r"@\d+$")
+_STAGE = re.compile(r"(@\d+)+$")
 
 
 @dataclass(frozen=True)

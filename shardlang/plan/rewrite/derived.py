@@ -2,14 +2,15 @@
 
 A border is that of a stage, or of a layer that is computed again. What is read behind it is had
 from the fewest bytes, and each value crosses once: a cast or view of what crosses is made again
-behind the border. Numbers stay what they were, since it is made of the same elements."""
+behind the border. Numbers stay what they were, since it is made of the same elements. Parameters
+and fields need not cross: they are there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import field, replace
 
-from shardlang.graph.graph import Graph, Op
+from shardlang.graph.graph import Graph, Kind, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.records import dataclass
 
@@ -34,7 +35,8 @@ class Derived:
         """Whether a value crosses itself, where `read` says what is read behind the border."""
         sizes = [size for v in self.of.get(value, ()) if (size := self._bytes(v, read))]
         own, others = self.graph.values[value].type.bytes, sum(sizes)
-        return read(value) or own < others or (own == others and len(sizes) > 1)
+        leaf = self.graph.values[value].kind is not Kind.RESULT
+        return leaf or read(value) or own < others or (own == others and len(sizes) > 1)
 
     def _bytes(self, value: int, read: Callable[[int], bool]) -> int:
         """The fewest bytes from which all that is read of a value can be had."""
@@ -44,8 +46,15 @@ class Derived:
 
 
 def rearranges(graph: Graph, op: Op) -> bool:
-    """Whether an operator gives all elements of its one operand, in another type or order."""
+    """Whether an operator gives all elements of its one operand, in another type or order. A
+    leaf is only cast again where mixed precision needs that, and a state never: it may change."""
     if not REGISTRY[op.operator].moves or len(op.operands) != 1:
         return False
-    before, after = (graph.values[v].type for v in (op.operands[0], op.results[0]))
-    return before.elements == after.elements
+    before, after = (graph.values[v] for v in (op.operands[0], op.results[0]))
+    made = before.kind is Kind.RESULT or (op.implied and before.kind is not Kind.STATE)
+    return made and before.type.elements == after.type.elements
+
+
+def of_reader(op: Op, reader: Op) -> Op:
+    """A cast as if the operator that reads it had asked for it first."""
+    return replace(op, within=reader.within, call=reader.call, span=reader.span, statement=reader.statement)

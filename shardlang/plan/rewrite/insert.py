@@ -48,7 +48,7 @@ class Rewriting:
         self.ops.append(
             Op(
                 len(self.ops), operator, operands, (value.id,), attrs, rule, like.span, key, like.call, like.section,
-                like.within, like.statement,
+                like.within, like.statement, like.implied and operator == like.operator,
             )
         )
         return value.id

@@ -3,7 +3,7 @@ it.
 
 One operator `transfer` a boundary, shared by all who read the value later; then the rest of
 planning needs to know nothing of stages. Data is loaded where it is used, and what is computed from
-data alone is computed there too. Of a value and its casts and views the fewest bytes are handed on
+data alone is computed there too. A value with its casts and views is handed on in the fewest bytes
 (see derived.py)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import field, replace
 
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.families.internal import TRANSFER, transfer_rule
-from shardlang.plan.rewrite.derived import Derived
+from shardlang.plan.rewrite.derived import Derived, of_reader
 from shardlang.plan.rewrite.insert import Rewriting
 from shardlang.records import dataclass
 
@@ -68,9 +68,9 @@ class _Transferring:
         for op in self.graph.ops:
             for value in () if op in self.derived else op.operands:
                 self.read[value] = max(self.read.get(value, -1), self.stages[op.id])
-        for value in (self.graph.loss, *self.graph.metrics.values()):
-            if value is not None:
-                self.read[value] = last
+        for shown in (self.graph.loss, *self.graph.metrics.values()):
+            if shown is not None:
+                self.read[shown] = last
 
     def copies(self, op: Op, stage: int) -> bool:
         """Whether an operator runs in a stage because its results are read there."""
@@ -128,7 +128,7 @@ class _Transferring:
         """An operator in the stage that reads it: the first keeps its values, others copy."""
         trained = any(self.trained.get(v, -1) >= stage for v in op.results)
         if reader is not None and op in self.derived:
-            op = replace(op, within=reader.within)
+            op = of_reader(op, reader)
         op = op if trained else replace(op, section="metric")
         operands = tuple([self.value(v, stage, reader) for v in op.operands])
         if not any((v, s) in self.there for v in op.results for s in range(max(self.stages, default=0) + 1)):
