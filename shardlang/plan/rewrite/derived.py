@@ -1,9 +1,9 @@
 """Casts and views -> whether a value itself crosses a border, or what is derived from it.
 
-A border is that of a stage, or of a layer that is computed again. What is read behind it is had
-from the fewest bytes, and each value crosses once: a cast or view of what crosses is made again
-behind the border. Numbers stay what they were, since it is made of the same elements. Parameters
-and fields need not cross: they are there."""
+A border is that of a stage, or of a layer that is computed again. The fewest bytes cross it that
+serve all readers behind it, and each value crosses once: a cast or view of what crosses is made
+again behind the border. Numbers stay what they were, since it is made of the same elements.
+Parameters and fields need not cross: they are there."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Derived:
         return bool(op.operands) and op.results[0] in self.of.get(op.operands[0], ())
 
     def crosses(self, value: int, read: Callable[[int], bool]) -> bool:
-        """Whether a value crosses itself, where `read` says what is read behind the border."""
+        """Whether a value crosses itself. read: whether a value is read behind the border."""
         sizes = [size for v in self.of.get(value, ()) if (size := self._bytes(v, read))]
         own, others = self.graph.values[value].type.bytes, sum(sizes)
         leaf = self.graph.values[value].kind is not Kind.RESULT
         return leaf or read(value) or own < others or (own == others and len(sizes) > 1)
 
     def _bytes(self, value: int, read: Callable[[int], bool]) -> int:
-        """The fewest bytes from which all that is read of a value can be had."""
+        """The fewest bytes that serve all readers of a value and of what is derived from it."""
         if self.crosses(value, read):
             return self.graph.values[value].type.bytes
         return sum(self._bytes(v, read) for v in self.of.get(value, ()))

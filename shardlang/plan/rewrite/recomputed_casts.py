@@ -1,8 +1,9 @@
 """Groups of what backward computes again -> the graph in which each group keeps its input once: a
-cast that mixed precision needs is made in the group that reads it, where the group keeps its operand
-anyway, or keeps fewer bytes so.
+cast that mixed precision needs is made in the group that reads it, where the group keeps its
+operand anyway, or keeps fewer bytes so.
 
-Any other cast stands outside of all groups, unless the group that makes its operand reads it too."""
+Any other cast stands outside of all groups, unless the group that makes its operand reads it too.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class _Moving:
     stages_of_new: list[int] = field(default_factory=list)
 
     def settle(self) -> None:
-        """What each group reads, and where casts of it have a gradient."""
+        """Finds who reads each value, and which casts have a gradient."""
         read = [op for op in self.graph.ops if op not in self.casts]
         for op in read:
             for value in op.operands:

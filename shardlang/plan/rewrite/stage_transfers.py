@@ -42,7 +42,7 @@ def loss_stage(graph: Graph, stages: Sequence[int]) -> int:
 
 
 def _derived(graph: Graph, stages: Sequence[int], copied: set[int]) -> Derived:
-    """What a stage may make again of what it is sent: casts and views where their operand is."""
+    """The casts and views that later stages may make again: those beside their operand."""
     own = (op for op in graph.ops if op.operands and op.id not in copied)
     return Derived(graph, [op for op in own if stages[graph.producers.get(op.operands[0], op.id)] == stages[op.id]])
 
@@ -77,7 +77,7 @@ class _Transferring:
         return op.id in self.copied or self._again(op, max(stage, self.stages[op.id] + 1))
 
     def _again(self, op: Op, stage: int) -> bool:
-        """Whether a later stage makes a cast or view again, of what it is sent."""
+        """Whether a later stage makes a cast or view again from what it is sent."""
         if op not in self.derived:
             return False
         value = op.operands[0]
