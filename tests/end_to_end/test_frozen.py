@@ -201,12 +201,16 @@ LAYER = 4 * (64 * 128 + 128)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [1, 3])
-def test_bytes_that_ranks_hold(level: int, tmp_path: Path) -> None:
-    """Of both layers the parameters, cut in four under zero 3; of the trained one alone its gradient and moments."""
-    program = LARGE.replace("LEVEL", str(level))
+@pytest.mark.parametrize(("level", "precision"), [(1, "f32"), (3, "f32"), (1, "bf16")])
+def test_bytes_that_ranks_hold(level: int, precision: str, tmp_path: Path) -> None:
+    """Of both layers the parameters, cut in four under zero 3; of the trained one alone its gradient and moments. In
+    bf16 a copy of both; zero 1 then cuts the trained one.
+    """
+    program = LARGE.replace("LEVEL", str(level)).replace("steps = 2", f"steps = 2\n  precision = {precision}")
+    low = precision == "bf16"
     expected = {
-        "parameters": 2 * LAYER // (4 if level == 3 else 1),
+        "parameters": LAYER + LAYER // 4 if low else 2 * LAYER // (4 if level == 3 else 1),
+        "copies": LAYER if low else 0,
         "gradients": LAYER // (4 if level == 3 else 1),
         "optimizer": 2 * LAYER // 4,
     }

@@ -37,10 +37,13 @@ def width(shape: Sequence[int], group: Group) -> int:
     return -(-(shape[0] if shape else 1) // group.size) * math.prod(shape[1:])
 
 
-def padded(piece: Tensor, length: int) -> Tensor:
-    """A piece's elements with zeros behind, up to `length`."""
-    flat = piece.reshape(-1)  # `pad` would copy it where there is nothing to add
-    return flat if len(flat) == length else torch.nn.functional.pad(flat, (0, length - len(flat)))
+def joined(pieces: Sequence[Tensor], widths: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """[sum of widths], as `dtype`: each piece at the begin of its own part; nobody reads what is
+    behind it."""
+    flat = pieces[0].new_empty(sum(widths), dtype=dtype)
+    parts = [part[: p.numel()].view(p.shape) for part, p in zip(flat.split(list(widths)), pieces, strict=True)]
+    torch._foreach_copy_(parts, list(pieces))
+    return flat
 
 
 def _ordered(flat: Tensor, group: Group) -> Tensor:
@@ -56,9 +59,10 @@ def wholes(flat: Tensor, shapes: Sequence[Sequence[int]], group: Group) -> Itera
         yield piece.view(-1)[: math.prod(shape)].view(tuple(shape))
 
 
-def joined(piece: Tensor, shape: Sequence[int], group: Group) -> Tensor:
-    """The whole of a tensor whose rows are `piece` here."""
-    return next(wholes(primitives.all_gather(padded(piece, width(shape, group)), group), [shape], group))
+def gathered(piece: Tensor, shape: Sequence[int], group: Group, dtype: torch.dtype) -> Tensor:
+    """The whole of a tensor whose rows are `piece` here, as `dtype`."""
+    mine = joined([piece.detach()], [width(shape, group)], dtype)
+    return next(wholes(primitives.all_gather(mine, group), [shape], group))
 
 
 def _bytes(tensor: Tensor) -> Tensor:
@@ -122,7 +126,7 @@ class Held:
 
     def gather(self) -> Tensor:
         """The whole in the parameter's own type."""
-        return joined(self.piece, self.shape, self.group)
+        return gathered(self.piece, self.shape, self.group, self.piece.dtype)
 
 
 class ShardBucket:
@@ -191,8 +195,7 @@ class ShardBucket:
         """Starts to bring each member's rows of the wholes to all; `settle` ends it. They go as
         bytes, since some may be of another type."""
         widths = [wide * held.whole.itemsize for wide, held in zip(self.widths, self._held(), strict=True)]
-        rows_ = (padded(_bytes(held.rows), wide) for wide, held in zip(widths, self._held(), strict=True))
-        mine = torch.cat(list(rows_))
+        mine = joined([_bytes(held.rows) for held in self._held()], widths, torch.uint8)
         self.settle()
         self.coming = primitives.begin_all_gather(mine, self.group)
 

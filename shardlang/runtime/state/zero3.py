@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
-from shardlang.runtime.state.zero import joined, padded, wholes, width
+from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
 
 class Stored:
@@ -43,7 +43,7 @@ class Stored:
 
     def gather(self, dtype: torch.dtype | None = None) -> Tensor:
         """The whole, without gradient; in its own type, unless another is given."""
-        return joined(self.piece.detach().to(dtype or self.piece.dtype), self.shape, self.group)
+        return gathered(self.piece, self.shape, self.group, dtype or self.piece.dtype)
 
     def add(self, gradient: Tensor) -> None:
         """Accumulates a gradient of the whole."""
@@ -82,8 +82,9 @@ class Together:
         self.members, self.dtype, self.group = list(members), dtype, members[0].group
 
     def begin(self) -> primitives.Ready:
-        pieces = [(m.piece.detach().to(self.dtype), width(m.shape, self.group)) for m in self.members]
-        return primitives.begin_all_gather(torch.cat([padded(piece, wide) for piece, wide in pieces]), self.group)
+        widths = [width(member.shape, self.group) for member in self.members]
+        mine = joined([member.piece.detach() for member in self.members], widths, self.dtype)
+        return primitives.begin_all_gather(mine, self.group)
 
     def arrived(self, coming: primitives.Ready) -> list[Tensor]:
         """The whole of each member."""
