@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.traffic import reduction_bytes
 from tests.cli.process import shardc
 from tests.emit.sources import planned
 from tests.end_to_end.kept import PARTS, held
+from tests.interpret.verify_plan import verify_plan
 
 # A frozen teacher, a frozen layer that gradients pass by (its rows not divisible by 4), and one in another stage.
 TEXT = """\

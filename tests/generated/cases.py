@@ -17,13 +17,13 @@ from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.display import width
 from shardlang.graph.graph import Graph
 from shardlang.interpret.ranks.limits import check_size
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
 from shardlang.syntax import ast
 from tests.generated import program, strategies
+from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 
 AGREED, REFUSED, WRONG, INVALID, CRASHED = "agreed", "refused", "wrong", "invalid", "crashed"

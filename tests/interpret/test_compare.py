@@ -9,10 +9,10 @@ import pytest
 from torch import Tensor
 
 from shardlang.interpret.ranks import exchanges
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Move, MoveKind, Plan
 from shardlang.types.layout import Layout
 from tests.interpret.building import digits, planned, quickstart
+from tests.interpret.verify_plan import verify_plan
 
 QUICKSTART = "strategy s {\n  at h: shard ((2, 4), (4, 1))\n}\n"
 DIGITS = "strategy s {\n  mesh dp = 2, mp = 2\n  split batch over dp\n  split hidden over mp\n}\n"

@@ -6,9 +6,9 @@ import torch
 
 from shardlang.graph.graph import Graph
 from shardlang.interpret.meaning.undecided import following, undecided
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from tests.interpret.building import Builder, planned
+from tests.interpret.verify_plan import verify_plan
 
 
 def agrees(graph: Graph, rules: str, ranks: int) -> Plan:

@@ -11,10 +11,10 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from tests.interpret.building import planned
 from tests.interpret.generated import model, strategy
+from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 
 COUNT = int(os.environ.get("GENERATED", "60"))

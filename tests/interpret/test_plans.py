@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from tests.interpret.building import Builder, chain, digits, planned, quickstart
+from tests.interpret.verify_plan import verify_plan
 
 POSITIONAL = "strategy s {\n  at h: shard ((2, 4), (4, 1))\n}\n"
 CHAIN = "strategy s {\n  at y: shard ((4, 1), (1, 1))\n  at z: shard ((1, 1), (1, 4))\n}\n"

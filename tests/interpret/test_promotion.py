@@ -24,9 +24,9 @@ from shardlang.graph.graph import Graph
 from shardlang.interpret.meaning import initial, whole
 from shardlang.interpret.meaning.call import ELEMENTS, computed
 from shardlang.interpret.meaning.operators import OPERATORS
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.source import Source
 from tests.interpret.test_operators import call_of
+from tests.interpret.verify_plan import verify_plan
 from tests.ops.calls import call
 from tests.ops.simulate import Case
 

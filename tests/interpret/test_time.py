@@ -9,13 +9,13 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.source import Source
 from tests.interpret.building import Builder, digits, planned, quickstart
 from tests.interpret.generated import model, strategy
+from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -10,9 +10,9 @@ import pytest
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
+from tests.interpret.verify_plan import verify_plan
 
 # `batch_norm` takes `shift` out again. `faint` has a gradient of about 1e-6, which is none of rounding.
 TEXT = """

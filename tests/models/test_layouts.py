@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shardlang.graph.graph import Value
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Conversion, MoveKind, Plan
+from tests.interpret.verify_plan import verify_plan
 from tests.models.planned import HERE, plan_of, plan_text
 
 CASES = [

@@ -6,7 +6,7 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.verify.compare import verify_plan
+from tests.interpret.verify_plan import verify_plan
 from tests.models.planned import HERE, program_of
 
 LLAMA = (HERE / "llama.shard").read_text()

@@ -8,10 +8,10 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.bytes.report import report
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
+from tests.interpret.verify_plan import verify_plan
 
 # A table and a head that share `vocab`, a bias, softmax and loss over it, and a relabelled copy.
 PROGRAM = """

@@ -8,8 +8,8 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.source import Source
+from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 
 PROGRAM = """

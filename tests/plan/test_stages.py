@@ -11,12 +11,12 @@ import pytest
 from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.pipeline.actions import most_alive, timeline
 from shardlang.plan.pipeline.balance import cut
 from shardlang.plan.pipeline.schedules import SCHEDULES
 from shardlang.plan.plan import Pipeline, Plan
 from shardlang.source import Source
+from tests.interpret.verify_plan import verify_plan
 from tests.plan.calculus import verify
 
 MODEL = """

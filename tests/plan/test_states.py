@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.interpret.verify.compare import verify_plan
+from tests.interpret.verify_plan import verify_plan
 from tests.plan.test_uneven import planned
 
 TEXT = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.interpret.verify.compare import verify_plan
 from shardlang.plan.plan import Plan
 from shardlang.source import Source
+from tests.interpret.verify_plan import verify_plan
 
 RELABELLED = """
 dim batch = 12, seq = 3, width = 2, hidden = 3

@@ -1,22 +1,21 @@
 """Simulated ranks against one device: each form of each value, each gradient, each parameter after
 a step.
 
-`verify_plan` stops at the first that differs, in the order in which it is computed: forward, then
-backward, then what ranks store. A difference is described for a person: value, layout, source line,
+The first that differs counts, in the order in which they are computed: forward, then backward, then
+what ranks store. A difference is described for a person: value, layout, source line,
 rank, index."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from shardlang.graph.graph import Value
-from shardlang.interpret.meaning import initial, whole
-from shardlang.interpret.meaning.elements import in_type
+from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.ranks.coordinates import Block, cut_out, sizes_of_dims
@@ -84,21 +83,23 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """ok, or the first difference. values, gradients: forms compared, parameters: what ranks store
+    """The first difference, if any. values, gradients: forms compared, parameters: what ranks store
     of them, once a step. largest: the greatest relative error.
 
     undecided: paths of values that rounding decides (undecided.py): nothing that depends on them is
     compared."""
 
-    ok: bool
     difference: Difference | None
     values: int
     gradients: int
     largest: float
-    ranks: int
     steps: int
     undecided: tuple[str, ...] = ()
     parameters: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.difference is None
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,14 @@ def forms_of(plan: Plan) -> list[Form]:
 
 @dataclass
 class Comparison:
-    """Counts comparisons; `first` is the first difference over the tolerance. alone: one device."""
+    """Holds some ranks against one device (`alone`), step after step, until they differ.
+
+    optimizers: what they should make of the gradients that these ranks have."""
 
     plan: Plan
     tolerance: float
+    optimizers: Optimizers
+    difference: Difference | None = None
     step: int = 1
     values: int = 0
     gradients: int = 0
@@ -187,6 +192,15 @@ class Comparison:
     undecided: tuple[str, ...] = ()
     skipped: set[int] = field(default_factory=set)
     alone: whole.Results | None = None
+
+    def note(self, found: Iterable[Difference | None]) -> None:
+        """Keeps the first difference of some comparisons, which are made as far as that."""
+        self.difference = next((d for d in found if d is not None), None)
+
+    @property
+    def end(self) -> bool:
+        """Whether nothing more can be said."""
+        return self.difference is not None or self.plan.graph.loss in self.skipped
 
     def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
         wrong = finding.error > self.tolerance
@@ -204,12 +218,10 @@ class Comparison:
             layout.pending, self.step, finding.message, grid.microbatch(finding.rank), form, (_PHASES.index(kind), at),
         )  # fmt: skip
 
-    def first(self, mine: ranks.Results, theirs: whole.Results, done: bool = True) -> Difference | None:
-        """The first of all that differs, in the order of computation. done: the step came to its
-        end."""
+    def results(self, mine: ranks.Results, theirs: whole.Results, done: bool = True) -> None:
+        """Compares all of a step, in the order of computation. done: the step came to its end."""
         self.alone = theirs
-        found = self._all(mine, theirs) if done else self._values(mine.forms, theirs)
-        return next((d for d in found if d is not None), None)
+        self.note(self._all(mine, theirs) if done else self._values(mine.forms, theirs))
 
     def _all(self, mine: ranks.Results, theirs: whole.Results) -> Iterator[Difference | None]:
         yield from self._values(mine.forms, theirs)
@@ -286,28 +298,25 @@ class Comparison:
 
     def all_stored(
         self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor], kind: str = "parameter"
-    ) -> Difference | None:
-        """The first parameter that is not, as ranks store it, what one device has."""
-        found = (self.stored(kind, value, local, params[value]) for value, local in kept.items() if value in params)
-        return next((d for d in found if d is not None), None)
+    ) -> Iterator[Difference | None]:
+        """Compares parameters, as ranks store them, with what one device has."""
+        return (self.stored(kind, value, local, params[value]) for value, local in kept.items() if value in params)
 
-    def report(self, difference: Difference | None, steps: int) -> Report:
+    def report(self, steps: int) -> Report:
         return Report(
-            difference is None, difference, self.values, self.gradients, self.largest, self.plan.ranks, steps,
-            self.undecided, self.parameters,
-        )  # fmt: skip
+            self.difference, self.values, self.gradients, self.largest, steps, self.undecided, self.parameters
+        )
 
-    def cannot(self, failure: CannotRun, theirs: whole.Results) -> Difference:
-        """A value that was wrong before the step that cannot run, else that step."""
-        made = ranks.Results(failure.made, {}, {}, {})
-        wrong = self.first(made, theirs, done=False)
-        if wrong is not None:
-            return wrong
+    def cannot(self, failure: CannotRun, theirs: whole.Results) -> None:
+        """Notes a value that was wrong before the step that cannot run, else that step."""
+        self.results(ranks.Results(failure.made, {}, {}, {}), theirs, done=False)
+        if self.difference is not None:
+            return
         value = self.plan.graph.values[failure.form[0]]
         layout = layout_of(self.plan, failure.form)
         text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
         order = (_PHASES.index("step"), forms_of(self.plan).index(failure.form))
-        return Difference(
+        self.difference = Difference(
             "step", value.path, text, _place(value), step=self.step, message=failure.message, form=failure.form,
             order=order,
         )  # fmt: skip
@@ -315,37 +324,3 @@ class Comparison:
 
 def _place(value: Value) -> str:
     return f"{value.span.source.name}:{value.span.line}"
-
-
-def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9, dtype: str = "f64") -> Report:
-    """Trains `steps` steps on the plan's simulated ranks and on one device, on the same random
-    batches, and compares.
-
-    Errors are relative to the greatest magnitude of a whole value. Raises InternalError for an
-    operator that the interpreter does not know; everything else a plan can have wrong is in the
-    report."""
-    plan = in_type(plan, dtype)
-    graph = plan.graph
-    params = initial.initial(graph, seed)
-    kept = ranks.store(plan, params)
-    alone, together, judge = (Optimizers(plan, steps) for _ in range(3))
-    comparison = Comparison(plan, tolerance)
-    for step in range(1, steps + 1):
-        comparison = replace(comparison, step=step)
-        fields = initial.batch(graph, seed, step)
-        theirs = whole.run(graph, fields, params, step=step, seed=seed)
-        try:
-            mine = ranks.run(plan, fields, kept, step=step, seed=seed)
-        except CannotRun as failure:
-            return comparison.report(comparison.cannot(failure, theirs), step)
-        found = comparison.first(mine, theirs)
-        if found is not None or graph.loss in comparison.skipped:
-            return comparison.report(found, step)
-        rows = alone.looked_up(theirs.parts_of)
-        after = together.stored(kept, mine.stored, together.looked_up(mine.parts_of))
-        found = comparison.all_stored(after, judge.from_ranks(params, mine.stored, rows))
-        if found is not None:
-            return comparison.report(found, step)
-        params = {**params, **theirs.states, **alone.whole(params, theirs.gradients, rows)}
-        kept = ranks.store(plan, params)
-    return comparison.report(None, steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,8 +27,8 @@ from shardlang.interpret.verify.emitted import StepRecords
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.launch.launcher import launch_program, read_program
-from shardlang.runtime.launch.observe import Record, Trial
-from shardlang.runtime.program import Block
+from shardlang.runtime.launch.observe import Trial
+from shardlang.runtime.program import Block, Program
 from shardlang.runtime.step.model import given_weights
 
 TYPES = {"f64": torch.float64, "f32": torch.float32}
@@ -68,6 +68,12 @@ class Started:
     batches: Batches
     trial: Trial | None
     failed: bool = False
+
+    def records(self, step: int) -> StepRecords | None:
+        """The records of all ranks of a step; None where one did not come so far."""
+        found = [self.trial.read(step, rank) for rank in range(self.job.plan.ranks)] if self.trial is not None else []
+        records = [record for record in found if record is not None]
+        return StepRecords(self.job.plan, records) if records and len(records) == len(found) else None
 
 
 @dataclass(frozen=True)
@@ -123,98 +129,30 @@ def start(job: Job, progress: Progress = lambda _: None) -> Started:
     return Started(job, batches, trial, code != 0)
 
 
-@dataclass
-class Side:
-    """One of the two that are held against one device, until it differs. `end` is set once nothing
-    more can be said.
-
-    optimizers: what they should make of the gradients that this side has."""
-
-    comparison: Comparison
-    optimizers: Optimizers
-    difference: Difference | None = None
-    end: bool = False
-
-    def at(self, step: int) -> Comparison:
-        self.comparison = replace(self.comparison, step=step)
-        return self.comparison
-
-    def note(self, found: Difference | None) -> None:
-        skipped = self.comparison.plan.graph.loss in self.comparison.skipped
-        self.difference, self.end = found, found is not None or skipped
-
-
-@dataclass
 class Judge:
-    """Takes one device and the simulated ranks through the steps, beside the real ones' records."""
+    """Takes one device and the simulated ranks through the steps of a run, beside what real ranks
+    have recorded. total: steps of the whole run."""
 
-    started: Started
-    tolerance: float
-    simulated: Side = field(init=False)
-    emitted: Side | None = field(init=False)
+    def __init__(self, plan: Plan, seed: int, total: int, tolerance: float) -> None:
+        self.plan, self.seed = plan, seed
+        self.alone, self.together = Optimizers(plan, total), Optimizers(plan, total)
+        self.simulated, self.emitted = (Comparison(plan, tolerance, Optimizers(plan, total)) for _ in range(2))
 
-    def __post_init__(self) -> None:
-        job = self.started.job
-        self.plan, self.dtype = job.plan, TYPES[job.dtype]
-        total = self.started.batches.total
-        self.simulated, emitted = (
-            Side(Comparison(self.plan, self.tolerance), Optimizers(self.plan, total)) for _ in range(2)
-        )
-        self.emitted = emitted if self.started.trial is not None else None
-        self.alone, self.together = Optimizers(self.plan, total), Optimizers(self.plan, total)
-        self.seed = self.started.batches.program.seed
+    def begin(self, params: Mapping[int, Tensor], seen: StepRecords) -> None:
+        """Compares the parameters that real ranks begin with."""
+        self.emitted.step = 0
+        self.emitted.note(d for stored in seen.parameters() for d in self.emitted.all_stored(stored, params))
 
-    def run(self, progress: Progress) -> Verdict:
-        params = self._initial()
-        self._beginning(params)
-        steps, step = min(self.started.job.steps, self.started.batches.total), 0
-        sides = [side for side in (self.simulated, self.emitted) if side is not None]
-        while step < steps and all(s.difference is None for s in sides) and not all(s.end for s in sides):
-            step += 1
-            progress(f"step {step} of {steps} on one device and {self.plan.ranks} simulated ranks")
-            params = self._step(step, params)
-        return Verdict(
-            self.simulated.comparison.report(self.simulated.difference, step),
-            self.emitted.comparison.report(self.emitted.difference, step) if self.emitted is not None else None,
-            self.started.batches.drawn,
-            self.started.failed,
-        )
-
-    def _initial(self) -> dict[int, Tensor]:
-        """Initial parameters and states, whole; from the program's file of weights if any."""
-        program, graph = self.started.batches.program, self.plan.graph
-        given = given_weights(program)
-        if given is None:
-            return initial.initial(graph, self.seed)
-        tensors = {t.path: t for t in (*program.parameters, *program.states)}
-        whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
-        return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), self.dtype) for v, t in whole}
-
-    def _records(self, step: int) -> StepRecords | None:
-        """The records of all ranks of a step; None where one did not come so far."""
-        trial = self.started.trial
-        found = [trial.read(step, rank) for rank in range(self.plan.ranks)] if trial is not None else []
-        records: list[Record] = [r for r in found if r is not None]
-        return StepRecords(self.plan, records) if records and len(records) == len(found) else None
-
-    def _beginning(self, params: Mapping[int, Tensor]) -> None:
-        """The parameters that real ranks begin with."""
-        seen = self._records(0)
-        if self.emitted is None or seen is None:
-            return
-        comparison = self.emitted.at(0)
-        found = (comparison.all_stored(stored, params) for stored in seen.parameters())
-        self.emitted.note(next((d for d in found if d is not None), None))
-
-    def _step(self, step: int, params: dict[int, Tensor]) -> dict[int, Tensor]:
+    def step(
+        self, step: int, fields: Mapping[int, Tensor], params: dict[int, Tensor], seen: StepRecords | None = None
+    ) -> dict[int, Tensor]:
         """The parameters and states with which all begin the next step: those that real ranks have,
-        as long as there are any, else one device's."""
-        fields = self.started.batches.next()
+        as long as there are any, else one device's. fields: the whole batch."""
         theirs = whole.run(self.plan.graph, fields, params, step=step, seed=self.seed)
         rows = self.alone.looked_up(theirs.parts_of)
         after = {**params, **theirs.states, **self.alone.whole(params, theirs.gradients, rows)}
-        if self.emitted is not None and not self.emitted.end:
-            after = {**after, **self._emitted(self.emitted, step, theirs, params, rows)}
+        if seen is not None and not self.emitted.end:
+            after = {**after, **self._emitted(step, seen, theirs, params, rows)}
         if not self.simulated.end:
             self._simulated(step, fields, theirs, params, rows)
         return after
@@ -223,42 +161,63 @@ class Judge:
         self, step: int, fields: Mapping[int, Tensor], theirs: whole.Results, params: Mapping[int, Tensor],
         rows: Mapping[int, Tensor],
     ) -> None:  # fmt: skip
-        comparison, kept = self.simulated.at(step), ranks.store(self.plan, params)
+        comparison, kept = self.simulated, ranks.store(self.plan, params)
+        comparison.step = step
         try:
             mine = ranks.run(self.plan, fields, kept, step=step, seed=self.seed)
         except CannotRun as failure:
-            self.simulated.note(comparison.cannot(failure, theirs))
+            comparison.cannot(failure, theirs)
             return
-        self.simulated.note(comparison.first(mine, theirs))
-        if self.simulated.end:
+        comparison.results(mine, theirs)
+        if comparison.end:
             return
         stored, parts = mine.stored, self.together.looked_up(mine.parts_of)
         del mine  # of many ranks the values and gradients take more memory than what is stored
-        expected = self.simulated.optimizers.from_ranks(params, stored, rows)
-        self.simulated.note(comparison.all_stored(self.together.stored(kept, stored, parts), expected))
+        expected = comparison.optimizers.from_ranks(params, stored, rows)
+        comparison.note(comparison.all_stored(self.together.stored(kept, stored, parts), expected))
 
     def _emitted(
-        self, side: Side, step: int, theirs: whole.Results, params: Mapping[int, Tensor], rows: Mapping[int, Tensor]
-    ) -> dict[int, Tensor]:
+        self, step: int, seen: StepRecords, theirs: whole.Results, params: Mapping[int, Tensor],
+        rows: Mapping[int, Tensor],
+    ) -> dict[int, Tensor]:  # fmt: skip
         """The parameters and states of real ranks after the step; nothing if none came so far."""
-        seen = self._records(step)
-        if seen is None:
-            return {}
-        comparison = side.at(step)
-        mine = seen.results()
+        comparison, mine = self.emitted, seen.results()
+        comparison.step = step
         done = all(record.done for record in seen.records)
-        side.note(comparison.first(mine, theirs, done))
-        if not done or side.end:
+        comparison.results(mine, theirs, done)
+        if not done or comparison.end:
             return {}
         # A parameter that several stages have was compared in the first of them so far.
         further = (comparison.all_stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
-        expected = side.optimizers.from_ranks(params, mine.stored, rows)
+        expected = comparison.optimizers.from_ranks(params, mine.stored, rows)
         copies = list(seen.parameters())
         stored = (comparison.all_stored(x, {**params, **expected}) for x in copies)
-        side.note(next((d for d in itertools.chain(further, stored) if d is not None), None))
+        comparison.note(itertools.chain.from_iterable(itertools.chain(further, stored)))
         return {v: storage(self.plan, v).assembled(parts) for v, parts in {**copies[0], **mine.states}.items()}
 
 
-def judge(started: Started, progress: Progress = lambda _: None, tolerance: float | None = None) -> Verdict:
-    """Compares, to a relative error of `tolerance` (by default that of the element type)."""
-    return Judge(started, TOLERANCES[started.job.dtype] if tolerance is None else tolerance).run(progress)
+def judge(started: Started, progress: Progress = lambda _: None) -> Verdict:
+    """Compares, to the relative error of the job's element type."""
+    job, batches, real = started.job, started.batches, started.trial is not None
+    judge = Judge(job.plan, batches.program.seed, batches.total, TOLERANCES[job.dtype])
+    params = _initial(job, batches.program)
+    if (seen := started.records(0)) is not None:
+        judge.begin(params, seen)
+    steps, step = min(job.steps, batches.total), 0
+    sides = [judge.simulated, judge.emitted] if real else [judge.simulated]
+    while step < steps and all(side.difference is None for side in sides) and not all(side.end for side in sides):
+        step += 1
+        progress(f"step {step} of {steps} on one device and {job.plan.ranks} simulated ranks")
+        params = judge.step(step, batches.next(), params, started.records(step))
+    simulated, emitted = judge.simulated.report(step), judge.emitted.report(step) if real else None
+    return Verdict(simulated, emitted, batches.drawn, started.failed)
+
+
+def _initial(job: Job, program: Program) -> dict[int, Tensor]:
+    """Initial parameters and states, whole; from the program's file of weights if any."""
+    graph, given = job.plan.graph, given_weights(program)
+    if given is None:
+        return initial.initial(graph, program.seed)
+    tensors = {t.path: t for t in program.tensors}
+    whole = ((v, tensors[graph.values[v].path]) for v in (*graph.params, *graph.states))
+    return {v: given.read(t, Block((0,) * len(t.shape), tuple(t.shape)), TYPES[job.dtype]) for v, t in whole}
