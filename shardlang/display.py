@@ -7,6 +7,7 @@ marked is left to the renderers. A line that tells what is going on is written o
 
 from __future__ import annotations
 
+import math
 import time
 import unicodedata
 from collections.abc import Callable
@@ -55,6 +56,19 @@ def laid_out(line: str) -> tuple[str, list[int]]:
         parts.append(part)
         cells.append(cells[-1] + width(part))
     return "".join(parts), cells
+
+
+_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+
+
+def size(count: int, up: bool = False) -> str:
+    """Bytes in three digits: `1.05 MB`. up: rounded up."""
+    for unit, each in _UNITS:
+        if count >= each:
+            digits = 2 if count < 10 * each else 1 if count < 100 * each else 0
+            number = math.ceil(count / each * 10**digits) / 10**digits if up else count / each
+            return f"{number:,.{digits}f} {unit}"
+    return f"{count} B"
 
 
 # Seconds between lines where there is no terminal.

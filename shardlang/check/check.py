@@ -75,9 +75,8 @@ def _check(
         return None
     hardware = {name: found.node for name, found in scope.names.items() if isinstance(found, HardwareDecl)}
     return Program(
-        file.source, tuple(library.sources), graph, training, file.strategies, hardware, axes, _statics(scope),
-        _schedules(file, load),
-    )  # fmt: skip
+        file.source, graph, training, file.strategies, hardware, axes, _statics(scope), _schedules(file, load)
+    )
 
 
 def _train(file: ast.File, context: Context) -> ast.Train | None:

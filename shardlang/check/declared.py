@@ -1,10 +1,10 @@
 """Declarations of everything but operators that a program may call (optimizers, learning-rate
 schedules, data sources, starts of parameters): one declaration each, which the checker reads and
-the reference is made from."""
+the reference is made from. And what their arguments, and the settings of a run, may be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardlang.ops.declaration import Param
@@ -28,3 +28,30 @@ class Declared:
     def defaults(self) -> Mapping[str, Any]:
         """Argument -> its default; Ellipsis where it must be given."""
         return {param.name: param.default for param in self.params}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The values that are allowed for an argument, and these in words."""
+
+    fits: Callable[[Any], bool]
+    wanted: str
+    code: str = "SH237"
+
+
+_FROM_0, _FROM_1 = Limit(lambda v: v >= 0, "at least 0"), Limit(lambda v: v >= 1, "at least 1", "SH213")
+_RATES = ("lr", "min", "momentum", "dampening", "weight_decay", "eps", "l1", "l2", "initial_accumulator")
+# What ends a line, quotes a cell, or is a part of numbers.
+_NO_DELIMITER = '\n\r\0".+-0123456789eE'
+# By the name of an argument or a setting, whatever it belongs to.
+LIMITS: Mapping[str, Limit] = {
+    **dict.fromkeys((*_RATES, "warmup", "seed"), _FROM_0),
+    **dict.fromkeys(("epochs", "steps", "keep", "batches", "threshold"), _FROM_1),
+    "betas": Limit(lambda v: all(0 <= beta < 1 for beta in v), "at least 0 and below 1"),
+    "lr_power": Limit(lambda v: v < 0, "below 0"),
+    "clip": Limit(lambda v: v > 0, "above 0"),
+    "split": Limit(lambda v: v in ("train", "test"), '"train" or "test"'),
+    "dtype": Limit(lambda v: v in ("u16", "u32"), '"u16" or "u32"'),
+    "delimiter": Limit(lambda v: len(v) == 1 and v not in _NO_DELIMITER, 'one character that no number has, as ";"'),
+    "to": Limit(bool, "the name of a folder"),
+}

@@ -13,26 +13,16 @@ from shardlang.syntax import ast
 
 
 @dataclass(frozen=True, slots=True)
-class DataField:
-    """A field of a data source: value id in the graph, and its whole shape with the batch first."""
-
-    name: str
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
 class DataSource:
-    """`kind` (random, digits, mnist, numpy, csv, ...), its evaluated arguments by name, the fields
-    it declares.
+    """`kind` (random, digits, mnist, numpy, csv, ...), its evaluated arguments by name, the names
+    of its fields, its batch.
 
-    Paths among the arguments are kept as written, relative to the program's file. `span` is its
-    call."""
+    Paths among the arguments are kept as written, relative to the program's file."""
 
     kind: str
     arguments: Mapping[str, Any]
-    fields: tuple[DataField, ...]
+    fields: tuple[str, ...]
     batch: int
-    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +36,6 @@ class OptimizerSetting:
     arguments: Mapping[str, Any]
     params: tuple[int, ...]
     at: tuple[str, ...]
-    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +60,6 @@ class NameMap:
     rules: tuple[NameRule, ...]
     prefix: str
     ignored: tuple[str, ...]
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Program:
-    """A checked file. `sources` are all files read, the root first. `strategies` in file order
+    """A checked file. `strategies` in file order
     (overrides of axes are in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`:
     names an expression in a strategy may use (file dims).
     `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
@@ -107,7 +95,6 @@ class Program:
     whole."""
 
     source: Source
-    sources: tuple[Source, ...]
     graph: Graph
     training: Training | None
     strategies: tuple[ast.Strategy, ...]

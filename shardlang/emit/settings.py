@@ -140,25 +140,19 @@ def _init_text(arguments: Mapping[str, Any]) -> str:
 
 
 def _source_text(plan: Plan, source: DataSource) -> str:
-    """`rt.Source("random", batch=16, batches=4, seed=1, fields=[...])`, a field a line."""
-    further = [f"{key}={literal(value)}" for key, value in source.arguments.items() if key not in ("batch", "fields")]
+    """`rt.Source("random", batch=16, batches=4, seed=1, fields=[...])`, a field a line.
+
+    They are in the order of `forward`'s arguments; `eval`'s have the layouts of `data`'s."""
+    further = [f"{key}={literal(value)}" for key, value in source.arguments.items()]
     head = ", ".join([literal(source.kind), f"batch={source.batch}", *further])
-    fields = list_text([_field_text(plan, name, value) for name, value in _fields(plan, source)])
+    fields = list_text([_field_text(plan, value) for value in plan.graph.data])
     body = indented(f"{head},\nfields={fields},")
     return f"rt.Source(\n{body}\n)"
 
 
-def _fields(plan: Plan, source: DataSource) -> list[tuple[str, int]]:
-    """The fields in the order of `forward`'s arguments; `eval`'s have the layouts of `data`'s."""
-    names = {field.value: field.name for field in source.fields}
-    training = plan.program.training
-    by_name = {f.value: f.name for f in training.data.fields} if training else names
-    return [(by_name.get(value, plan.graph.values[value].name), value) for value in plan.graph.data]
-
-
-def _field_text(plan: Plan, name: str, value: int) -> str:
+def _field_text(plan: Plan, value: int) -> str:
     type, layout = plan.graph.values[value].type, plan.produced[value]
-    arguments = [literal(name), literal(type.dtype), literal(type.shape)]
+    arguments = [literal(plan.graph.values[value].name), literal(type.dtype), literal(type.shape)]
     arguments.extend(cut_arguments(type, layout, plan))
     bound, ignored = plan.graph.values[value].bound, plan.graph.values[value].ignored
     if bound is not None:

@@ -26,9 +26,9 @@ def test_its_arguments() -> None:
     [
         ("100", "SH237: `checkpoint` is how often to write one"),
         ("every()", "SH237: `checkpoint` is how often to write one"),
-        ("every(0)", "SH213: the number of steps must be at least 1, and this is 0"),
+        ("every(0)", "SH213: `steps` must be at least 1, and this is 0"),
         ("every(10, keep = 0)", "SH213: `keep` must be at least 1, and this is 0"),
-        ("every(10, to = 3)", "SH210: `to` must be the name of a folder, and this is a number"),
+        ("every(10, to = 3)", "SH210: `to` must be a text, and this is a number"),
         ("every(10, into = 3)", "SH220: `every` has no argument `into`"),
         ("every(10, keep = 3, keep = 4)", "SH219: `every` gets `keep` twice"),
     ],
@@ -46,7 +46,7 @@ def test_how_often_ranks_log() -> None:
     ("text", "message"),
     [
         ("20", "SH237: `log` is how often each rank writes to its log"),
-        ("every(0)", "SH213: the number of steps must be at least 1, and this is 0"),
+        ("every(0)", "SH213: `steps` must be at least 1, and this is 0"),
         ("every(10, keep = 3)", "SH220: `every` has no argument `keep`"),
     ],
 )

@@ -85,7 +85,7 @@ def test_settings_that_are_read(line: str, setting: str, value: object) -> None:
         ("metric loss = mean(x)", "SH201: metric `loss` is there already"),
         ("metric m = 3", "SH232: metric `m` must be computed from the data, and this is "),
         ("optimizer = sgd(lr = 0.1)", "SH201: "),
-        ("optimizer at **.bias = sgd(0.1)", "SH218: `sgd` takes its arguments by name"),
+        ("optimizer at **.bias = sgd(0.1)", "SH218: `sgd` takes 0 arguments without a name"),
         ("optimizer at **.bias = sgd(lr = 0.1, lr = 0.2)", "SH219: `sgd` gets `lr` twice"),
         ("optimizer at **.bias = 3", "SH236: no optimizer is called here"),
         ("optimizer at **.bias = sgd(lr = 0.1, nesterov = 1)", "SH210: `nesterov` must be true or false"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardlang.cli.plan_view import show
-from shardlang.cli.plan_view.columns import filled, shortened, size, table
+from shardlang.cli.plan_view.columns import filled, shortened, table
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.part import part_of
 from shardlang.cli.plan_view.program import Detail, program
@@ -21,7 +21,7 @@ from shardlang.cli.plan_view.rank_view import of_rank
 from shardlang.cli.plan_view.screen import screen
 from shardlang.cli.verify_text import Check, Wanted, tell
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.display import width
+from shardlang.display import size, width
 from shardlang.driver import check_source, plan_program
 from shardlang.files import read_program
 from shardlang.path_runs import endings, in_runs, patterns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
-from shardlang.check.program import DataField, DataSource, OptimizerSetting, Program, Training
+from shardlang.check.program import DataSource, OptimizerSetting, Program, Training
 from shardlang.graph.graph import Graph, Init, Kind, Op, Value
 from shardlang.ops.rule import Factor, Split, factor_rule
 from shardlang.plan.plan import Conversion, Move, MoveKind, OperandUse, ParamPlan, Plan, PlannedOp, Step
@@ -65,9 +65,9 @@ def quickstart_plan(name: str = "quickstart.shard") -> Plan:
     """The product pending over b, reduce-scattered along hidden, as the design shows it."""
     source = Source(name, TEXT)
     graph = quickstart_graph(source)
-    data = DataSource("random", {"batches": 4, "seed": 1}, (DataField("x", 0),), 16, span_at(source, "x @ w"))
-    sgd = OptimizerSetting("sgd", {"lr": 0.4, "momentum": 0.1}, (1,), (), span_at(source, "x @ w"))
-    program = Program(source, (source,), graph, Training(data, None, (sgd,), 5, None), (), {}, {}, {})
+    data = DataSource("random", {"batches": 4, "seed": 1}, ("x",), 16)
+    sgd = OptimizerSetting("sgd", {"lr": 0.4, "momentum": 0.1}, (1,), ())
+    program = Program(source, graph, Training(data, None, (sgd,), 5, None), (), {}, {}, {})
     x, w = Layout((("a",), ("b",))), Layout((("b",), ()))
     pending, cut = Layout((("a",), ()), ("b",)), Layout((("a",), ("b",)))
     loss = Layout((), ("a", "b"))

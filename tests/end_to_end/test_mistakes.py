@@ -129,7 +129,7 @@ PROGRAMS = [
     (("return a @ w2\n    b = h", "return a @ w2"), "SH207", "b = h", "stands after it", "ahead of `return`"),
     (("if deep { a = h }", "a = relu(h)"), "SH101", "if", "a body has no `if`", "a if c else b"),
     (("epoch = 1", "epochs = 1"), "SH231", "epoch", "no setting `epoch`", "`epochs`"),
-    (("batches = 0", "batches = 4"), "SH237", "0", "cannot be 0", "at least 1"),
+    (("batches = 0", "batches = 4"), "SH213", "0", "at least 1, and this is 0", ""),
     (("label: i64[batch, output]", "label: [batch, output]"), "SH235", None, "nothing says below what", "< 10"),
     (("sdg(", "sgd("), "SH236", "sdg", "no optimizer `sdg`", "`sgd`"),
     (("metric step = mean(model(x))\n  epochs", "epochs"), "SH201", "step", "column of the log", "`step_`"),

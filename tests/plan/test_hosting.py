@@ -64,7 +64,7 @@ def test_a_table_that_no_device_holds_is_an_error_with_the_line_to_type() -> Non
     (mistake,) = sink.found
     assert mistake.code == "SH450"
     assert "`table`" in mistake.message
-    assert "80 GB" in mistake.message
+    assert "80.0 GB" in mistake.message
     assert "at table: place on host" in str(mistake.help)
 
 

@@ -13,7 +13,6 @@ from shardlang.check.context import Context, Frame, Loader
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
-from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 from shardlang.types.dim import Dim
@@ -29,15 +28,13 @@ class Library:
     load: Loader
     overrides: Mapping[str, ast.Expr]
     scopes: dict[str, FileScope] = field(default_factory=dict)
-    sources: list[Source] = field(default_factory=list)
     chain: list[str] = field(default_factory=list)
 
-    def open(self, file: ast.File, root: bool = True) -> FileScope:
+    def open(self, file: ast.File) -> FileScope:
         """The scope of a file, with its imports. `declare_dims` evaluates the dims later."""
         dims = [entry.name for item in file.items if isinstance(item, ast.DimDecl) for entry in item.entries]
         scope = FileScope(file.source, below={name.text: name.span for name in dims})
         self.scopes[file.source.name] = scope
-        self.sources.append(file.source)
         self.chain.append(file.source.name)
         for item in file.items:
             self._item(item, scope)

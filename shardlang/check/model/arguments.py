@@ -12,7 +12,7 @@ from typing import Any
 
 from shardlang.check.constants import plain, show, size, whole
 from shardlang.check.context import Frame
-from shardlang.check.declared import called
+from shardlang.check.declared import LIMITS, called
 from shardlang.check.model.types import named_term, namesake, operand_dims, written_terms
 from shardlang.check.values import UNKNOWN, DimValue, Tensor, describe, unfit
 from shardlang.diagnostics.nearest import offer
@@ -151,14 +151,50 @@ def by_name(
     return sound
 
 
-def line_up(callee: str, names: Sequence[str], call: ast.Call, frame: Frame) -> tuple[dict[str, Argument], bool]:
-    """The arguments of a call by name, others in the order of `names`; whether all are right."""
+def line_up(
+    callee: str, names: Sequence[str], call: ast.Call, frame: Frame, most: int | None = None
+) -> tuple[dict[str, Argument], bool]:
+    """The arguments of a call by name, others in the order of `names` (by default all may be);
+    whether all are right."""
     given = {name: Argument(node.span, node) for name, node in zip(names, call.args, strict=False)}
-    fits = len(call.args) <= len(names)
+    most = len(names) if most is None else most
+    fits = len(call.args) <= most
     if not fits:
-        fact = f"`{callee}` takes {len(names)} argument{'s' * (len(names) != 1)}"
-        frame.context.sink.report("SH218", fact, call.args[len(names)].span, "one too many")
+        fact = f"`{callee}` takes {most} argument{'s' * (most != 1)}{' without a name' * (most < len(names))}"
+        wrong, free = call.args[most].span, names[most : most + 1]
+        help = f"name it: `{free[0]} = {wrong.text}`" if free else ""
+        frame.context.sink.report("SH218", fact, wrong, "one too many", help=help)
     return given, by_name(callee, call.keywords, names, given, frame) and fits
+
+
+def declared_arguments(
+    callee: str, params: Sequence[Param], call: ast.Call, frame: Frame, most: int = 0, all_due: bool = True
+) -> dict[str, Any] | None:
+    """The arguments that a call of something declared gives, by name; `most` may stand without one.
+    None after a report. all_due: what has no default must be given."""
+    given, sound = line_up(callee, [param.name for param in params], call, frame, most)
+    missing = [param.name for param in params if all_due and param.required and param.name not in given]
+    if sound and missing:
+        missing_argument(callee, missing[0], call.span, frame)
+    if missing or not sound:
+        return None
+    found = {param.name: settled(param, given[param.name], frame) for param in params if param.name in given}
+    return None if UNKNOWN in found.values() else found
+
+
+def settled(param: Param, argument: Argument, frame: Frame) -> Any:
+    """The value of a declared argument or of a setting, within its limits; UNKNOWN after a report.
+    A new dim stays what it is given as."""
+    value, span = argument.evaluate(frame), argument.span
+    if value is not UNKNOWN and param.kind != "newdim":
+        value = _convert(param, value, span, frame)
+    if value is not UNKNOWN and param.kind == "number":
+        value = float(value)
+    limit = LIMITS.get(param.name)
+    if value is UNKNOWN or limit is None or limit.fits(value):
+        return value
+    shown = f"{value:g}" if isinstance(value, float) else show(value)
+    return frame.wrong(limit.code, f"`{param.name}` must be {limit.wanted}, and this is {shown}", span, shown)
 
 
 def missing_argument(callee: str, name: str, span: Span, frame: Frame) -> None:
@@ -241,6 +277,13 @@ def _convert(param: Param, value: Any, span: Span, frame: Frame) -> Any:
             return UNKNOWN if UNKNOWN in found else found
         case "float" | "number":
             return number(value, span, frame, what, param.kind == "float")
+        case "numbers":
+            if not isinstance(value, tuple) or len(value) != len(param.default):
+                help = f"write `{param.name} = {show(param.default)}`"
+                fact = f"{what} must be {len(param.default)} numbers"
+                return frame.wrong("SH210", fact, span, describe(value), help=help)
+            found = tuple(number(v, span, frame, what, True) for v in value)
+            return UNKNOWN if UNKNOWN in found else found
     wanted = {"bool": bool, "str": str}.get(param.kind)
     if wanted is not None and isinstance(value, wanted):
         return value

@@ -10,8 +10,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared
-from shardlang.check.model.arguments import line_up, number
-from shardlang.check.values import UNKNOWN
+from shardlang.check.model.arguments import declared_arguments
 from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Init
 from shardlang.ops.declaration import Param
@@ -52,21 +51,12 @@ def initial(node: ast.Expr, frame: Frame) -> Init | None:
 
 
 def _numbers(name: str, node: ast.Call, frame: Frame) -> Init | None:
-    sink, defaults = frame.context.sink, KINDS[name].defaults
-    given, sound = line_up(name, tuple(defaults), node, frame)
-    if not sound:
+    params = KINDS[name].params
+    given = declared_arguments(name, params, node, frame, len(params))
+    if given is None:
         return None
-    found: list[Any] = []
-    for part, default in defaults.items():
-        if part not in given and default is ...:
-            help = f"write `{name}({part})` with its number"
-            sink.report("SH221", f"`{name}` needs `{part}`", node.span, f"`{part}` is missing", help=help)
-            return None
-        value, span = (given[part].evaluate(frame), given[part].span) if part in given else (default, node.span)
-        found.append(number(value, span, frame, f"`{part}`", True))
-    if UNKNOWN in found or not _in_range(name, found, node, frame):
-        return None
-    return Init(name, tuple(found))
+    found = [given.get(param.name, param.default) for param in params]
+    return Init(name, tuple(found)) if _in_range(name, found, node, frame) else None
 
 
 def _in_range(name: str, found: list[Any], node: ast.Call, frame: Frame) -> bool:

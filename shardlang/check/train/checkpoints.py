@@ -8,50 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardlang.check.constants import whole
 from shardlang.check.context import Frame
 from shardlang.check.declared import called
-from shardlang.check.model.arguments import Argument, by_name
-from shardlang.check.values import UNKNOWN, unfit
+from shardlang.check.model.arguments import declared_arguments
+from shardlang.ops.declaration import Param
 from shardlang.syntax import ast
+
+_STEPS = Param("steps", "int")
 
 
 def read_checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
     """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report."""
     help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
-    found = _every(node, {"keep", "to"}, "`checkpoint` is how often to write one", help, frame)
-    return None if found is None else ("every", {"steps": 0, "keep": 0, "to": "checkpoints", **found})
+    params = (_STEPS, Param("keep", "int", 0), Param("to", "str", "checkpoints"))
+    found = _every(node, params, "`checkpoint` is how often to write one", help, frame)
+    return None if found is None else ("every", {"keep": 0, "to": "checkpoints", **found})
 
 
 def read_log(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
     """{"steps": 100}; None after a report."""
-    return _every(node, set(), "`log` is how often each rank writes to its log", "write `log = every(100)`", frame)
+    return _every(node, (_STEPS,), "`log` is how often each rank writes to its log", "write `log = every(100)`", frame)
 
 
-def _every(node: ast.Expr, known: set[str], fact: str, help: str, frame: Frame) -> dict[str, Any] | None:
-    """The arguments of `every`, with "steps" for that without a name; None after a report."""
-    if not isinstance(node, ast.Call) or called(node) != "every" or len(node.args) != 1:
-        frame.wrong("SH237", fact, node.span, "here", help=help)
-        return None
-    given: dict[str, Argument] = {}
-    found = {"steps": _count(Argument(node.args[0].span, node.args[0]), "the number of steps", frame)}
-    if not by_name("every", node.keywords, known, given, frame):
-        return None
-    for name, argument in given.items():
-        found[name] = _folder(argument, frame) if name == "to" else _count(argument, f"`{name}`", frame)
-    return None if UNKNOWN in found.values() else found
-
-
-def _count(argument: Argument, what: str, frame: Frame) -> Any:
-    value = whole(argument.evaluate(frame), argument.span, frame.context.sink, what)
-    if value is UNKNOWN or value >= 1:
-        return value
-    return frame.wrong("SH213", f"{what} must be at least 1, and this is {value}", argument.span, str(value))
-
-
-def _folder(argument: Argument, frame: Frame) -> Any:
-    value = argument.evaluate(frame)
-    if value is UNKNOWN or (isinstance(value, str) and value):
-        return value
-    fact, help = "`to` must be the name of a folder", 'write `to = "checkpoints"`'
-    return unfit(fact, value, argument.span, frame.context.sink, help)
+def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, frame: Frame) -> dict[str, Any] | None:
+    """The arguments of `every`; None after a report."""
+    if isinstance(node, ast.Call) and called(node) == "every" and len(node.args) == 1:
+        return declared_arguments("every", params, node, frame, 1)
+    frame.wrong("SH237", fact, node.span, "here", help=help)
+    return None

@@ -6,16 +6,15 @@ Reading the data is the runtime's."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
-from shardlang.check.constants import plain, show, whole
+from shardlang.check.constants import whole
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
-from shardlang.check.model.arguments import Argument, by_name, call_of_one, missing_argument
+from shardlang.check.model.arguments import call_of_one, declared_arguments
 from shardlang.check.model.types import written_type
-from shardlang.check.program import DataField, DataSource
-from shardlang.check.values import UNKNOWN, DimValue, Tensor, unfit
+from shardlang.check.program import DataSource
+from shardlang.check.values import UNKNOWN, DimValue, Tensor
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -44,8 +43,6 @@ _ORDER = (Param("shuffle", "bool", True), Param("seed", "int", None))
 _LABELLED = {"label": ("i64", (), 10)}
 # What all numbers of an element type stay below; a bound itself is below that of i64.
 _LARGEST = {"i32": 2**31, "bool": 2}
-# What ends a line, quotes a cell, or is a part of numbers.
-_NO_DELIMITER = '\n\r\0".+-0123456789eE'
 SOURCES = {
     "random": Known(
         "`batches` batches of fields as declared: numbers in [0, 1), and whole numbers from 0 to below the field's "
@@ -92,7 +89,6 @@ SOURCES = {
         {"tokens": ("i64", ("seq",), None), "label": ("i64", ("seq",), None)}, "tokens",
     ),
 }  # fmt: skip
-_PYTHON = {"int": int, "str": str, "bool": bool}
 
 
 def read_source(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
@@ -118,90 +114,30 @@ def _read(node: ast.Expr, frame: Frame) -> tuple[DataSource | None, Dim | None]:
     if call is None:
         return None, None
     known = SOURCES[kind]
-    arguments = _arguments(call, kind, known, frame)
+    arguments = declared_arguments(kind, known.params, call, frame, int(_PATH in known.params))
     if arguments is None:
         return None, None
     sizes = {name: arguments.pop(name) for name in known.dims}
     fields, batch = _fields(call, kind, known, sizes, frame)
     if batch is None or batch.size is None:
         return None, None
-    return DataSource(kind, arguments, tuple(fields), batch.size, call.span), batch
-
-
-def _arguments(call: ast.Call, kind: str, known: Known, frame: Frame) -> dict[str, Any] | None:
-    """Evaluated arguments; positional ones are the source's path. None after a report."""
-    kinds = {param.name: param.kind for param in known.params}
-    given = _given(call, kind, kinds, frame)
-    if given is None:
-        return None
-    missing = [param.name for param in known.params if param.required and param.name not in given]
-    if missing:
-        missing_argument(kind, missing[0], call.span, frame)
-        return None
-    found: dict[str, Any] = {}
-    for name, argument in given.items():
-        value = argument.evaluate(frame)
-        if name not in known.dims and value is not UNKNOWN:
-            value = _typed(value, _PYTHON[kinds[name]], name, argument.span, frame)
-        if value is UNKNOWN:
-            return None
-        found[name] = value
-    return found if _in_range(found, given, kind, frame) else None
-
-
-def _in_range(found: Mapping[str, Any], given: Mapping[str, Argument], kind: str, frame: Frame) -> bool:
-    """Whether counts are counts, and words are those that the source knows."""
-    splits = ("train", "test")
-    for name, fits, help in (
-        ("batches", lambda v: v >= 1, "an epoch has at least 1 batch"),
-        ("seed", lambda v: v >= 0, "a seed is a whole number from 0"),
-        ("delimiter", lambda v: len(v) == 1 and v not in _NO_DELIMITER, 'one character, such as `delimiter = ";"`'),
-        ("threshold", lambda v: v >= 1, "a category is kept when it is seen that often, 1 keeps all"),
-        ("dtype", lambda v: v in ("u16", "u32"), 'tokens are kept in `"u16"` or `"u32"`'),
-        ("split", lambda v: v in splits, f'`{kind}` is split in `"train"` and `"test"`'),
-    ):
-        if name in found and not fits(found[name]):
-            fact = f"`{name}` of `{kind}` cannot be {show(found[name])}"
-            frame.wrong("SH237", fact, given[name].span, "out of range", help=help)
-            return False
-    return True
-
-
-def _given(call: ast.Call, kind: str, allowed: Mapping[str, str], frame: Frame) -> dict[str, Argument] | None:
-    """Arguments by name; None after a report."""
-    positions = ["path"] if "path" in allowed else []
-    if len(call.args) > len(positions):
-        fact = f"`{kind}` takes {len(positions)} argument{'s' * (len(positions) != 1)} without a name"
-        frame.wrong("SH218", fact, call.args[-1].span, "one too many", help="name it: `batch = batch`")
-        return None
-    given = {name: Argument(node.span, node) for name, node in zip(positions, call.args, strict=False)}
-    return given if by_name(kind, call.keywords, allowed, given, frame) else None
-
-
-def _typed(value: Any, kind: type, name: str, span: Span, frame: Frame) -> Any:
-    value = plain(value)
-    if isinstance(value, Fraction) and kind is int:
-        return whole(value, span, frame.context.sink, f"`{name}`")
-    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return value
-    wanted = {int: "a whole number", str: "a text", bool: "true or false"}[kind]
-    return unfit(f"`{name}` must be {wanted}", value, span, frame.context.sink)
+    return DataSource(kind, arguments, fields, batch.size), batch
 
 
 def _fields(
     call: ast.Call, kind: str, known: Known, sizes: Mapping[str, Any], frame: Frame
-) -> tuple[list[DataField], Dim | None]:
+) -> tuple[tuple[str, ...], Dim | None]:
+    """The names of a source's fields, which become values of the graph, and its batch dim."""
     if known.fields is None:
         return _written_fields(call, kind, frame)
     if call.fields:
         help = f"its fields are {', '.join(f'`{n}`' for n in known.fields)}"
         frame.wrong("SH235", f"`{kind}` declares its fields itself", call.fields[0].span, "not here", help=help)
-        return [], None
+        return (), None
     terms = {name: _size_term(name, value, call.span, frame) for name, value in sizes.items()}
     batch = terms.get("batch")
     if batch is None or None in terms.values():
-        return [], None
-    made = []
+        return (), None
     for name, (dtype, shape, bound) in known.fields.items():
         dims: list[Term] = [batch]
         for size in shape:
@@ -209,8 +145,8 @@ def _fields(
                 dims.append(terms[size] or ())
             else:  # a dim of the source's own, which unifies once with a dim of its size
                 dims.append(() if size == 1 else (Dim(f"train.{name}.{size}", size, call.span, True),))
-        made.append(_add(name, TensorType(dtype or frame.context.dtype, tuple(dims)), bound, call.span, None, frame))
-    return made, batch[0]
+        _add(name, TensorType(dtype or frame.context.dtype, tuple(dims)), bound, call.span, None, frame)
+    return tuple(known.fields), batch[0]
 
 
 def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
@@ -221,29 +157,28 @@ def _size_term(name: str, size: Any, span: Span, frame: Frame) -> Term | None:
     return None if length is UNKNOWN else (Dim(name, length, span, True),)
 
 
-def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[list[DataField], Dim | None]:
+def _written_fields(call: ast.Call, kind: str, frame: Frame) -> tuple[tuple[str, ...], Dim | None]:
     if not call.fields:
         help = f"declare them in the call: `{kind}(x: [batch, d], label: i64[batch] < 10)`"
         frame.wrong("SH235", f"`{kind}` needs its fields", call.span, "no field is declared", help=help)
-        return [], None
-    made: list[DataField] = []
+        return (), None
     first: Dim | None = None
     for node in call.fields:
         type = written_type(node.type, frame, f"train.{node.name.text}")
         if type is None:
-            return [], None
+            return (), None
         if not type.dims or len(type.dims[0]) != 1:
             fact = f"field `{node.name.text}` needs the batch as its first dim"
             frame.wrong("SH235", fact, node.type.span, str(type))
-            return [], None
+            return (), None
         dim = type.dims[0][0]
         if first is not None and dim is not first:
             fact = f"fields of one source share their first dim: `{first.name}` and `{dim.name}` differ"
             frame.wrong("SH235", fact, node.type.span, str(type), help=f"begin it with `{first.name}`")
-            return [], None
+            return (), None
         first = dim
-        made.append(_add(node.name.text, type, _bound(node, type, kind, frame), node.span, node, frame))
-    return made, first
+        _add(node.name.text, type, _bound(node, type, kind, frame), node.span, node, frame)
+    return tuple(field.name.text for field in call.fields), first
 
 
 def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | None:
@@ -268,10 +203,9 @@ def _bound(node: ast.Field, type: TensorType, kind: str, frame: Frame) -> int | 
     return None if value is UNKNOWN else int(value)
 
 
-def _add(name: str, type: TensorType, bound: int | None, span: Span, node: object | None, frame: Frame) -> DataField:
-    """A field as a value of the graph, bound to its name."""
+def _add(name: str, type: TensorType, bound: int | None, span: Span, node: object | None, frame: Frame) -> None:
+    """Adds a field as a value of the graph, bound to its name."""
     value = frame.context.build.field(f"train.{name}", name, type, bound, span)
     frame.bind(name, Tensor(value, type, name), span, node)
     if node is not None:
         frame.context.candidates.setdefault(id(node), ("field", name, span))
-    return DataField(name, value)

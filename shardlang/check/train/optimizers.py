@@ -10,13 +10,11 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
-from shardlang.check.model.arguments import Argument, by_name, call_of_one, number
+from shardlang.check.model.arguments import call_of_one, declared_arguments, missing_argument
 from shardlang.check.program import OptimizerSetting
 from shardlang.check.selectors import EVERYWHERE, Specificity, select, specificity, text
-from shardlang.check.values import UNKNOWN, describe, unfit
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import Param
-from shardlang.source import Span
 from shardlang.syntax import ast
 
 _LR, _EPS = Param("lr", "number"), Param("eps", "number", 1e-8)
@@ -75,47 +73,8 @@ def _read(setting: ast.Setting, frame: Frame) -> Given | None:
     """Kind and the arguments that are given; None after a report."""
     node, example = setting.value, "optimizer = adamw(lr = 3e-4)"
     call, kind = call_of_one(node, KINDS, "optimizer", "SH236", example, frame), called(node)
-    if call is None:
-        return None
-    if call.args:
-        first, fact = call.args[0].span, f"`{kind}` takes its arguments by name"
-        frame.wrong("SH218", fact, first, "without a name", help=f"write `{kind}(lr = {first.text})`")
-        return None
-    given: dict[str, Argument] = {}
-    defaults = KINDS[kind].defaults
-    if not by_name(kind, call.keywords, defaults, given, frame):
-        return None
-    arguments = {name: _argument(name, argument, defaults[name], frame) for name, argument in given.items()}
-    return None if UNKNOWN in arguments.values() else (kind, arguments)
-
-
-def _argument(name: str, argument: Argument, default: Any, frame: Frame) -> Any:
-    value, span = argument.evaluate(frame), argument.span
-    if value is UNKNOWN or (isinstance(default, bool) and isinstance(value, bool)):
-        return value
-    if isinstance(default, bool):
-        return unfit(f"`{name}` must be true or false", value, span, frame.context.sink)
-    if isinstance(default, tuple):
-        if not isinstance(value, tuple) or len(value) != len(default):
-            fact, help = f"`{name}` must be {len(default)} numbers", f"write `{name} = (0.9, 0.999)`"
-            return frame.wrong("SH210", fact, span, describe(value), help=help)
-        found = tuple(_in_range(name, number(v, span, frame, f"`{name}`", True), span, frame) for v in value)
-        return UNKNOWN if UNKNOWN in found else found
-    return _in_range(name, number(value, span, frame, f"`{name}`", True), span, frame)
-
-
-def _in_range(name: str, value: Any, span: Span, frame: Frame) -> Any:
-    """A number that an optimizer can use: none below 0, and betas below 1."""
-    if value is UNKNOWN:
-        return value
-    if name == "lr_power":
-        fits, wanted = value < 0.0, "below 0"
-    elif name == "betas":
-        fits, wanted = 0.0 <= value < 1.0, "at least 0 and below 1"
-    else:
-        fits, wanted = value >= 0.0, "at least 0"
-    fact = f"`{name}` must be {wanted}, and this is {value:g}"
-    return value if fits else frame.wrong("SH237", fact, span, f"{value:g}")
+    given = declared_arguments(kind, KINDS[kind].params, call, frame, all_due=False) if call is not None else None
+    return None if given is None else (kind, given)
 
 
 def _complete(
@@ -124,8 +83,7 @@ def _complete(
     kind, arguments = given
     found = {**KINDS[kind].defaults, **(general.get(kind, {}) if setting.at else {}), **arguments}
     if found["lr"] is ...:
-        help = f"write `{kind}(lr = 0.1)`, say"
-        frame.wrong("SH221", f"`{kind}` needs `lr`", setting.value.span, "`lr` is missing", help=help)
+        missing_argument(kind, "lr", setting.value.span, frame)
         return None
     if found.get("nesterov") and (found["momentum"] <= 0 or found["dampening"] != 0):
         fact = "`nesterov` needs a momentum and no dampening"
@@ -152,7 +110,7 @@ def assign(settings: Sequence[tuple[ast.Setting, Given]], graph: Graph, frame: F
     if len(frame.context.sink.found) == reported:  # a selector that is wrong leaves out what it was meant for
         _report_without(best, settings, graph, frame)
     return tuple(
-        OptimizerSetting(kind, arguments, params, tuple(map(text, setting.at)), setting.span)
+        OptimizerSetting(kind, arguments, params, tuple(map(text, setting.at)))
         for index, (setting, (kind, arguments)) in enumerate(settings)
         if (params := tuple(p for p in graph.params if best.get(p, (None, -1))[1] == index))
     )

@@ -6,7 +6,7 @@ Sources are data_sources.py's, optimizers optimizers.py's; the frozen graph is m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from shardlang.check.context import Frame
@@ -210,15 +210,14 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
     frame.context.candidates = candidates
     if source is None or reading.source is None:
         return
-    fields, wanted = ([f.name for f in each.fields] for each in (source, reading.source))
-    if fields != wanted:
-        fact = f"`eval` has the fields {', '.join(fields)}, and `data` has {', '.join(wanted)}"
+    if source.fields != reading.source.fields:
+        fact = f"`eval` has the fields {', '.join(source.fields)}, and `data` has {', '.join(reading.source.fields)}"
         frame.wrong("SH235", fact, setting.value.span, "other fields", help="both need the same fields")
     elif source.batch != reading.source.batch:
         fact = f"`eval` has batches of {source.batch}, and `data` of {reading.source.batch}"
         frame.wrong("SH235", fact, setting.value.span, "another batch", help="give both the same `batch`")
     else:
-        reading.eval = replace(source, fields=reading.source.fields)
+        reading.eval = source
 
 
 def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:

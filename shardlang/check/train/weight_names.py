@@ -43,7 +43,7 @@ def read_names(source: Source, context: Context) -> NameMap | None:
             rules.extend(_rule(rule, span, context.sink))
         else:
             context.sink.report("SH240", f"`{line}` is no line of a name map", span, "", help=_HELP)
-    return None if len(context.sink.found) > before else NameMap(tuple(rules), prefix, tuple(ignored), source)
+    return None if len(context.sink.found) > before else NameMap(tuple(rules), prefix, tuple(ignored))
 
 
 def _lines(source: Source) -> list[tuple[str, Span]]:

@@ -1,4 +1,4 @@
-"""Text for a terminal: numbers of bytes, words that fill lines, two columns that fit a width.
+"""Text for a terminal: words that fill lines, two columns that fit a width.
 
 Nothing is cut: what does not fit goes on in the next line, never in the middle of a name."""
 
@@ -12,17 +12,7 @@ from shardlang.records import dataclass
 
 # Where what is beside a text begins at most, and where numbers at the end of a line end at most.
 COLUMN, END = 66, 100
-_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _BRACKETS = {"(": ")", "[": "]"}
-
-
-def size(count: int) -> str:
-    """Bytes in three digits: `1.05 MB`."""
-    for unit, each in _UNITS:
-        if count >= each:
-            number = count / each
-            return f"{number:,.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
-    return f"{count} B"
 
 
 @dataclass(frozen=True)

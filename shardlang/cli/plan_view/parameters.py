@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, beside, filled, size
+from shardlang.cli.plan_view.columns import Line, beside, filled
 from shardlang.cli.plan_view.screen import over
-from shardlang.display import one_line, width
+from shardlang.display import one_line, size, width
 from shardlang.path_runs import endings, patterns
 
 Found = Mapping[str, Any]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from shardlang.cli.plan_view.columns import Line, filled, size, table
-from shardlang.display import one_line
+from shardlang.cli.plan_view.columns import Line, filled, table
+from shardlang.display import one_line, size
 from shardlang.path_runs import in_runs, patterns
 
 Found = Mapping[str, Any]

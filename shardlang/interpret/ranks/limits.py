@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import size
 from shardlang.plan.bytes.memory import held_bytes, local_bytes, memory
 from shardlang.plan.bytes.saved_activations import made_bytes
 from shardlang.plan.plan import ParamPlan, Plan
@@ -62,14 +63,7 @@ def check_size(plan: Plan, sink: Sink) -> bool:
     wanted, there = needed(plan), available()
     if wanted <= there:
         return True
-    sink.report(
-        "SH511",
-        f"{plan.ranks} simulated ranks need about {_size(wanted)} of memory, and {_size(there)} are free",
-        None,
-        help="simulate fewer ranks, or smaller sizes: `--set batch=32`, say; no strategy depends on them",
-    )
+    fact = f"{plan.ranks} simulated ranks need about {size(wanted)} of memory, and {size(there)} are free"
+    help = "simulate fewer ranks, or smaller sizes: `--set batch=32`, say; no strategy depends on them"
+    sink.report("SH511", fact, None, help=help)
     return False
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

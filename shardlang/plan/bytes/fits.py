@@ -6,10 +6,11 @@ are not used."""
 
 from __future__ import annotations
 
-import math
+from functools import partial
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import size
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import held_bytes, memory
@@ -18,7 +19,8 @@ from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
 
-_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+# So that too much never reads as enough.
+rounded_up = partial(size, up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,10 @@ def check_memory(plan: Plan, sink: Sink) -> None:
         (p for p in plan.params.values() if p.value not in plan.memory_of), key=lambda p: sum(held_bytes(plan, p)),
         default=None,
     )  # fmt: skip
-    message = f"a rank keeps {size(kept.device)} on its device, and `{has.name}` has {size(has.memory)}"
+    message = f"a rank keeps {rounded_up(kept.device)} on its device, and `{has.name}` has {rounded_up(has.memory)}"
     if largest is None or sum(held_bytes(plan, largest)) < kept.activations:
         sink.report(
-            "SH450", message, has.span, f"{size(kept.activations)} of it are activations",
+            "SH450", message, has.span, f"{rounded_up(kept.activations)} of it are activations",
             help="a smaller batch, `microbatches 4`, or `at LAYER: recompute` keeps fewer",
         )  # fmt: skip
         return
@@ -86,17 +88,8 @@ def _is_table(plan: Plan, param: ParamPlan) -> bool:
 
 
 def _parts(plan: Plan, param: ParamPlan) -> str:
-    """`500.0 GB, with gradient and optimizer state 1,500.0 GB`."""
+    """`500 GB, with gradient and optimizer state 1.50 TB`."""
     held = held_bytes(plan, param)
     if not held.gradient and not held.optimizer:
-        return size(held.itself + held.copy)
-    return f"{size(held.itself)}, with gradient and optimizer state {size(sum(held))}"
-
-
-def size(count: int) -> str:
-    """Bytes as a person writes them, rounded up so that too much never reads as enough."""
-    for unit, each in _UNITS:
-        if count >= each:
-            shown = math.ceil(count * 10 / each) / 10
-            return f"{shown:,.0f} {unit}" if shown == int(shown) else f"{shown:,.1f} {unit}"
-    return f"{count:,} B"
+        return rounded_up(held.itself + held.copy)
+    return f"{rounded_up(held.itself)}, with gradient and optimizer state {rounded_up(sum(held))}"
