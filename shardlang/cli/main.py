@@ -46,10 +46,9 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from shardlang.diagnostics.nearest import nearest
+            from shardlang.diagnostics.nearest import offer
 
-            close = nearest(args[0], COMMANDS)
-            hint = f"did you mean `shardc {close}`?" if close else f"there are: {', '.join(COMMANDS)}"
+            hint = offer(args[0], COMMANDS, f"there are: {', '.join(COMMANDS)}")
             ctx.fail(f"there is no command `{args[0]}`; {hint}")
         return super().resolve_command(ctx, args)
 

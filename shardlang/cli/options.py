@@ -52,19 +52,13 @@ def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
     return found
 
 
-def _ranks(ctx: click.Context, param: click.Parameter, given: int | None) -> int | None:
-    if given is not None and given < 1:
-        raise click.BadParameter(f"{given} ranks cannot run anything; at least 1", ctx, param)
-    return given
-
-
 def file_argument(command: Command) -> Command:
     return click.argument("file", metavar="FILE")(command)
 
 
 def ranks_option(required: bool) -> Callable[[Command], Command]:
     return click.option(
-        "--ranks", type=int, required=required, metavar="N", callback=_ranks, help="How many ranks (processes) run it."
+        "--ranks", type=click.IntRange(1), required=required, metavar="N", help="How many ranks (processes) run it."
     )
 
 

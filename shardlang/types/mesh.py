@@ -69,6 +69,13 @@ class Mesh:
     def coordinate(self, rank: int, name: str) -> int:
         return rank // self.stride(name) % self.axis_size(name)
 
+    def index(self, rank: int, axes: Sequence[str]) -> int:
+        """The number of a rank among those that differ only along `axes`; the first is major."""
+        number = 0
+        for axis in axes:
+            number = number * self.axis_size(axis) + self.coordinate(rank, axis)
+        return number
+
     def group(self, rank: int, axes: Sequence[str]) -> list[int]:
         """The ranks that share all of a rank's coordinates but those of `axes`, ordered by these,
         the first major."""

@@ -56,7 +56,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("check loop", "`loop` cannot be read: too many levels of symbolic links"),
         ("check latin", "`latin` is not UTF-8 (line 2, byte 10)"),
         ("check large", "`large` is larger than 4 MB"),
-        ("check model.shard --ranks 0", "0 ranks cannot run anything"),
+        ("check model.shard --ranks 0", "0 is not in the range x>=1"),
         ("check model.shard --ranks two", "'two' is not a valid integer"),
         ("check model.shard --set batch", "`batch` is not PATH=VALUE"),
         ("check model.shard --set =1", "`=1` is not PATH=VALUE"),

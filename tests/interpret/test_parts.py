@@ -8,7 +8,6 @@ from torch import Tensor
 
 from shardlang.interpret.meaning.call import computed
 from shardlang.interpret.meaning.operators import OPERATORS
-from shardlang.interpret.ranks.coordinates import coordinates_of
 from shardlang.interpret.ranks.split_operators import Split, on_ranks
 from shardlang.ops.rule import Split as Mark
 from shardlang.types.mesh import Axis, Mesh
@@ -40,7 +39,7 @@ def compare(case: Case, result: Tensor, wanted: list[Tensor | None], seed: Tenso
     ]
     mesh = Mesh(tuple(Axis(name, size) for name, size in case.sizes.items()))
     axes = tuple(case.axes.get(f, ()) for f in range(len(rule.factors)))
-    made = on_ranks(Split(call_of(case), axes, coordinates_of(mesh)), inputs)
+    made = on_ranks(Split(call_of(case), axes, mesh), inputs)
     found = gradients(made, [x for xs in inputs for x in xs], [local.part(seed, rule.results[0]) for local in places])
     narrow = any(x.dtype == torch.float32 for x in case.inputs)
     close = {"atol": 1e-6, "rtol": 1e-6} if narrow else {"atol": 1e-12, "rtol": 1e-9}

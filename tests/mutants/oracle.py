@@ -36,7 +36,7 @@ FAULTS = (
     Fault("every rank adds the bias", "conv2d over split channels, on simulated ranks", SPLIT,
           "axes = split.once(at)", "axes = ()", PARTS),
     Fault("each rank counts its own labels", "a masked loss of a split batch, on simulated ranks", SPLIT,
-          "[exchanges.exchange(counts, split.coordinates.groups(axes), exchanges.total, exchanges.total)]",
+          "[exchanges.exchange(counts, groups_of(split.mesh, axes), exchanges.total, exchanges.total)]",
           "[counts]", PARTS),
     Fault("ranks reduce what they have alone", "softmax over a split dim, on simulated ranks", SPLIT,
           "if factor.split is Mark.INSIDE for", "if factor.split is Mark.WHOLE for", PARTS),

@@ -10,6 +10,7 @@ import click
 from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import offer
 from shardlang.source import Source
 
 
@@ -65,11 +66,8 @@ def _check(source: Source, ranks: int | None, strategy: str | None, overrides: M
 
 def _known(name: str | None, strategies: tuple, source: Source) -> None:
     """A --strategy that the file lacks is a mistake in using the command."""
-    from shardlang.diagnostics.nearest import nearest
-
     names = [s.name.text for s in strategies]
     if name is None or name in names:
         return
-    close = nearest(name, names)
-    hint = f"did you mean `{close}`?" if close else f"it has {', '.join(names)}" if names else "it has none"
+    hint = offer(name, names, f"it has {', '.join(names) or 'none'}")
     raise click.UsageError(f"`{source.name}` has no strategy `{name}`; {hint}")

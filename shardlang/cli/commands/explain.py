@@ -9,7 +9,9 @@ import click
 
 from shardlang.cli import output
 from shardlang.diagnostics import registry
-from shardlang.diagnostics.nearest import nearest
+from shardlang.diagnostics.nearest import offer
+
+_ALL = "`shardc explain` lists all"
 
 
 @click.command(
@@ -26,7 +28,7 @@ def command(word: str | None) -> None:
     if word is not None and re.fullmatch(r"(SH)?[0-9]+", word, re.IGNORECASE):
         code = f"SH{word.upper().removeprefix('SH')}"
         if code not in registry.pages():
-            raise click.UsageError(f"there is no code `{code}`; {_hint(code, [*registry.pages()])}")
+            raise click.UsageError(f"there is no code `{code}`; {offer(code, registry.pages(), _ALL)}")
         output.write(registry.page(code), sys.stdout)
         return
     from shardlang.cli import reference
@@ -39,10 +41,5 @@ def command(word: str | None) -> None:
     elif word in names:
         output.write(reference.entry(word), sys.stdout)
     else:
-        hint = _hint(word, [*names, *registry.pages()])
+        hint = offer(word, [*names, *registry.pages()], _ALL)
         raise click.UsageError(f"there is nothing called `{word}` to explain; {hint}")
-
-
-def _hint(word: str, known: list[str]) -> str:
-    close = nearest(word, known)
-    return f"did you mean `{close}`?" if close else "`shardc explain` lists all"

@@ -18,9 +18,7 @@ def slices(tensor: Mapping[str, Any], mesh: Mesh, rank: int, count: int = 1) -> 
     whole = [size // count if d == tensor.get("microbatches") else size for d, size in enumerate(tensor["shape"])]
     found = []
     for size, cut, sizes in zip(whole, tensor["cut"], tensor["sizes"], strict=True):
-        index, parts = 0, mesh.degree(cut)
-        for name in cut:
-            index = index * mesh.axis_size(name) + mesh.coordinate(rank, name)
+        index, parts = mesh.index(rank, cut), mesh.degree(cut)
         each = sizes if sizes is not None else [size // parts] * parts
         found.append([sum(each[:index]), sum(each[: index + 1])])
     return found

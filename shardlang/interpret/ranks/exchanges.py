@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.interpret.ranks.coordinates import Coordinates, SizesOfDims
+from shardlang.interpret.ranks.coordinates import SizesOfDims, groups_of, others
 from shardlang.plan.plan import Move, MoveKind
 from shardlang.types.layout import Layout, chunk_sizes
+from shardlang.types.mesh import Mesh
 
 Tensors = list[Tensor]
 Change = Callable[[Tensors], Tensors]
@@ -131,23 +132,23 @@ def exchange(xs: Sequence[Tensor], groups: Sequence[Sequence[int]], forth: Chang
     return result
 
 
-def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, coordinates: Coordinates,
-              after_coordinates: Coordinates, part_sizes: SizesOfDims = ()) -> Tensors:
-    """A value's tensors after a move of the plan; a view renames coordinates. part_sizes: per dim.
+def converted(xs: Sequence[Tensor], move: Move, before: Layout, after: Layout, mesh: Mesh,
+              after_mesh: Mesh, part_sizes: SizesOfDims = ()) -> Tensors:
+    """A value's tensors after a move of the plan; a view renames axes. part_sizes: per dim.
     """
     if move.kind is MoveKind.PERMUTE:
-        return permuted(xs, before, after, coordinates, after_coordinates)
+        return permuted(xs, before, after, mesh, after_mesh)
     forth, back = row(move, part_sizes)
     axes = move.axes if move.kind is not MoveKind.VIEW else ()
-    return exchange(xs, coordinates.groups(axes), forth, back)
+    return exchange(xs, groups_of(mesh, axes), forth, back)
 
 
 def permuted(
-    xs: Sequence[Tensor], before: Layout, after: Layout, coordinates: Coordinates, after_coordinates: Coordinates
+    xs: Sequence[Tensor], before: Layout, after: Layout, mesh: Mesh, after_mesh: Mesh
 ) -> Tensors:
     """Every rank takes the tensor of the rank that holds its blocks and states under `before`."""
-    holders = {_part(before, rank, coordinates): rank for rank in range(len(xs))}
-    sources = [holders[_part(after, rank, after_coordinates)] for rank in range(len(xs))]
+    holders = {_part(before, rank, mesh): rank for rank in range(len(xs))}
+    sources = [holders[_part(after, rank, after_mesh)] for rank in range(len(xs))]
     users = [sources.index(rank) for rank in range(len(xs))]
 
     def send(found: list[int]) -> Change:
@@ -156,8 +157,8 @@ def permuted(
     return exchange(xs, [range(len(xs))], send(sources), send(users))
 
 
-def _part(layout: Layout, rank: int, coordinates: Coordinates) -> tuple[int, ...]:
+def _part(layout: Layout, rank: int, mesh: Mesh) -> tuple[int, ...]:
     """The number of a rank's block of each dim, and those in pending, replicated and identical."""
     named = (*layout.split_axes(), *layout.pending, *layout.replicated)
-    every = (*layout.dims, layout.pending, layout.replicated, coordinates.rest(named))
-    return tuple(coordinates.index(rank, axes) for axes in every)
+    every = (*layout.dims, layout.pending, layout.replicated, others(mesh, named))
+    return tuple(mesh.index(rank, axes) for axes in every)

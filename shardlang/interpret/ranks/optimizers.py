@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from shardlang.interpret.meaning.optimizers import ROW_RULES, RULES, Memory, looked_up, on_rows, rate
+from shardlang.interpret.ranks.coordinates import others
 from shardlang.interpret.ranks.stored import Storage, storage
 from shardlang.plan.plan import Plan
 
@@ -110,6 +111,6 @@ class Optimizers:
 def _norm_square(kept: Storage, parts: Sequence[Tensor]) -> float:
     """The squared norm of a parameter's gradient, each element once: from its first ranks."""
     cut = {*kept.plan.stored.split_axes(), *(kept.plan.zero_axes if kept.plan.zero else ())}
-    rest = [axis for axis in kept.coordinates.rest(()) if axis not in cut]
-    first = (rank for rank, at in enumerate(kept.coordinates.at) if all(at[axis] == 0 for axis in rest))
+    rest = others(kept.mesh, tuple(cut))
+    first = (rank for rank in kept.ranks if kept.mesh.index(rank, rest) == 0)
     return sum(float(parts[rank].double().square().sum()) for rank in first)

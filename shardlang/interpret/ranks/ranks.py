@@ -18,14 +18,13 @@ from shardlang.graph.graph import Kind
 from shardlang.interpret.meaning.call import PassSettings, call_of
 from shardlang.interpret.meaning.whole import leaf
 from shardlang.interpret.ranks import split_operators
-from shardlang.interpret.ranks.coordinates import Coordinates, coordinates_of, cut_out, sizes_of_dims
+from shardlang.interpret.ranks.coordinates import block_of, cut_out, sizes_of_dims
 from shardlang.interpret.ranks.exchanges import converted
 from shardlang.interpret.ranks.stored import storage
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.plan import Conversion, Plan, PlannedOp
 from shardlang.plan.reads import Form, final_form, layout_of, makes
-from shardlang.types.layout import Layout
 
 Locals = list[Tensor]  # by rank
 
@@ -62,10 +61,6 @@ class Results:
         return self.forms[value, -1]
 
 
-def coordinates(plan: Plan, layout: Layout) -> Coordinates:
-    return coordinates_of(plan.meshes[layout.mesh])
-
-
 def store(plan: Plan, params: Mapping[int, Tensor]) -> dict[int, Locals]:
     """Whole parameters and states as each rank stores them, by value id."""
     return {value: storage(plan, value).store(x) for value, x in params.items()}
@@ -92,9 +87,9 @@ class _Pass:
 
     def _cut(self, value: int, whole: Tensor) -> Locals:
         layout = self.plan.produced[value]
-        at, shape = coordinates(self.plan, layout), tuple(whole.shape)
+        mesh, shape = self.plan.meshes[layout.mesh], tuple(whole.shape)
         part_sizes = sizes_of_dims(self.plan.graph.values[value].type, self.plan.sizes)
-        return [cut_out(whole, at.block(rank, shape, layout, part_sizes)).clone() for rank in range(at.mesh.size)]
+        return [cut_out(whole, block_of(mesh, rank, shape, layout, part_sizes)).clone() for rank in range(mesh.size)]
 
     def compute(self) -> None:
         for step in self.plan.steps:
@@ -114,9 +109,9 @@ class _Pass:
         operands = [self.forms[form] for form in used]
         if op.section != "loss":
             operands = [[x.detach() for x in xs] for xs in operands]
-        at = coordinates_of(self.plan.meshes[planned.mesh])
+        mesh = self.plan.meshes[planned.mesh]
         part_sizes = of_factors(op, self.plan.graph, self.plan.sizes)
-        split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, at, part_sizes)
+        split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, mesh, part_sizes)
         with torch.set_grad_enabled(op.section == "loss"):
             result = split_operators.on_ranks(split, operands)
         written = REGISTRY[op.operator].updates if self.run.training else ()
@@ -134,7 +129,7 @@ class _Pass:
         if not conversion.gradient:
             xs = [x.detach() for x in xs]
         part_sizes = sizes_of_dims(self.plan.graph.values[conversion.value].type, self.plan.sizes)
-        here, there = coordinates(self.plan, before), coordinates(self.plan, after)
+        here, there = self.plan.meshes[before.mesh], self.plan.meshes[after.mesh]
         return converted(xs, conversion.move, before, after, here, there, part_sizes)
 
     def backward(self, inner: bool = True) -> dict[Form, Locals]:

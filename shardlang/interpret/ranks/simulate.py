@@ -19,6 +19,7 @@ from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.interpret.meaning.call import ELEMENTS
 from shardlang.interpret.ranks import ranks
+from shardlang.interpret.ranks.coordinates import groups_of
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import Locals
 from shardlang.interpret.ranks.stored import storage
@@ -68,7 +69,7 @@ class Simulated(Accumulation):
         have the same."""
         form = final_form(self.plan, value)
         layout = layout_of(self.plan, form)
-        first = ranks.coordinates(self.plan, layout).groups(layout.pending)[0]
+        first = groups_of(self.plan.meshes[layout.mesh], layout.pending)[0]
         return torch.stack([mine.forms[form][rank].double() for rank in first]).sum(0)
 
     @torch.no_grad()

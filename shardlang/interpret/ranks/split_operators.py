@@ -16,10 +16,11 @@ from torch import Tensor
 from shardlang.interpret.meaning.call import Call, computed
 from shardlang.interpret.meaning.operators import MOVED, OPERATORS
 from shardlang.interpret.ranks import exchanges
-from shardlang.interpret.ranks.coordinates import Coordinates
+from shardlang.interpret.ranks.coordinates import groups_of, parts_of
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import DimFactors, shared_axes
 from shardlang.ops.rule import Split as Mark
+from shardlang.types.mesh import Mesh
 
 Tensors = Sequence[Tensor]
 Dims = tuple[DimFactors, ...]
@@ -32,7 +33,7 @@ class Split:
 
     call: Call
     axes: tuple[tuple[str, ...], ...]
-    coordinates: Coordinates
+    mesh: Mesh
     part_sizes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -46,16 +47,17 @@ class Split:
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The ranks that compute together."""
-        return self.coordinates.groups(tuple(dict.fromkeys(axis for f in sorted(self.joined) for axis in self.axes[f])))
+        axes = dict.fromkeys(axis for f in sorted(self.joined) for axis in self.axes[f])
+        return groups_of(self.mesh, tuple(axes))
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """The part of the operator that each rank has."""
-        return tuple(self._call(rank) for rank in range(len(self.coordinates.at)))
+        return tuple(self._call(rank) for rank in range(self.mesh.size))
 
     def _call(self, rank: int) -> Call:
         pairs = enumerate(zip(self.call.rule.factors, self.axes, strict=True))
-        parts = [self.coordinates.part(rank, f.size, axes, self.part_sizes.get(i)) for i, (f, axes) in pairs]
+        parts = [parts_of(self.mesh, f.size, axes, self.part_sizes.get(i))[rank] for i, (f, axes) in pairs]
         return replace(self.call, sizes=tuple(size for _, size in parts), starts=tuple(start for start, _ in parts))
 
     def together(self, rank: int) -> Call:
@@ -129,7 +131,7 @@ def _joined(split: Split, operands: Sequence[Tensors], members: Sequence[int]) -
 
 def _added(split: Split, at: int, xs: Tensors) -> Tensors:
     axes = split.once(at)
-    groups = split.coordinates.groups(axes) if axes else ()
+    groups = groups_of(split.mesh, axes) if axes else ()
     return exchanges.exchange(xs, groups, exchanges.kept_first, exchanges.kept_first)
 
 
@@ -140,5 +142,5 @@ def _counts(split: Split, operands: Sequence[Tensors]) -> list[Tensors]:
         return []
     counting = replace(split.call, operator=divisor, dtypes=(torch.int64,))
     counts = [computed(OPERATORS, counting, (labels,)) for labels in operands[1]]
-    axes = [axis for dim in rule.operands[1] for f in dim for axis in split.axes[f]]
-    return [exchanges.exchange(counts, split.coordinates.groups(axes), exchanges.total, exchanges.total)]
+    axes = tuple(axis for dim in rule.operands[1] for f in dim for axis in split.axes[f])
+    return [exchanges.exchange(counts, groups_of(split.mesh, axes), exchanges.total, exchanges.total)]

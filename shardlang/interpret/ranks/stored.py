@@ -13,14 +13,16 @@ from torch import Tensor
 from shardlang.interpret.ranks import exchanges
 from shardlang.interpret.ranks.coordinates import (
     Block,
-    Coordinates,
     SizesOfDims,
-    coordinates_of,
+    block_of,
     cut_out,
+    groups_of,
+    parts_of,
     sizes_of_dims,
 )
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.types.layout import Layout
+from shardlang.types.mesh import Mesh
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,20 @@ class Storage:
 
     shape: tuple[int, ...]
     plan: ParamPlan
-    coordinates: Coordinates
+    mesh: Mesh
     part_sizes: SizesOfDims = ()
 
     @property
     def ranks(self) -> range:
-        return range(len(self.coordinates.at))
+        return range(self.mesh.size)
 
     def block(self, rank: int) -> Block:
         """The block of the whole that a rank stores."""
-        block = self.coordinates.block(rank, self.shape, self.plan.stored, self.part_sizes)
+        block = block_of(self.mesh, rank, self.shape, self.plan.stored, self.part_sizes)
         if not self.plan.zero:
             return block
         start, size = block[0]
-        first, rows = self.coordinates.part(rank, size, self.plan.zero_axes)
+        first, rows = parts_of(self.mesh, size, self.plan.zero_axes)[rank]
         return ((start + first, rows), *block[1:])
 
     def store(self, whole: Tensor) -> list[Tensor]:
@@ -61,16 +63,16 @@ class Storage:
         ZeRO, what is stored itself."""
         if not self.plan.zero:
             return list(pieces)
-        groups = self.coordinates.groups(self.plan.zero_axes)
+        groups = groups_of(self.mesh, self.plan.zero_axes)
         return exchanges.exchange(pieces, groups, lambda xs: exchanges.gathered(0, xs), exchanges.nothing)
 
     def reduce(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of what each rank stores: summed over pending axes, only its rows kept."""
-        groups = self.coordinates.groups(self.plan.reduce_axes)
+        groups = groups_of(self.mesh, self.plan.reduce_axes)
         sums = exchanges.exchange(gradients, groups, exchanges.summed, exchanges.nothing)
         if not self.plan.zero:
             return sums
-        rows = (self.coordinates.part(rank, x.shape[0], self.plan.zero_axes) for rank, x in enumerate(sums))
+        rows = (parts_of(self.mesh, x.shape[0], self.plan.zero_axes)[rank] for rank, x in enumerate(sums))
         return [x.narrow(0, *mine) for x, mine in zip(sums, rows, strict=True)]
 
 
@@ -78,6 +80,5 @@ def storage(plan: Plan, value: int) -> Storage:
     """The storage of a parameter or state; one that the plan does not name is whole everywhere."""
     produced = plan.produced[value]
     planned = plan.params.get(value, ParamPlan(value, Layout(produced.dims, mesh=produced.mesh), ()))
-    mesh = plan.meshes[planned.stored.mesh]
     type = plan.graph.values[value].type
-    return Storage(type.shape, planned, coordinates_of(mesh), sizes_of_dims(type, plan.sizes))
+    return Storage(type.shape, planned, plan.meshes[planned.stored.mesh], sizes_of_dims(type, plan.sizes))

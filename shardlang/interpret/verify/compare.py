@@ -18,10 +18,10 @@ from shardlang.graph.graph import Value
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.coordinates import Block, cut_out, sizes_of_dims
+from shardlang.interpret.ranks.coordinates import Block, block_of, cut_out, groups_of, sizes_of_dims
 from shardlang.interpret.ranks.grid import Grid
 from shardlang.interpret.ranks.optimizers import Optimizers
-from shardlang.interpret.ranks.ranks import CannotRun, coordinates
+from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.one_device import form_gradients, scale_of, zero_in_truth
 from shardlang.plan.plan import Plan
@@ -142,10 +142,10 @@ def judged(
     part_sizes = sizes_of_dims(plan.graph.values[form[0]].type, plan.sizes)
     if expected.dtype == torch.bool:
         expected, local = expected.long(), [x.long() for x in local]
-    at, shape, scale = coordinates(plan, layout), tuple(expected.shape), scale_of(expected)
+    mesh, shape, scale = plan.meshes[layout.mesh], tuple(expected.shape), scale_of(expected)
     worst = Finding(0.0)
-    for members in at.groups(layout.pending):
-        block = at.block(members[0], shape, layout, part_sizes)
+    for members in groups_of(mesh, layout.pending):
+        block = block_of(mesh, members[0], shape, layout, part_sizes)
         shapes = {tuple(local[r].shape) for r in members}
         total = torch.stack([local[r] for r in members]).sum(0) if len(shapes) == 1 else local[members[0]]
         wanted = cut_out(expected, block)
