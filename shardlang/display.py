@@ -78,14 +78,24 @@ QUIET = 5.0
 class Live:
     """Progress: called with what begins now; `head` stands before it. On a terminal each line takes
     the place of the one before; elsewhere the first is written, and a later one once `QUIET`
-    seconds have passed since the last."""
+    seconds have passed since the last. pace: seconds after which a line is due on a terminal."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, pace: float = 0.0) -> None:
         self.stream, self.clock, self.head = stream, clock, ""
         self.terminal = stream.isatty()
+        self._pace = pace if self.terminal else QUIET
         self._shown, self._next = 0, 0.0
 
-    def __call__(self, text: str) -> None:
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another line."""
+        return self.clock() >= self._next
+
+    def rest(self) -> None:
+        """No further line is due for a while."""
+        self._next = self.clock() + self._pace
+
+    def __call__(self, text: str, always: bool = False) -> None:
         line = f"{self.head}: {text}" if self.head else text
         if self.terminal:
             import shutil  # no command but those that take long needs it
@@ -93,10 +103,12 @@ class Live:
             line = line[: shutil.get_terminal_size().columns - 1]
             self.stream.write("\r" + line.ljust(self._shown))
             self._shown = len(line)
-        elif self.clock() >= self._next:
+        elif always or self.due:
             self.stream.write(f"{line}\n")
-            self._next = self.clock() + QUIET
+        else:
+            return
         self.stream.flush()
+        self.rest()
 
     def clear(self) -> None:
         """Takes the line off a terminal."""
@@ -104,6 +116,12 @@ class Live:
             self.stream.write("\r" + " " * self._shown + "\r")
             self.stream.flush()
             self._shown = 0
+
+    def say(self, text: str) -> None:
+        """Writes a line that stays."""
+        self.clear()
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
 
     def keep(self) -> None:
         """Leaves the line as it is; what comes next has one of its own."""

@@ -137,30 +137,13 @@ def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") ->
     return UNKNOWN
 
 
+_KINDS: Mapping[type, str] = {
+    Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
+    Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
+    ModelDecl: "a model", FunctionDecl: "a function", HardwareDecl: "hardware",
+}  # fmt: skip
+
+
 def describe(value: object) -> str:
     """The kind of a value, for messages."""
-    match value:
-        case Tensor():
-            return "a tensor"
-        case DimValue():
-            return "a dim"
-        case bool():
-            return "a truth value"
-        case int() | float() | Fraction():
-            return "a number"
-        case str():
-            return "a text"
-        case tuple():
-            return "a tuple"
-        case Instance():
-            return "a layer"
-        case LayerArray():
-            return "an array of layers"
-        case ModelDecl():
-            return "a model"
-        case FunctionDecl():
-            return "a function"
-        case HardwareDecl():
-            return "hardware"
-        case _:
-            return "unknown"
+    return _KINDS.get(type(value), "unknown")

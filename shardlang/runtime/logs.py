@@ -17,21 +17,17 @@ from shardlang.display import Live, one_line
 from shardlang.errors import RunError
 from shardlang.runtime.speed import Speed
 
-_LIVE_EVERY = 0.1
-_PLAIN_EVERY = 5.0
-
 
 class Log:
     """Reports steps and evaluations to `out` (None: nowhere) and the metrics file (None: none)."""
 
     def __init__(self, out: TextIO | None, metrics: Path | None) -> None:
-        self.out = out
-        self.live = Live(out) if out is not None and out.isatty() else None
+        self.live = Live(out, pace=0.1) if out is not None else None
         self.metrics = metrics
         self.file: TextIO | None = None
         self.total = self.per_epoch = self.done = 0
         self.speed = Speed(0)
-        self._begun = self._shown = time.monotonic()
+        self._begun = time.monotonic()
 
     def start(self, total: int, per_epoch: int, speed: Speed, done: int = 0) -> None:
         """Steps of the run and of an epoch, what a step works on, and steps before this start."""
@@ -40,13 +36,14 @@ class Log:
             self.file = self.metrics.open("w", buffering=1)
             self.file.write(kept)
         self.total, self.per_epoch, self.speed, self.done = total, per_epoch, speed, done
-        self._begun = self._shown = time.monotonic()
+        self._begun = time.monotonic()
+        if self.live is not None:
+            self.live.rest()
 
     def note(self, text: str) -> None:
         """A line for the user that is no figure."""
-        if self.out is not None:
-            self._clear()
-            print(one_line(text), file=self.out, flush=True)
+        if self.live is not None:
+            self.live.say(one_line(text))
 
     def step(
         self, step: int, epoch: int, figures: Mapping[str, float], seconds: float,
@@ -62,20 +59,13 @@ class Log:
         if self.file is not None:
             own = {**self.speed.figures(seconds), **({"host_ms": dict(hosted)} if hosted else {})}
             self._write({"step": step, "epoch": epoch, **figures, "step_ms": taken, **own})
-        if self.out is None:
-            return
         last = step == self.total or step % self.per_epoch == 0
-        now = time.monotonic()
-        if not last and now - self._shown < (_LIVE_EVERY if self.live else _PLAIN_EVERY):
+        if self.live is None or not (last or self.live.due):
             return
-        self._shown = now
-        each = (now - self._begun) / (step - self.done)
+        each = (time.monotonic() - self._begun) / (step - self.done)
         left = "" if step == self.total else f"  {_duration(each * (self.total - step))} left"
         text = f"epoch {epoch}  step {step}/{self.total}  {_shown(figures)}  {self.speed.shown(each)}{left}"
-        if self.live is None:
-            print(text, file=self.out, flush=True)
-            return
-        self.live(text)
+        self.live(text, always=True)
         if last:
             self.live.keep()
 
@@ -84,21 +74,17 @@ class Log:
         named = {f"eval.{name}": value for name, value in figures.items()}
         if self.file is not None:
             self._write({"epoch": epoch, **named})
-        if self.out is not None:
-            self._clear()
-            print(f"epoch {epoch}  {_shown(named)}", file=self.out, flush=True)
+        if self.live is not None:
+            self.live.say(f"epoch {epoch}  {_shown(named)}")
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self.file is not None
         self.file.write(json.dumps(record) + "\n")
 
-    def _clear(self) -> None:
-        if self.live is not None:
-            self.live.clear()
-
     def end(self) -> None:
         """After the last step, or when the run is given up."""
-        self._clear()
+        if self.live is not None:
+            self.live.clear()
         if self.file is not None:
             self.file.close()
             self.file = None

@@ -47,7 +47,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("chek x.shard", "did you mean `shardc check`?"),
+        ("chek x.shard", "did you mean `check`?"),
         ("check", "Missing argument"),
         ("check modl.shard", "`modl.shard` does not exist; did you mean `model.shard`?"),
         ("check model", "did you mean `model.shard`?"),

@@ -64,5 +64,5 @@ FAULTS = (
           '"beta2": betas[1], "eps": eps,', '"beta2": betas[1], "eps": 10 * eps,',
           ("end_to_end/test_verify.py::test_where_all_is_right_nothing_is_found",)),
     Fault("nothing is said without a terminal", "minutes of silence in a file", "display.py",
-          "elif self.clock() >= self._next:", "elif self.clock() < self._next:", ("cli/test_progress.py",)),
+          "return self.clock() >= self._next", "return self.clock() < self._next", ("cli/test_progress.py",)),
 )  # fmt: skip

@@ -226,22 +226,18 @@ class Watch:
     def _weight(child: Child) -> tuple[int, int]:
         """Errors of the user's first, then deaths without a word, then exceptions, last those that
         a dead peer explains."""
-        if child.report is None or child.report.kind == "done":
+        if child.report is None or child.done:
             return 1, child.rank
         return {"error": 0, "exception": 3 if child.report.peer else 2}[child.report.kind], child.rank
 
     def _text(self, child: Child) -> str:
-        report, log = child.report, self.log_file(child.rank)
-        if report is not None and report.kind == "error":
-            return f"{report.message}\n  log: {log}"
-        if report is None or report.kind == "done":
+        if child.report is not None and not child.done:
+            text = child.report.text(child.rank)
+        else:
             status = child.status or 0
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-            return f"error[SH501]: rank {child.rank} {how}\n  log: {log}"
-        text = f"error[SH501]: rank {child.rank} failed: {report.message}"
-        cited = f"\n  --> {report.place}" if report.place else ""
-        line = f"\n  in: {report.line}" if report.line else ""
-        return f"{text}{cited}{line}\n  log: {log}"
+            text = f"error[SH501]: rank {child.rank} {how}"
+        return f"{text}\n  log: {self.log_file(child.rank)}"
 
     def kill(self) -> None:
         """Ends what is left of the ranks. A second signal may come to this while it goes on."""
@@ -256,10 +252,5 @@ class Watch:
 
 def report_alone(error: BaseException, main_file: Path, rank: int) -> str:
     """The text of a failure under torchrun, where each rank speaks for itself."""
-    report = forked.report_of(error, main_file)
-    if report.kind == "error":
-        return report.message
-    cited = f"\n  --> {report.place}" if report.place else ""
-    return safe(
-        f"error[SH501]: rank {rank} failed: {report.message}{cited}\n{''.join(traceback.format_exception(error))}"
-    )
+    text = forked.report_of(error, main_file).text(rank)
+    return text if isinstance(error, RunError) else safe(f"{text}\n{''.join(traceback.format_exception(error))}")

@@ -46,6 +46,13 @@ class Report:
     line: str = ""
     peer: bool = False
 
+    def text(self, rank: int) -> str:
+        """What went wrong on a rank, as its user is told."""
+        if self.kind == "error":
+            return self.message
+        cited = f"\n  --> {self.place}" if self.place else ""
+        return f"error[SH501]: rank {rank} failed: {self.message}{cited}" + (f"\n  in: {self.line}" if self.line else "")
+
 
 @dataclass
 class Task:
