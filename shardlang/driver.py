@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shardlang.diagnostics.diagnostic import Label, Severity, Sink, bounded
+from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.files import Files
 from shardlang.source import Source
 
@@ -53,7 +53,6 @@ def check_source(
     files = Files()
     files.add(source)
     program = check(tree, sink, files.load, overrides or {}, strategy)
-    _tell_reasons(sink, files)
     return None if sink.failed or program is None else dataclasses.replace(program, unread=unread)
 
 
@@ -132,18 +131,3 @@ def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] 
         return None
     files = emit(plan, sink, folded)
     return None if sink.failed else files
-
-
-def _tell_reasons(sink: Sink, files: Files) -> None:
-    """A failed import of a file that is there and unreadable says so, not that there is none."""
-    for index, diagnostic in enumerate(sink.found):
-        span = diagnostic.primary.span if diagnostic.primary else None
-        if diagnostic.code != "SH203" or span is None:
-            continue
-        path = span.text.strip('"')
-        why = files.problems.get((span.source.name, path))
-        if why is not None and why.brief:
-            message, label = bounded(f"`{path}` {why}"), Label(span, why.brief)
-            sink.found[index] = dataclasses.replace(
-                diagnostic, code="SH401", message=message, primary=label, help=(why.help,)
-            )

@@ -32,6 +32,9 @@ class Unreadable(Exception):
         self.brief, self.help = brief, help
 
 
+MISSING = Unreadable("does not exist")
+
+
 def read_text(path: Path) -> str:
     """The file's text. Unreadable if missing, no regular file, too large, not UTF-8, forbidden."""
     try:
@@ -70,7 +73,7 @@ def decoded(content: bytes) -> str:
 def _reason(error: OSError | ValueError) -> Unreadable:
     match error:
         case FileNotFoundError() | NotADirectoryError() | ValueError():
-            return Unreadable("does not exist")
+            return Unreadable(str(MISSING))
         case PermissionError():
             help = "let this user read the file: `chmod u+r FILE`"
             return Unreadable("may not be read by this user", "forbidden", help)
@@ -94,31 +97,26 @@ def folder_of(name: str) -> Path:
 
 @dataclass
 class Files:
-    """The files that imports find, each once whatever its name. `problems`: (importing file, path
-    as written) -> why not."""
+    """The files that imports find, each once whatever its name."""
 
     texts: dict[str, Source] = field(default_factory=dict)
-    problems: dict[tuple[str, str], Unreadable] = field(default_factory=dict)
 
     def add(self, source: Source) -> None:
         """Makes the program itself known, so that an import of it is the same file."""
         self.texts[os.path.realpath(source.name)] = source
 
-    def load(self, importing: str, path: str, is_file: bool) -> Source | None:
-        """The source that `use` names, or None: `problems` has the reason, unless it is missing."""
+    def load(self, importing: str, path: str, is_file: bool) -> Source | Unreadable:
+        """The source that `use` names, or why there is none."""
         name, place = self._place(importing, path, is_file)
         if place is None:
-            return None
-        known = self.texts.get(os.path.realpath(place))
-        if known is not None:
-            return known
+            return MISSING
+        real = os.path.realpath(place)
         try:
-            source = Source(name, read_text(place), library=not is_file)
+            if real not in self.texts:
+                self.texts[real] = Source(name, read_text(place), library=not is_file)
         except Unreadable as reason:
-            self.problems[importing, path] = reason
-            return None
-        self.texts[os.path.realpath(place)] = source
-        return source
+            return reason
+        return self.texts[real]
 
     def _place(self, importing: str, path: str, is_file: bool) -> tuple[str, Path | None]:
         """The name to show and the path to read; None for what cannot be a library."""

@@ -55,7 +55,7 @@ def _check(
 ) -> Program | None:
     context = Context(sink, evaluator=evaluate, load=load)
     given = read_overrides(file, overrides, strategy, sink)
-    library = Library(context, load, given.dims)
+    library = Library(context, given.dims)
     scope = library.open(file)
     # Dims of the file, by which strategies may call them.
     context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
@@ -101,7 +101,7 @@ def _schedules(file: ast.File, load: Loader) -> dict[str, Source]:
     rules = [r for s in file.strategies for r in s.rules if isinstance(r, ast.Schedule)]
     names = dict.fromkeys(r.name.value for r in rules if "/" in r.name.value or "." in r.name.value)
     found = {name: load(file.source.name, name, True) for name in names}
-    return {name: source for name, source in found.items() if source is not None}
+    return {name: source for name, source in found.items() if isinstance(source, Source)}
 
 
 def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:

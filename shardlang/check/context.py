@@ -14,6 +14,7 @@ from shardlang.check.graph.drafts import Builder
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.files import MISSING, Unreadable
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
@@ -21,7 +22,7 @@ from shardlang.types.dim import Term
 
 # How deep layers stand in one another, and functions call each other. Neither can recur.
 DEPTH = 64
-Loader = Callable[[str, str, bool], Source | None]
+Loader = Callable[[str, str, bool], Source | Unreadable]
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Context:
     unknown: set[tuple[int, str]] = field(default_factory=set)
     uncalled: dict[int, Span] = field(default_factory=dict)
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
-    load: Loader = lambda importing, path, is_file: None
+    load: Loader = lambda importing, path, is_file: MISSING
     low: str = ""
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
@@ -93,6 +94,17 @@ class Frame:
     def evaluate(self, node: ast.Expr) -> Any:
         """The value of an expression here."""
         return self.context.evaluator(node, self)
+
+    def load(self, path: str, is_file: bool, what: str, span: Span, help: str) -> Source | None:
+        """The file that this one names at `span`; None after a report."""
+        found = self.context.load(self.file.source.name, path, is_file)
+        if isinstance(found, Source):
+            return found
+        if found.brief:
+            self.wrong("SH401", f"`{path}` {found}", span, found.brief, help=found.help)
+        else:
+            self.wrong("SH203", f"there is no {what} `{path}`", span, "not found", help=help)
+        return None
 
     def wrong(self, code: str, message: str, span: Span, label: str = "", **more: Any) -> Any:
         """UNKNOWN, as the value of what is wrong, after reporting it."""

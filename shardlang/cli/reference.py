@@ -154,7 +154,7 @@ def drafted(operator: Operator) -> OpDraft:
     sink = Sink()
     context = Context(sink, evaluator=evaluate)
     file = parse(Source(f"{operator.name}.shard", example(operator)), sink)
-    scope = Library(context, context.load, {}).open(file)
+    scope = Library(context, {}).open(file)
     check_function(scope.names["example"], scope, context)
     made = [draft for draft in context.build.ops if draft.operator is operator]
     if sink.failed or not made:

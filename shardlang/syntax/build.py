@@ -2,11 +2,13 @@
 rule's name.
 
 Each takes the kept children and the span of the whole rule. Rules that the grammar cannot express
-(a selector's spelling, the order of arguments) are checked here; the tree is made all the same."""
+(a selector's spelling, the order of arguments) are checked here (SH113 to SH115); the tree is made
+all the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +16,9 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.syntax.node import Node
-from shardlang.syntax.slips import check_glob, check_order, check_piped
 
 Children = list[Any]
+_GLOB = re.compile(r"\*\*|(?:\*?[A-Za-z0-9_])+\*?|\*")
 
 
 class Builder:
@@ -35,21 +37,63 @@ class Builder:
             last = c[-1]
             index = "*" if isinstance(last, Span) else int(last.value) if isinstance(last, ast.Number) else last
             text = text[: text.index("[")].rstrip()
-        check_glob(text, spelled, s, self.sink)
+        _check_glob(text, spelled, s, self.sink)
         return ast.Segment(text, index, span=s)
 
     def _call(self, c: Children, s: Span) -> ast.Call:
         arrow = c[-1] if len(c) > 1 and isinstance(c[-1], ast.TensorType) else None
         args = c[1:-1] if arrow else c[1:]
-        check_order(args, self.sink)
+        _check_order(args, self.sink)
         keywords = tuple(a for a in args if isinstance(a, ast.Keyword))
         fields = tuple(a for a in args if isinstance(a, ast.Field))
         plain = tuple(a for a in args if not isinstance(a, ast.Keyword | ast.Field))
         return ast.Call(c[0], plain, keywords, fields, arrow, span=s)
 
     def _piped(self, c: Children, s: Span) -> ast.Pipe:
-        check_piped(c[1], self.sink)
+        _check_piped(c[1], self.sink)
         return ast.Pipe(c[0], c[1], span=s)
+
+
+def _check_glob(text: str, parts: Sequence[object], span: Span, sink: Sink) -> None:
+    """A selector's part is `**`, or a name that may hold single `*`, in one piece."""
+    if len(parts) == 1 or _GLOB.fullmatch(text):
+        return
+    if any(c.isspace() for c in text):
+        message, help = (
+            f"`{text}` is not one name",
+            f"write `{''.join(text.split())}`, or a comma between two selectors",
+        )
+    else:
+        message, help = (
+            "`**` stands for whole parts of a path",
+            f"write `{text.replace('**', '*')}`, or `.` round the `**`",
+        )
+    sink.report("SH114", message, span, help=help)
+
+
+def _check_order(args: Sequence[ast.Expr | ast.Keyword | ast.Field], sink: Sink) -> None:
+    """Arguments without a name come first."""
+    named: ast.Keyword | ast.Field | None = None
+    for arg in args:
+        if isinstance(arg, ast.Keyword | ast.Field):
+            named = named or arg
+        elif named is not None:
+            sink.report(
+                "SH113", "an argument without a name follows one with a name", arg.span,
+                labels=[(named.span, f"`{named.name.text}` has a name")],
+                help=f"put it before `{named.name.text}`, or write `name = {arg.span.text}`",
+            )  # fmt: skip
+            return
+
+
+def _check_piped(right: ast.Expr, sink: Sink) -> None:
+    """The right side of `|>` is something to call."""
+    if not isinstance(right, ast.Name | ast.Attribute | ast.Index | ast.Call):
+        sink.report(
+            "SH115", f"`{right.span.text}` cannot take what the pipe passes on", right.span,
+            "neither a layer nor an operator",
+            help="write the name of a layer or an operator after `|>`, as in `x |> relu`",
+        )  # fmt: skip
 
 
 def _condition(c: Children, s: Span) -> ast.If:

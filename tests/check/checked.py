@@ -9,7 +9,7 @@ from textwrap import dedent
 from shardlang.check.check import check
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
-from shardlang.files import Files
+from shardlang.files import MISSING, Files, Unreadable
 from shardlang.graph.graph import Graph, Op, Value
 from shardlang.source import Source
 from shardlang.syntax.parse import parse
@@ -54,11 +54,11 @@ def checked(text: str, overrides: Mapping[str, str] | None = None, files: Mappin
     sink, library = Sink(), Files()
     source = Source("program.shard", dedent(text))
 
-    def load(importing: str, path: str, is_file: bool) -> Source | None:
+    def load(importing: str, path: str, is_file: bool) -> Source | Unreadable:
         if not is_file:
             return library.load(importing, path, is_file)
         text = {"program.shard": source.text, **(files or {})}.get(path.removeprefix("./"))
-        return None if text is None else Source(path.removeprefix("./"), dedent(text))
+        return MISSING if text is None else Source(path.removeprefix("./"), dedent(text))
 
     program = check(parse(source, sink), sink, load, overrides or {})
     return Checked(program, tuple(sink.found))

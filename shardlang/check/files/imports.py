@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.check.constants import size
-from shardlang.check.context import Context, Frame, Loader
+from shardlang.check.context import Context, Frame
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, FunctionDecl, HardwareDecl, ModelDecl
 from shardlang.diagnostics.nearest import offer
 from shardlang.records import dataclass
@@ -25,7 +25,6 @@ class Library:
     """All files of a program. `chain`: the files being read, with the span of each `use`."""
 
     context: Context
-    load: Loader
     overrides: Mapping[str, ast.Expr]
     scopes: dict[str, FileScope] = field(default_factory=dict)
     chain: list[str] = field(default_factory=list)
@@ -70,10 +69,9 @@ class Library:
 
     def _imported(self, use: ast.Use, scope: FileScope) -> FileScope | None:
         sink = self.context.sink
-        source = self.load(scope.source.name, use.path, use.file)
+        what, help = ("file", "") if use.file else ("library", offer(use.path, LIBRARIES))
+        source = Frame(self.context, scope).load(use.path, use.file, what, use.path_span, help)
         if source is None:
-            what, help = ("file", "") if use.file else ("library", offer(use.path, LIBRARIES))
-            sink.report("SH203", f"there is no {what} `{use.path}`", use.path_span, "not found", help=help)
             return None
         if source.name in self.chain:
             if source.name == scope.source.name:

@@ -1,5 +1,5 @@
 """The settings of `train` that are plain values: how long, seed, precision, clipping, schedule,
-initial weights.
+initial weights, checkpoints, log.
 
 Values, data and optimizers are read elsewhere."""
 
@@ -12,7 +12,6 @@ from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
 from shardlang.check.model.arguments import Argument, declared_arguments, settled
 from shardlang.check.program import NameMap
-from shardlang.check.train.checkpoints import read_checkpoint, read_log
 from shardlang.check.train.weight_names import read_names
 from shardlang.check.values import UNKNOWN, unfit
 from shardlang.diagnostics.nearest import nearest, offer
@@ -118,15 +117,35 @@ def _names(node: ast.Expr, frame: Frame) -> NameMap | None:
     if path is None:
         return None
     library = path.startswith("std.")
-    importing = frame.file.source.name
-    source = frame.context.load(importing, f"{path}.map" if library else path, not library)
-    if source is None:
-        help = "the library has `std.gpt2` and `std.llama`" if library else "paths are relative to the program's file"
-        frame.wrong("SH203", f"there is no name map `{path}`", node.span, "not found", help=help)
-        return None
-    return read_names(source, frame.context)
+    help = "the library has `std.gpt2` and `std.llama`" if library else "paths are relative to the program's file"
+    source = frame.load(f"{path}.map" if library else path, not library, "name map", node.span, help)
+    return None if source is None else read_names(source, frame.context)
+
+
+_STEPS = Param("steps", "int")
+
+
+def _checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
+    """("every", {"steps": 100, "keep": 4, "to": "checkpoints"}); None after a report."""
+    help = 'write `checkpoint = every(100, keep = 4, to = "checkpoints")`'
+    params = (_STEPS, Param("keep", "int", 0), Param("to", "str", "checkpoints"))
+    found = _every(node, params, "`checkpoint` is how often to write one", help, frame)
+    return None if found is None else ("every", {"keep": 0, "to": "checkpoints", **found})
+
+
+def _log(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
+    """{"steps": 100}; None after a report."""
+    return _every(node, (_STEPS,), "`log` is how often each rank writes to its log", "write `log = every(100)`", frame)
+
+
+def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, frame: Frame) -> dict[str, Any] | None:
+    """The arguments of `every`; None after a report."""
+    if isinstance(node, ast.Call) and called(node) == "every" and len(node.args) == 1:
+        return declared_arguments("every", params, node, frame, 1)
+    frame.wrong("SH237", fact, node.span, "here", help=help)
+    return None
 
 
 _READERS: Mapping[str, Callable[[ast.Expr, Frame], Any]] = {
-    "precision": _precision, "lr_schedule": _schedule, "init": _init, "checkpoint": read_checkpoint, "log": read_log,
+    "precision": _precision, "lr_schedule": _schedule, "init": _init, "checkpoint": _checkpoint, "log": _log,
 }  # fmt: skip

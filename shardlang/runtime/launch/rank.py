@@ -50,8 +50,8 @@ class Report:
         """What went wrong on a rank, as its user is told."""
         if self.kind == "error":
             return self.message
-        cited = f"\n  --> {self.place}" if self.place else ""
-        return f"error[SH501]: rank {rank} failed: {self.message}{cited}" + (f"\n  in: {self.line}" if self.line else "")
+        cited, line = f"\n  --> {self.place}" * bool(self.place), f"\n  in: {self.line}" * bool(self.line)
+        return f"error[SH501]: rank {rank} failed: {self.message}{cited}{line}"
 
 
 @dataclass
