@@ -103,7 +103,7 @@ class Frame:
         if found.brief:
             self.wrong("SH401", f"`{path}` {found}", span, found.brief, help=found.help)
         else:
-            self.wrong("SH203", f"there is no {what} `{path}`", span, "not found", help=help)
+            self.wrong("SH203", f"there is no {what}", span, "not found", help=help)
         return None
 
     def wrong(self, code: str, message: str, span: Span, label: str = "", **more: Any) -> Any:

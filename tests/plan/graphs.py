@@ -85,7 +85,7 @@ def program(graph: Graph, strategies: str) -> Program:
     file = parse(source, sink)
     assert not sink.found, [d.message for d in sink.found]
     found = tuple(i for i in file.items if isinstance(i, ast.Strategy))
-    return Program(source, (source,), graph, None, found, {}, {}, {})
+    return Program(source, graph, None, found, {}, {}, {})
 
 
 MATMUL = ((0,), (1,))

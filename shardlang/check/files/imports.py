@@ -70,7 +70,7 @@ class Library:
     def _imported(self, use: ast.Use, scope: FileScope) -> FileScope | None:
         sink = self.context.sink
         what, help = ("file", "") if use.file else ("library", offer(use.path, LIBRARIES))
-        source = Frame(self.context, scope).load(use.path, use.file, what, use.path_span, help)
+        source = Frame(self.context, scope).load(use.path, use.file, f"{what} `{use.path}`", use.path_span, help)
         if source is None:
             return None
         if source.name in self.chain:

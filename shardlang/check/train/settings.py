@@ -118,7 +118,7 @@ def _names(node: ast.Expr, frame: Frame) -> NameMap | None:
         return None
     library = path.startswith("std.")
     help = "the library has `std.gpt2` and `std.llama`" if library else "paths are relative to the program's file"
-    source = frame.load(f"{path}.map" if library else path, not library, "name map", node.span, help)
+    source = frame.load(f"{path}.map" if library else path, not library, f"name map `{path}`", node.span, help)
     return None if source is None else read_names(source, frame.context)
 
 
