@@ -1,5 +1,4 @@
-"""Declarations of operators, optimizers, schedules, sources and initial values -> Markdown: one, or
-the page of all.
+"""Declarations of operators, optimizers, schedules, sources and initial values -> Markdown.
 
 Shapes and rules are those that the checker finds for an operator's example."""
 
@@ -37,29 +36,6 @@ DECLARED: Sequence[tuple[str, str, Mapping[str, Declared]]] = (
      "`seed` orders the examples, by default the run's; `shuffle = false` keeps the source's order.", SOURCES),
     ("Initial values of parameters", "They are drawn element by element, the same for every strategy.", STARTS),
 )  # fmt: skip
-_OPENING = """# Reference
-
-This page lists every operator, optimizer, schedule of the learning rate, data source and initial
-value of a parameter: its arguments with their defaults, what it means, and for an operator which
-dims may be split. `python -m tests.documents.bless` makes it from the declarations.
-`shardc explain NAME` prints a part of it, and without a name a line for each:
-
-```
-$ shardc explain | grep softmax
-softmax  exp(x) divided by its sum over one dim.
-log_softmax  The logarithm of softmax over one dim.
-```
-
-## How to read it
-
-An argument without a default is required. If no default shows its kind, the kind follows its name:
-`dim` is a dim by its name (or a number, for a new one), `dims` one dim or several, `(h, w)`, `pair`
-a number or two, `dtype` an element type. `none` means that it is left out. Arguments without a kind
-are values of the model, or numbers.
-
-An example is a function that `shardc check` accepts, so its shapes are right. `...` stands for any
-dims. `operators.md` and `layouts.md` say what split, statistics and pending mean.
-"""
 _SPLITS = {
     Split.FREE: "{} may be split.",
     Split.INSIDE: "{} may be split: the ranks then exchange statistics, not the values.",
@@ -75,8 +51,8 @@ def names() -> list[str]:
 
 def entry(name: str) -> str:
     """The declaration of a name (a schedule and an initial value may share it), or KeyError."""
-    found = [_operator(REGISTRY[name])] if name in operator_names() else []
-    found += [f"{_declared(name, declared[name])}\n{_filled(all)}" for _, all, declared in DECLARED if name in declared]
+    found = [operator_entry(REGISTRY[name])] if name in operator_names() else []
+    found += [f"{declared_entry(name, d[name])}\n{filled(all)}" for _, all, d in DECLARED if name in d]
     if not found:
         raise KeyError(name)
     return "\n".join(found)
@@ -86,19 +62,6 @@ def summary(name: str) -> str:
     """The first sentence about a name."""
     doc = REGISTRY[name].doc if name in operator_names() else next(d[name].doc for *_, d in DECLARED if name in d)
     return f"{doc.partition('. ')[0].partition(chr(10))[0].rstrip('.:')}."
-
-
-def page() -> str:
-    """All operators by family, in the order of their declarations, then all other declarations."""
-    parts = [_OPENING]
-    family = ""
-    for name in operator_names():
-        module = REGISTRY[name].infer.__module__.rpartition(".")[2]
-        parts += [f"## {module.capitalize()}\n"] * (module != family) + [_operator(REGISTRY[name])]
-        family = module
-    for heading, all, declared in DECLARED:
-        parts += [f"## {heading}\n\n{_filled(all)}", *(_declared(name, one) for name, one in declared.items())]
-    return "\n".join(parts)
 
 
 def signature(name: str, params: Sequence[Param], arrow: bool = False) -> str:
@@ -131,7 +94,7 @@ def _value(value: Any) -> str:
 # --- operators ---------------------------------------------------------------
 
 
-def _operator(operator: Operator) -> str:
+def operator_entry(operator: Operator) -> str:
     draft, body = drafted(operator), operator.example.partition("{")[2].strip(" }")
     written = signature(operator.name, operator.params, "->" in body)
     between = operator.symbol and len(operator.params) > 1
@@ -140,7 +103,7 @@ def _operator(operator: Operator) -> str:
     lines += ["No gradient flows through it."] * (not operator.differentiable)
     lines += ["In `eval` it does nothing."] * operator.train_only
     listed = "".join(f"- {line}\n" for line in lines)
-    return f"{head}\n{_filled(operator.doc)}\n```shard\n{example(operator)}```\n\n{listed}"
+    return f"{head}\n{filled(operator.doc)}\n```shard\n{example(operator)}```\n\n{listed}"
 
 
 def example(operator: Operator) -> str:
@@ -185,11 +148,11 @@ def _through(rule: FactorRule, params: Sequence[str]) -> list[str]:
     return [f"A pending sum passes through {', or through '.join(sets)}."]
 
 
-def _filled(text: str) -> str:
+def filled(text: str) -> str:
     """Paragraphs in lines of at most 100 characters; indented ones (formulas) unchanged."""
     parts = (part if part.startswith("    ") else " ".join(part.split()) for part in text.strip("\n").split("\n\n"))
-    filled = (p if p.startswith("    ") else textwrap.fill(p, 100, break_on_hyphens=False) for p in parts)
-    return "\n\n".join(filled) + "\n"
+    lines = (p if p.startswith("    ") else textwrap.fill(p, 100, break_on_hyphens=False) for p in parts)
+    return "\n\n".join(lines) + "\n"
 
 
 def _all(items: Iterable[str]) -> str:
@@ -200,15 +163,15 @@ def _all(items: Iterable[str]) -> str:
 # --- all else ----------------------------------------------------------------
 
 
-def _declared(name: str, declared: Declared) -> str:
+def declared_entry(name: str, declared: Declared) -> str:
     written = signature(name, declared.params)
     if not isinstance(declared, Known):
-        return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}"
+        return f"### {name}\n\n    {written}\n\n{filled(declared.doc)}"
     if declared.fields is None:
         written = written.replace("(", "(field: type, ..., ", 1)
     listed = []
     for field, (dtype, sizes, bound) in (declared.fields or {}).items():
         dims = ", ".join(map(str, ("batch", *sizes)))
         listed.append(f"`{field}: {dtype}[{dims}]{'' if bound is None else f' < {bound}'}`")
-    fields = f"\n{_filled('Fields: ' + ', '.join(listed) + '.')}" if listed else ""
-    return f"### {name}\n\n    {written}\n\n{_filled(declared.doc)}{fields}"
+    fields = f"\n{filled('Fields: ' + ', '.join(listed) + '.')}" if listed else ""
+    return f"### {name}\n\n    {written}\n\n{filled(declared.doc)}{fields}"

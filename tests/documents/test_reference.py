@@ -7,11 +7,11 @@ import pytest
 from shardlang.cli import reference
 from shardlang.cli.main import run
 from shardlang.ops.declaration import REGISTRY
-from tests.documents.bless import REFERENCE
+from tests.documents.bless import REFERENCE, page
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert REFERENCE.read_text("utf-8") == reference.page(), "run `python -m tests.documents.bless`"
+    assert REFERENCE.read_text("utf-8") == page(), "run `python -m tests.documents.bless`"
 
 
 def test_the_page_has_all_that_can_be_called() -> None:

@@ -19,7 +19,8 @@ from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.mistakes import MISTAKES, Mistake
 from shardlang.syntax.parse import parse, parse_expression
-from shardlang.syntax.tables import PLACE, build, grammar_path, tables
+from shardlang.syntax.tables import PLACE, tables
+from tests.syntax.bless import GRAMMAR, build
 from tests.syntax.comments import comments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ def shape(node: Any) -> Any:
 
 
 def test_tables_are_those_of_the_grammar() -> None:
-    assert build(grammar_path().read_text("utf-8")) == PLACE.read_text("utf-8")
+    assert build(GRAMMAR.read_text("utf-8")) == PLACE.read_text("utf-8")
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=[p.name for p in PROGRAMS])

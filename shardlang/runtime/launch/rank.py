@@ -47,7 +47,7 @@ class Report:
     peer: bool = False
 
     def text(self, rank: int) -> str:
-        """What went wrong on a rank, as its user is told."""
+        """The message for the user about what went wrong on a rank."""
         if self.kind == "error":
             return self.message
         cited, line = f"\n  --> {self.place}" * bool(self.place), f"\n  in: {self.line}" * bool(self.line)
