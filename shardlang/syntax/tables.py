@@ -1,7 +1,7 @@
 """shardlang/syntax/tables.json -> the parser's tables.
 
-They are made from grammars/shard.lark, with lark, by `python -m tests.syntax.bless`; a test compares
-the file with the grammar. build.py interprets the rules; automaton.py parses."""
+They are made from grammars/shard.lark, with lark, by `python -m tests.syntax.bless`; a test
+compares the file with the grammar. build.py interprets the rules; automaton.py parses."""
 
 from __future__ import annotations
 
