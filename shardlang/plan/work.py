@@ -3,8 +3,6 @@ hardware could do at best."""
 
 from __future__ import annotations
 
-import math
-
 from shardlang.check.train.data_sources import SOURCES
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY
@@ -32,8 +30,8 @@ def step_tokens(plan: Plan) -> int:
     """Tokens of a step on all ranks together; 0 if the data is not counted in tokens."""
     training = plan.program.training
     counted = SOURCES[training.data.kind].counted if training is not None else ""
-    fields = training.data.fields if training is not None else ()
-    return sum(math.prod(plan.graph.values[f.value].type.shape) for f in fields if f.name == counted)
+    fields = [plan.graph.values[value] for value in plan.graph.data]
+    return sum(field.type.elements for field in fields if field.name == counted)
 
 
 def peak_flops(plan: Plan) -> int:
