@@ -87,6 +87,46 @@ train {
 """
 
 
+LOW = """
+use std.gpt2: GPT2
+
+dim batch = 8, seq = 8
+
+strategy whole {
+  mesh dp = 2
+  split batch over dp
+  microbatches 2
+}
+
+strategy rows {
+  mesh dp = 2
+  split batch over dp
+  microbatches 2
+  zero 1 over dp
+}
+
+train {
+  model = GPT2(vocab = 58, d = 32, heads = 2, layers = 2, max_len = 8, dropout = 0.0)
+  data = random(tokens: i64[batch, seq] < 58, label: i64[batch, seq] < 58, batches = 4)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = adamw(lr = 1e-2)
+  precision = bf16
+  steps = 4
+}
+"""
+
+
+def test_one_kernel_a_step_casts_all_parameters(tmp_path: Path) -> None:
+    """In bf16, for any number of microbatches. Under ZeRO another one joins the rows of a bucket."""
+    runs = {RunOf("whole", 2): 1, RunOf("rows", 2): 2}
+    for run, found in trained(LOW, list(runs), tmp_path).items():
+        cpu, device = found.figures()
+        assert device == pytest.approx(cpu, rel=1e-2) and len(cpu) == 4
+        assert [counts["kernels"]["_foreach_copy_"] for counts in found.counts] == [4 * runs[run]] * 2
+        _nothing_waits(found)
+
+
 def test_no_group_is_made_after_the_start(tmp_path: Path) -> None:
     """Also for messages of stages, for sums of figures and for the norm: all are there before the first step."""
     run = RunOf("both", 4)

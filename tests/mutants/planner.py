@@ -149,6 +149,10 @@ FAULTS = (
     Fault("what is computed again is kept", "activations under `recompute`", "plan/bytes/saved_activations.py",
           "within = group if group >= 0 and self._made_in(root) == group else -1", "within = -1",
           ("plan/test_activations.py",)),
+    Fault("a copy stays under ZeRO 3", "memory in bf16", "plan/bytes/memory.py",
+          "if low and param.zero < 3 else 0", "if low else 0", ("end_to_end/test_zero_bytes.py",)),
+    Fault("ZeRO keeps a whole parameter beside its copy", "memory in bf16", "plan/bytes/memory.py",
+          "param.zero == 3 or copy else whole", "param.zero == 3 else whole", ("end_to_end/test_zero_bytes.py",)),
     # rules of a strategy
     Fault("a dim need not divide", "SH304", "plan/strategy/axes.py",
           "% degree == 0", "% degree >= 0", STRATEGY),

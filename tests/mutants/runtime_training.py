@@ -14,6 +14,7 @@ OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
 DEVICE = ("device/test_device.py",)
+COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
 
 FAULTS = (
@@ -60,6 +61,13 @@ FAULTS = (
           "if self.once and not world.microbatch:", USES),
     Fault("ZeRO-3 never clears a gradient", "the second step", "runtime/state/zero3.py",
           "gradient, self.gradient, self.leaf.grad = self.gradient, None, None", "gradient = self.gradient", LEVELS),
+    # copies in a lower precision
+    Fault("a copy stays as it began", "parameters in bf16 after the first update", "runtime/step/model.py",
+          "torch._foreach_copy_(some, values)", "pass", COPIES),
+    Fault("a copy stays as it began where a run goes on", "parameters in bf16 of a checkpoint",
+          "runtime/step/resume.py", "model.refresh(model.leaves)", "pass", COPIES),
+    Fault("gradients of a copy's reads are added in bf16", "a table that is the head too", "runtime/step/model.py",
+          "partial(read, self.leaves[path], copy)", "read(self.leaves[path], copy)", COPIES),
     # norm and optimizers
     Fault("the norm counts replicated axes", "clip, where a parameter is not cut over every axis",
           "runtime/step/model.py",

@@ -4,6 +4,8 @@ parameter and to go through microbatches, on two real ranks.
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +14,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from shardlang import runtime as rt
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.launch.observe import Figures
 from shardlang.runtime.step import train
@@ -133,10 +138,44 @@ def same(text: str, strategy: str) -> train.Run:
 def data_parallel() -> None:
     for text in (GPT2, LLAMA):
         for strategy in ("zero_1", "zero_2", "zero_3"):
-            ours = same(text, strategy).model
-            assert bool(ours.copies) == (strategy != "zero_3")
-            for path, copy in ours.copies.items():
-                assert torch.equal(copy, ours._block(path)().to(torch.bfloat16)), path
+            ours = same(text, strategy)
+            assert bool(ours.model.copies) == (strategy != "zero_3")
+            is_up_to_date(ours)
+
+
+def is_up_to_date(run: train.Run) -> None:
+    """Each copy on this rank is the parameter's own numbers in bf16."""
+    model = run.model
+    for bucket in model.sharded:
+        bucket.settle()
+    for path, copy in model.copies.items():
+        assert torch.equal(copy, model._block(path)().to(torch.bfloat16)), path
+
+
+def files() -> None:
+    """A checkpoint has the numbers in f32: a run goes on from it as if it had not ended, under another level of ZeRO
+    too. Saved weights have them, and start another run.
+    """
+    folder = Path(tempfile.gettempdir()) / f"copies-{os.getppid()}"
+    kept = {"checkpoint": rt.Checkpoint(2, 0, "kept"), "base": folder, "steps": 4}
+    _, figures, parameters = run(replace(emitted(GPT2, "zero_3"), **kept), Model)
+    if world.rank == 0:
+        shutil.rmtree(folder / "kept" / "step-4")
+    primitives.meet()
+    for steps in ((3, 4, -4), (-4,)):  # the second finds the last checkpoint of the first, and evaluates alone
+        found, further, again = run(replace(emitted(GPT2, "zero_1"), **kept, resume=True), Model)
+        assert further == {step: figures[step] for step in steps}, figures
+        assert all(torch.equal(again[path], parameters[path]) for path in parameters)
+        is_up_to_date(found)
+    found.save(folder / "w")
+    primitives.meet()
+    saved = load_file(folder / "w")
+    assert all(torch.equal(saved[path], x) for path, x in parameters.items()) and len(saved) == len(parameters)
+    begun = replace(emitted(GPT2, "zero_2"), init=rt.Safetensors("w"), base=folder)
+    started = train.Run(begun, train.datasets(begun), Figures())
+    assert started.model.copies
+    is_up_to_date(started)
+    assert all(torch.equal(block(), saved[tensor.path]) for tensor, block in started.model.blocks() if block)
 
 
 def tensor_parallel_and_stages() -> None:
@@ -145,6 +184,6 @@ def tensor_parallel_and_stages() -> None:
             same(text.replace("SCHEDULE", schedule), strategy)
 
 
-@pytest.mark.parametrize("what", ["data_parallel", "tensor_parallel_and_stages"])
+@pytest.mark.parametrize("what", ["data_parallel", "tensor_parallel_and_stages", "files"])
 def test_on_two_ranks(what: str) -> None:
     on_ranks(__file__, what, 2)
