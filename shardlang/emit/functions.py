@@ -348,7 +348,11 @@ class Body:
     def _call_text(self, called: Call, layer: str, given: Sequence[str]) -> Code:
         name = self.functions.function(called, self.scene).name
         again = called.region >= 0 and self.scene.training
-        return RT("recompute", name, layer, *given) if again else call_of(name, layer, *given)
+        return self._again(called.region, name, layer, *given) if again else call_of(name, layer, *given)
+
+    def _again(self, group: int, *call: str) -> Code:
+        """The call of a function that backward calls again."""
+        return RT("recompute", *call, **({"drop_results": True} if self.plan.recompute[group].drops else {}))
 
     def _comment(self, writer: Writer, call: Call) -> str:
         return "; ".join(writer.comment(value, layout_of(self.plan, (value, at))) for value, at in call.gives)
@@ -369,11 +373,12 @@ class Body:
 
     def _region(self, writer: Writer, region: Region) -> list[Block]:
         """A function within this one, and its call: backward computes it again, and keeps none."""
-        name = writer.sizes.taken.claim(identifier(region.path.replace("].", "_").replace("[", "_").replace(".", "_")))
+        path = region.path.replace("].", "_").replace("[", "_").replace(".", "_")
+        name = writer.sizes.taken.claim("recomputed" if self.plan.recompute[region.group].drops else identifier(path))
         given = list(dict.fromkeys(writer.names[at] for at in region.reads))
         made = ", ".join(dict.fromkeys(writer.names[at] for at in region.gives))
         rows = [line for block in self._blocks(writer, region.items) for line in block.lines]
         head = Line(around("def ", call_of(name, *given), ":"))
         body = [head, *(Line(r.code, r.comment, r.depth + 1) for r in rows), Line(f"return {made}", depth=1)]
         title = f"{region.path} is not kept for backward, but computed again there"
-        return [Block("", body), Block(title, [Line(around(f"{made} = ", RT("recompute", name, *given)))])]
+        return [Block("", body), Block(title, [Line(around(f"{made} = ", self._again(region.group, name, *given)))])]

@@ -93,7 +93,7 @@ def _leaf(scene: Scene, call: Call, at: Form) -> bool:
 
 def _layer(plan: Plan, group: int) -> str:
     """The path that all operators of a group have in common; that of the value, where it is one."""
-    paths = [plan.graph.ops[op].path.partition(":")[0].split(".") for op in plan.recompute[group]]
+    paths = [plan.graph.ops[op].path.partition(":")[0].split(".") for op in plan.recompute[group].call]
     common = paths[0][:-1] if len(paths) > 1 else paths[0]
     for path in paths:
         while common != path[: len(common)]:

@@ -8,7 +8,7 @@ from dataclasses import field
 
 from shardlang.graph.graph import Graph
 from shardlang.ops.rule import DimFactors
-from shardlang.plan.plan import Pipeline
+from shardlang.plan.plan import Pipeline, Recomputed
 from shardlang.plan.time_axis import Times
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -73,6 +73,6 @@ class ResolvedStrategy:
     times: Times | None = None
     graph: Graph | None = None
     pipeline: Pipeline | None = None
-    recompute: tuple[tuple[int, ...], ...] = ()
+    recompute: tuple[Recomputed, ...] = ()
     sizes: PartSizes = field(default_factory=dict)
     hosted: Mapping[int, str] = field(default_factory=dict)

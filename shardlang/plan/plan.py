@@ -116,6 +116,18 @@ class ParamPlan:
     sparse: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """Operators (ids) of one call of a layer that backward computes again.
+
+    call: all operators of the call. drops: what they make is not kept either, nor what is gathered
+    for operators of the call alone."""
+
+    ops: tuple[int, ...]
+    call: tuple[int, ...]
+    drops: bool = False
+
+
 class Step(NamedTuple):
     """A line of the program, in order: an operator (index into `Plan.ops`) or a conversion."""
 
@@ -181,7 +193,7 @@ class Plan:
     strict: bool = False
     microbatches: int = 1
     pipeline: Pipeline | None = None
-    recompute: tuple[tuple[int, ...], ...] = ()
+    recompute: tuple[Recomputed, ...] = ()
     sizes: PartSizes = field(default_factory=dict)
     memory_of: Mapping[int, str] = field(default_factory=dict)
 

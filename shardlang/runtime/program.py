@@ -205,7 +205,8 @@ class Program:
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
     name. conclude: from the sums of what `forward` returns third to further metrics. With a
-    `pipeline`, the functions of its stages are in these places."""
+    `pipeline`, the functions of its stages are in these places. drops: `rt.recompute` drops
+    results."""
 
     name: str
     strategy: str
@@ -217,6 +218,7 @@ class Program:
     forward: Callable[..., Sequence[Any]] | None = None
     stages: Sequence[Stage] = ()
     pipeline: Schedule | None = None
+    drops: bool = False
     prepare: Callable[..., Mapping[str, torch.Tensor]] | None = None
     prepared: Callable[..., Mapping[str, torch.Tensor]] | None = None
     conclude: Callable[..., Mapping[str, torch.Tensor]] | None = None

@@ -162,7 +162,7 @@ _FIELDS = {
     "assign": ast.Assign, "attribute": ast.Attribute, "bucket": ast.Bucket, "dim_entry": ast.DimEntry,
     "field": ast.Field, "formal": ast.Formal, "index": ast.Index, "keyword": ast.Keyword, "choice": ast.Conditional,
     "microbatches": ast.Microbatches, "pin": ast.Pin, "place": ast.Place, "range": ast.Range,
-    "recompute": ast.Recompute, "returns": ast.Return, "schedule": ast.Schedule, "shard": ast.Shard,
+    "returns": ast.Return, "schedule": ast.Schedule, "shard": ast.Shard,
     "stage_entry": ast.StageEntry, "strategy": ast.Strategy, "strict": ast.Strict, "train": ast.Train,
     "zero": ast.Zero,
 }  # fmt: skip
@@ -174,6 +174,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "path_std": lambda c, s: (".".join(name.text for name in c), False, s),
     "path_file": lambda c, s: (c[0].value, True, s),
     "condition": _condition,
+    "recompute": lambda c, s: ast.Recompute(tuple(c), span=s),
     "mesh": lambda c, s: ast.Mesh(tuple(c), span=s),
     "mesh_axis": lambda c, s: ast.MeshAxis(c[0], None if isinstance(c[1], Span) else c[1], span=s),
     "split": _split,

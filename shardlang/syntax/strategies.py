@@ -132,7 +132,9 @@ class Bucket(Node):
 
 @node
 class Recompute(Node):
-    """`recompute`."""
+    """`recompute`, or with what: `recompute gathers`, `recompute all but products`."""
+
+    what: tuple[Name, ...]
 
 
 @node

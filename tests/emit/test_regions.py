@@ -117,7 +117,7 @@ def test_a_region_is_of_one_group_and_all_groups_have_one(strategy: str) -> None
     assert {region.group for region in regions} == set(range(len(plan.recompute)))
     for region in regions:
         steps = [step for step in region.items if isinstance(step, Step) and step.kind == "op"]
-        assert {plan.ops[step.index].op for step in steps} <= set(plan.recompute[region.group])
+        assert {plan.ops[step.index].op for step in steps} <= set(plan.recompute[region.group].ops)
 
 
 def test_a_layer_within_a_layer_is_a_region_between_two() -> None:

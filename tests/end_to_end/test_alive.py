@@ -74,18 +74,24 @@ GROUPED = "mesh tp = 2\n  split heads, kv_heads, ffn, vocab over tp"
 CONTEXT = "mesh cp = 2\n  split seq over cp"
 SEQUENCE = "\n  split seq over (tp?)"
 AGAIN = "\n  at blocks[*]: recompute"
+GATHERS, CHEAP = f"{AGAIN} gathers", f"{AGAIN} all but products"
 CASES = {
     "gpt2": (GPT2, ONE, 1),
     "gpt2-recompute": (GPT2, ONE + AGAIN, 1),
     "gpt2-tp": (GPT2, TENSOR, 2),
     "gpt2-tp-sequence": (GPT2, TENSOR + SEQUENCE, 2),
     "gpt2-tp-sequence-recompute": (GPT2, TENSOR + SEQUENCE + AGAIN, 2),
+    "gpt2-tp-sequence-gathers": (GPT2, TENSOR + SEQUENCE + GATHERS, 2),
+    "gpt2-tp-sequence-cheap": (GPT2, TENSOR + SEQUENCE + CHEAP, 2),
+    "gpt2-values": (GPT2, ONE + "\n  at blocks[*].attention.mixed, blocks[*].wide: recompute", 1),
     "gpt2-cp": (GPT2, CONTEXT, 2),
     "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2),
     "gpt2-microbatches": (GPT2, DATA + "\n  microbatches 2", 2),
     "llama": (LLAMA, ONE, 1),
     "llama-tp-sequence-recompute": (LLAMA, GROUPED + SEQUENCE + AGAIN, 2),
+    "llama-cheap-zero3": (LLAMA, DATA + "\n  zero 3 over dp" + CHEAP, 2),
     "llama-cp": (LLAMA, CONTEXT, 2),
+    "llama-cp-cheap": (LLAMA, CONTEXT + CHEAP, 2),
     "translator": (TRANSLATOR, ONE, 1),
     "translator-tp": (TRANSLATOR, TENSOR, 2),
     "translator-tp-recompute": (TRANSLATOR, TENSOR + "\n  at encoder.blocks[*], decoder.blocks[*]: recompute", 2),
@@ -93,6 +99,7 @@ CASES = {
 LOW = {
     "gpt2": (GPT2, ONE, 1), "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2), "llama": (LLAMA, ONE, 1),
     "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-tp": (LLAMA, GROUPED, 2),
+    "llama-tp-sequence-cheap": (LLAMA, GROUPED + SEQUENCE + CHEAP, 2),
 }  # fmt: skip
 
 

@@ -47,6 +47,10 @@ CASES = {
     "zero 1, bf16": (DATA + "zero 1 over dp", "bf16"),
     "zero 2, microbatches, bf16": (DATA + "zero 2 over dp\n  microbatches 2", "bf16"),
     "zero 3, bf16": (DATA + "zero 3 over dp", "bf16"),
+    "zero 3, all but products": (DATA + "zero 3 over dp\n  at blocks[*]: recompute all but products", "f32"),
+    "recompute beside tensor parallelism": (TENSOR + "at blocks[*]: recompute", "f32"),
+    "gathers beside tensor parallelism": (TENSOR + "at blocks[*]: recompute gathers", "f32"),
+    "all but products beside tensor parallelism": (TENSOR + "at blocks[*]: recompute all but products", "bf16"),
     "zero 1 beside tensor parallelism": (TENSOR + "zero 1 over (dp, tp)", "f32"),
     "zero 3 beside tensor parallelism": (TENSOR + "zero 3 over dp", "f32"),
     "zero 3 beside context parallelism": (

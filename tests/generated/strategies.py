@@ -375,7 +375,8 @@ class _Writer:
         layers = sorted({p.rpartition(".")[0] for p in self.paths.values() if "." in p and not p.startswith("train.")})
         if layers and self.rng.random() < 0.15:
             self.features.add("recompute")
-            self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute")
+            what = ("", " gathers", " all but products")[len(self.lines) % 3]
+            self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute{what}")
         params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]
         if params and self.rng.random() < 0.04:
             self.features.add("place on host")

@@ -18,6 +18,13 @@ COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
 
 FAULTS = (
+    # what backward computes again
+    Fault("a dropped value is kept", "memory under `recompute all but products`", "runtime/step/recompute.py",
+          "alive.note(x, _Result(again, at))", "pass", ("runtime/test_recompute.py",)),
+    Fault("a dropped value is computed for each use", "once for all uses", "runtime/step/recompute.py",
+          "        if not self.left:\n", "        if True:\n", ("runtime/test_recompute.py",)),
+    Fault("a dropped input is held", "regions that read what others drop", "runtime/step/recompute.py",
+          "    if any(owners):\n", "    if False:\n", ("runtime/test_recompute.py",)),
     # buckets
     Fault("a bucket loses its last member", "its gradient stays local", "runtime/state/buckets.py",
           "zip(self.members, views, strict=True)", "zip(self.members[:-1], views, strict=False)", TORCH),

@@ -79,12 +79,13 @@ def test_with_gelu_all_of_the_terms_are_there() -> None:
 @pytest.mark.parametrize("t", [2, 4])
 def test_tensor_and_sequence_parallel(t: int) -> None:
     """1 / t of all but what q, k, v and `up` read: that is gathered, and kept so, where Megatron keeps its part and
-    gathers it a second time.
+    gathers it a second time. So does `recompute gathers`: then all terms are Megatron's over t.
     """
     gathered = NUMBERS["what q, k and v read"] + NUMBERS["what `up` reads"]
     split = 4 * (sum(NUMBERS.values()) - RELU - gathered + NORMS + HEAD) + MASKS
-    found = per_block(f"mesh tp = {t}\n  {TENSOR}\n  split seq over (tp?)", t)
-    assert found == split / t + 4 * gathered
+    rules = f"mesh tp = {t}\n  {TENSOR}\n  split seq over (tp?)"
+    assert per_block(rules, t) == split / t + 4 * gathered
+    assert per_block(f"{rules}\n  {AGAIN} gathers", t) == (split + 4 * gathered) / t
 
 
 @pytest.mark.parametrize("t", [2, 4])

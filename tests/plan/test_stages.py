@@ -290,4 +290,4 @@ def test_a_layer_called_twice_is_two_groups() -> None:
     model = MODEL.replace("y = first |> blocks(shift)", "y = first |> blocks(shift) |> blocks(shift)")
     plan = planned("mesh dp = 2\nsplit batch over dp\nat blocks[*]: recompute", 2, model)
     assert len(plan.recompute) == 8
-    assert {plan.graph.ops[at].call for group in plan.recompute[4:] for at in group} == {1}
+    assert {plan.graph.ops[at].call for group in plan.recompute[4:] for at in group.ops} == {1}

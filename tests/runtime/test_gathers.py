@@ -9,7 +9,8 @@ from shardlang import runtime as rt
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.state.zero3 import Alive, Gathers, Order, Stored
+from shardlang.runtime.state import alive
+from shardlang.runtime.state.zero3 import Gathers, Order, Stored
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
@@ -107,7 +108,7 @@ def comes_together_and_ahead() -> None:
             now.bring(stored)
             assert now.now.opened == order.where[at] + 1
             assert (now.now.coming is None) == (order.where[at] == len(order.groups) - 1)
-    assert [stored for whole, stored in Alive.known.values() if whole() is not None] == []
+    assert [stored for whole, stored in alive._known.values() if whole() is not None] == []
 
 
 def another_way_is_learned_anew() -> None:

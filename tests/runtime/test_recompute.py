@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from shardlang import runtime as rt
 from shardlang.runtime import random
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.zero import shard
-from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
+from shardlang.runtime.state.zero3 import Gathers, Stored
 from shardlang.runtime.step.recompute import Recomputing
 from tests.runtime.forked import on_ranks
 
@@ -35,6 +38,39 @@ def test_the_same_gradients_with_nothing_kept() -> None:
     found = torch.autograd.grad(y.square().sum(), (x, weight))
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert len(seen) == 2 and not Recomputing.now
+
+
+def test_dropped_results_are_computed_once_for_all_their_uses() -> None:
+    """Two functions, of which the second reads what the first drops, products of these, and a view."""
+    torch.manual_seed(0)
+    x, w, v = (torch.randn(8, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    calls, made = [], []
+
+    def normed(x):
+        calls.append("normed")
+        h = x * x
+        n = F.layer_norm(h, (8,))
+        made.append(StorageWeakRef(n.untyped_storage()))
+        return n, h
+
+    def gated(g, h):
+        calls.append("gated")
+        return F.silu(g) * h
+
+    def net(again):
+        n, h = again(normed, x)
+        y = again(gated, n @ w, h)
+        return (y @ w + n.T @ v + h).square().sum()
+
+    expected = torch.autograd.grad(net(lambda f, *given: f(*given)), (x, w, v))
+    calls.clear()
+    made.clear()
+    with dropped_between():
+        loss = net(partial(rt.recompute, drop_results=True))
+    assert calls == ["normed", "gated"] and made[0].expired()
+    found = torch.autograd.grad(loss, (x, w, v))
+    assert sorted(calls) == ["gated", "gated", "normed", "normed"]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_it_is_noted_and_does_nothing_without_gradients() -> None:
@@ -86,13 +122,13 @@ def collectives_run_again() -> None:
         h = rt.all_gather_replicated(torch.tanh(x @ stored()), 0, mesh.mp)
         return rt.reduce_scatter(torch.tanh(h @ stored()), 0, mesh.mp)
 
-    with freed_between():
+    with dropped_between():
         expected = torch.autograd.grad(block(x).square().sum(), (x, stored.leaf))[0], stored.take()
     calls = []
     kept = blocks.gathered
     blocks.gathered = lambda *a: (calls.append(a[0].shape), kept(*a))[1]
     try:
-        with freed_between():
+        with dropped_between():
             y = rt.recompute(block, x)
         assert len(calls) == 1
         found = torch.autograd.grad(y.square().sum(), (x, stored.leaf))[0], stored.take()

@@ -13,7 +13,7 @@ from shardlang import runtime as rt
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
-from shardlang.runtime.state.zero3 import Alive
+from shardlang.runtime.state import alive
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
@@ -196,8 +196,8 @@ def frees_and_overlaps() -> None:
     batch = next(iter(run.loader.epoch(1)))[0].values()
     with run.model.forward_context():
         loss, _ = made.forward(run.model.p, *batch)
-    assert len(Alive.known) > 0
-    assert [stored for whole, stored in Alive.known.values() if whole() is not None] == []
+    assert len(alive._known) > 0
+    assert [stored for whole, stored in alive._known.values() if whole() is not None] == []
     run.model.backward(loss)
 
     plain_model = Model(program(bucket_bytes=1))

@@ -54,7 +54,7 @@ class Sites:
             batch=batch_factor(self.plan, op),
             path=relative(op.path, self.layer),
             call=op.call,
-            recomputed=self.training and any(op.id in group for group in self.plan.recompute),
+            recomputed=self.training and any(op.id in group.ops for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
             numbers=tuple(map(self._number, uses)),
             sizes=part_sizes,

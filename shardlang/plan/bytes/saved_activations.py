@@ -40,6 +40,9 @@ class SavedActivations:
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
         self.hosted = 0  # what of all that is in the host's memory
+        self._place = {step: at for at, step in enumerate(plan.steps)}
+        # Group -> the place of its last step that saves anything: so far it is computed again.
+        self._ends: dict[int, int] = {}
         for step in plan.steps:
             self._lay(step)
         for planned in plan.ops:
@@ -73,6 +76,18 @@ class SavedActivations:
     def data(self, value: int) -> int:
         """The bytes of a field that a rank loads, for all microbatches."""
         return form_bytes(self.plan, (value, -1)) * self.plan.microbatches
+
+    def runs_again(self, step: Step) -> bool:
+        """Whether backward takes a step again: in a group that drops what it makes, a step whose
+        result is needed; in another one, each step up to the last that saves anything."""
+        group = self._owners.of(step)
+        if not self._owners.drops(group):
+            return group is not None and self._place[step] <= self._ends.get(group, -1)
+        if step.kind == "op":
+            return True
+        c = self.plan.conversions[step.index]
+        kept = any((c.value, c.id) in roots for (_, of), roots in self._sizes.items() if of == group)
+        return kept or any(self._owners.group(op) == group for op in self._owners.readers(c.id))
 
     # --- where tensors lie
 
@@ -138,6 +153,8 @@ class SavedActivations:
             self._keep(self._stage(op.id), -1, (op.results[0], -1))
             self._keep(self._stage(op.id) - 1, -1, self._at(planned, 0))
         saved = REGISTRY[op.operator].saved(self._local(planned))
+        if group >= 0 and (saved.operands or saved.results or saved.more):
+            self._ends[group] = max(self._ends.get(group, 0), self._place[Step("op", op.id)])
         for operand in saved.operands:
             self._keep(self._stage(op.id), group, self._at(planned, operand), op.id)
         for result in saved.results:
@@ -151,10 +168,11 @@ class SavedActivations:
         group = self._owners.of(step)
         if group is None:
             return
-        stage = self._stage(self.plan.recompute[group][0])
+        stage = self._stage(self.plan.recompute[group].call[0])
         for form in inputs(self.plan)[step]:
-            if self._made_in(form) != group:
-                self._keep(stage, -1, self._memory(form))
+            root = self._memory(form)
+            if self._made_in(form) != group and not self._owners.drops(self._made_in(root)):
+                self._keep(stage, -1, root)
 
     def _made_in(self, form: Form) -> int | None:
         """The group that makes a form."""
@@ -173,7 +191,8 @@ class SavedActivations:
             return
         if self._elsewhere(root, stage):
             return
-        within = group if group >= 0 and self._made_in(root) == group else -1
+        made = self._made_in(root)
+        within = made if made is not None and (made == group or self._owners.drops(made)) else -1
         kept = self._sizes.setdefault((stage, within), {})
         if root not in kept:
             kept[root] = form_bytes(self.plan, root)

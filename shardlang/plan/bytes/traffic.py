@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.bytes.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
+from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import Gathered, gathered, part_bytes
 from shardlang.plan.layouts.assignment import local_size
-from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp
+from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.rewrite.once_a_step import phases
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
@@ -74,15 +75,19 @@ def sent(plan: Plan) -> tuple[Sent, ...]:
 
 
 def _sent_values(plan: Plan) -> Iterator[Sent]:
-    here = conversion_stages(plan)
+    here, again = conversion_stages(plan), saved_activations(plan).runs_again if plan.recompute else lambda _: False
     for c, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
         axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), COLLECTIVES.get(c.move.kind, ("", ""))
         yield Sent("values", plan.graph.values[c.value].path, frozenset(here[c.id]), axes, by, forward, backward)
+        if again(Step("conversion", c.id)):
+            yield Sent("values", plan.graph.values[c.value].path, frozenset(here[c.id]), axes, ("", by[0]), 0, forward)
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
         for factor, axes, forward, backward in planned.inside:
             kind = inside_collective(op, factor)
-            yield Sent("values", op.path, frozenset((plan.stage(op.id),)), axes, (kind, kind), forward, backward)
+            twice = forward if again(Step("op", op.id)) else 0
+            stages = frozenset((plan.stage(op.id),))
+            yield Sent("values", op.path, stages, axes, (kind, kind), forward, backward + twice)
         to, (forward, backward) = plan.stage(op.id), handed_bytes(plan, planned)
         if plan.pipeline is not None and forward:
             axes = (plan.pipeline.axis,)

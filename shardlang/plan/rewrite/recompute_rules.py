@@ -1,7 +1,7 @@
 """`recompute` rules -> groups of operators whose results are computed again in backward, one for
 each call of a layer.
 
-Only what a group's results are made of is kept. memory.py counts what that saves."""
+memory.py counts what that saves."""
 
 from __future__ import annotations
 
@@ -9,33 +9,49 @@ from collections.abc import Callable, Sequence
 
 from shardlang.check.selectors import matcher
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.graph.graph import Graph, Op
+from shardlang.diagnostics.nearest import offer
+from shardlang.graph.graph import Graph
+from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.plan.plan import Recomputed
+from shardlang.records import dataclass
+from shardlang.source import Span
 from shardlang.syntax import ast
 
-Matchers = Sequence[Callable[[str], str]]
+GATHERS, NO_PRODUCTS = "gathers", "all but products"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`recompute` at a selector. what: "" for all, else what of it."""
+
+    selector: ast.Selector
+    what: str
 
 
 def recomputed(
-    graph: Graph, selectors: Sequence[ast.Selector], op_stage: Sequence[int] | None, sink: Sink
-) -> tuple[tuple[int, ...], ...]:
+    graph: Graph, written: Sequence[tuple[ast.Recompute, ast.Selector]], op_stage: Sequence[int] | None, sink: Sink
+) -> tuple[Recomputed, ...]:
     """The groups, each ascending, in the order of their first operators. A call is cut where its
     stage ends.
 
     Where selectors cover each other (`encoder`, `encoder.blocks[*]`), the finest counts. Operators
     without gradient, the loss and metrics stay as they are."""
-    matchers = [matcher(s) for s in selectors]
-    for selector, match in zip(selectors, matchers, strict=True):
-        if not any(match(op.path.partition(":")[0]) for op in graph.ops):
+    rules = [Rule(selector, _what(rule, sink)) for rule, selector in written]
+    matchers = [(matcher(rule.selector), rule) for rule in rules]
+    paths = _paths(graph) if rules else []
+    for match, rule in matchers:
+        if not any(match(path) for op in graph.ops for path in paths[op.id]):
             sink.report(
-                "SH308", f"`{selector.span.text}` covers nothing that is computed", selector.span,
+                "SH308", f"`{rule.selector.span.text}` covers nothing that is computed", rule.selector.span,
                 help="name layers, `blocks[*]`, or values of a forward",
             )  # fmt: skip
-    groups: list[list[int]] = []
+    groups: list[tuple[list[int], str]] = []
     latest: dict[tuple[str, int], list[int]] = {}
     begins: dict[tuple[str, int], tuple[str, int]] = {}
+    told: set[Span] = set()
     for op in graph.ops:
-        own = _layer(op, matchers)
+        own, what = _finest(paths[op.id], matchers, told, sink) if rules else ("", "")
         if not own or op.operator == TRANSFER or op.section != "loss" or graph.loss in op.results:
             continue
         key = own, op_stage[op.id] if op_stage is not None else 0
@@ -43,13 +59,77 @@ def recomputed(
         again = key in begins and begins[key][0] == op.path and begins[key][1] != op.call
         if key not in latest or again:
             latest[key] = []
-            groups.append(latest[key])
+            groups.append((latest[key], what))
             begins[key] = op.path, op.call
         latest[key].append(op.id)
-    return tuple(tuple(g) for g in groups if any(graph.values[v].gradient for at in g for v in graph.ops[at].results))
+    readers = _readers(graph) if any(what for _, what in groups) else {}
+    found = (_group(graph, ops, what, readers) for ops, what in groups)
+    return tuple(g for g in found if any(graph.values[v].gradient for at in g.call for v in graph.ops[at].results))
 
 
-def _layer(op: Op, matchers: Matchers) -> str:
-    """The innermost layer, of those that rules name, around an operator; "" if there is none."""
-    path = op.path.partition(":")[0]
-    return max((match(path) for match in matchers), key=len, default="")
+def _what(rule: ast.Recompute, sink: Sink) -> str:
+    """The words behind `recompute`; reports those that are unknown."""
+    what, known = " ".join(word.text for word in rule.what), [f"recompute {GATHERS}", f"recompute {NO_PRODUCTS}"]
+    if what not in ("", GATHERS, NO_PRODUCTS):
+        help = offer(f"recompute {what}", known, f"write `recompute`, `{known[0]}` or `{known[1]}`")
+        sink.report("SH321", f"`{what}` is nothing that can be computed again", rule.span, help=help)
+    return what
+
+
+Matchers = Sequence[tuple[Callable[[str], str], Rule]]
+
+
+def _paths(graph: Graph) -> list[list[str]]:
+    """The paths of each operator: its own, and further names of what it makes (`h = norm(x)`)."""
+    found = [[op.path.partition(":")[0]] for op in graph.ops]
+    for path, values in graph.addresses.items():
+        for value in values:
+            producer = graph.producers.get(value)
+            if producer is not None and path not in found[producer]:
+                found[producer].append(path)
+    return found
+
+
+def _finest(paths: Sequence[str], matchers: Matchers, told: set[Span], sink: Sink) -> tuple[str, str]:
+    """The innermost layer, of those that rules name, around an operator of these paths, and what of
+    it is computed again: "value" where the rule names what the operator makes. ("", "") if there is
+    none. told: mistakes that are reported already."""
+    named = [(path, rule) for path in paths for match, rule in matchers if match(path) == path]
+    found = named or [(match(paths[0]), rule) for match, rule in matchers]
+    own = max((own for own, _ in found), key=len, default="")
+    if not own:
+        return "", ""
+    first, *others = [rule for layer, rule in found if layer == own]
+    for other in others:
+        span = other.selector.span
+        if other.what != first.what and span not in told:
+            told.add(span)
+            sink.again(
+                "SH308", f"two rules say differently what of `{own}` is computed again", span, first.selector.span,
+                "keep one of them",
+            )  # fmt: skip
+    return own, "value" if named else first.what
+
+
+def _readers(graph: Graph) -> dict[int, list[int]]:
+    """Value -> the operators that read it."""
+    found: dict[int, list[int]] = {}
+    for op in graph.ops:
+        for value in op.operands:
+            found.setdefault(value, []).append(op.id)
+    return found
+
+
+def _group(graph: Graph, ops: Sequence[int], what: str, readers: dict[int, list[int]]) -> Recomputed:
+    """The group of one call. Its results that others read are kept, or the layers after it would
+    compute them again from the first."""
+    call = tuple(ops)
+    if what in ("", "value"):
+        return Recomputed(call, call, drops=what == "value")
+    inside, again = set(call), []
+    for op in (graph.ops[at] for at in call) if what == NO_PRODUCTS else ():
+        given = any(reader not in inside for v in op.results for reader in readers.get(v, [-1]))
+        gradient = any(graph.values[v].gradient for v in op.results)
+        if gradient and not given and not REGISTRY[op.operator].flops(op.rule, op.attrs):
+            again.append(op.id)
+    return Recomputed(tuple(again), call, drops=True)

@@ -13,20 +13,24 @@ from functools import cached_property
 
 from shardlang.graph.graph import Graph, Op
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.plan.plan import Recomputed
 from shardlang.plan.rewrite.derived import Derived, of_reader
 from shardlang.plan.rewrite.insert import Rewriting
 from shardlang.records import dataclass
 
-Groups = tuple[tuple[int, ...], ...]
+Groups = tuple[Recomputed, ...]
 OUTSIDE = -1
 
 
 def with_casts_inside(graph: Graph, groups: Groups, stages: Sequence[int]) -> tuple[Graph, Groups, tuple[int, ...]]:
-    """The graph, its groups and the stages of its operators; without stages all are 0."""
-    casts = Derived(graph, [op for op in graph.ops if op.implied])
+    """The graph, its groups and the stages of its operators; without stages all are 0. Casts of a
+    group that drops what it makes stay in it."""
+    dropped = {op for group in groups if group.drops for op in group.ops}
+    casts = Derived(graph, [op for op in graph.ops if op.implied and op.id not in dropped])
     if not groups or not casts.of:
         return graph, groups, tuple(stages)
-    work = _Moving(graph, {op: n for n, ops in enumerate(groups) for op in ops}, stages, casts, Rewriting(graph))
+    group_of = {op: number for number, group in enumerate(groups) for op in group.ops}
+    work = _Moving(graph, group_of, stages, casts, Rewriting(graph))
     work.settle()
     for op in graph.ops:
         if op not in casts:
@@ -34,18 +38,24 @@ def with_casts_inside(graph: Graph, groups: Groups, stages: Sequence[int]) -> tu
             work.keep(replace(op, operands=tuple([work.value(v, group) for v in op.operands])), group)
     metrics = {name: work.value(v, OUTSIDE) for name, v in graph.metrics.items()}
     of_group: list[list[int]] = [[] for _ in groups]
-    for op, group in zip(work.made.ops, work.groups_of_new, strict=True):
+    now: dict[int, list[int]] = {}
+    for op, old, group in zip(work.made.ops, work.old, work.groups_of_new, strict=True):
+        now.setdefault(old, []).append(op.id)
         if group != OUTSIDE:
             of_group[group].append(op.id)
     found = replace(work.made.result(), metrics=metrics)
-    return found, tuple(tuple(ops) for ops in of_group), tuple(work.stages_of_new)
+    calls = (sorted({*ops, *(op for old in group.call for op in now.get(old, ()))})
+             for ops, group in zip(of_group, groups, strict=True))  # fmt: skip
+    again = (Recomputed(tuple(ops), tuple(call), group.drops)
+             for ops, call, group in zip(of_group, calls, groups, strict=True))  # fmt: skip
+    return found, tuple(again), tuple(work.stages_of_new)
 
 
 @dataclass
 class _Moving:
     """group_of: operator -> its group. readers: value -> group -> the operators there that read it,
     without casts. trained: (value, group) that the loss reads. there: (value, group) -> the cast
-    there."""
+    there. old: of each new operator the one that it was before."""
 
     graph: Graph
     group_of: Mapping[int, int]
@@ -55,6 +65,7 @@ class _Moving:
     readers: dict[int, dict[int, list[Op]]] = field(default_factory=dict)
     trained: set[tuple[int, int]] = field(default_factory=set)
     there: dict[tuple[int, int], int] = field(default_factory=dict)
+    old: list[int] = field(default_factory=list)
     groups_of_new: list[int] = field(default_factory=list)
     stages_of_new: list[int] = field(default_factory=list)
 
@@ -114,6 +125,7 @@ class _Moving:
         self._added(op, group)
 
     def _added(self, like: Op, group: int) -> None:
+        self.old.append(like.id)
         self.groups_of_new.append(group)
         self.stages_of_new.extend(self.stages[like.id : like.id + 1])
 

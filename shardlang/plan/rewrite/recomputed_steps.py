@@ -6,13 +6,16 @@ on the side that leaves the smaller form to be kept."""
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from functools import cached_property
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.plan import Conversion, Plan, Step
+from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
 from shardlang.plan.reads import Form, layout_of
 from shardlang.records import dataclass
 from shardlang.types.layout import local_shape
+
+_GATHERS = (MoveKind.S_TO_R, MoveKind.S_TO_I)
 
 
 @dataclass(frozen=True)
@@ -25,19 +28,25 @@ class Owners:
     @cached_property
     def _groups(self) -> dict[int, int]:
         """Operator (id) -> group."""
-        return {op: number for number, ops in enumerate(self.plan.recompute) for op in ops}
+        return {op: number for number, group in enumerate(self.plan.recompute) for op in group.ops}
 
     @cached_property
-    def _readers(self) -> dict[int, set[int | None]]:
-        """Conversion -> the groups of the operators that read it or its results; None: no group."""
-        readers: dict[int, set[int | None]] = {}
+    def _calls(self) -> dict[int, int]:
+        """Operator (id) -> the group that drops what is gathered for its call."""
+        groups = enumerate(self.plan.recompute)
+        return {op: number for number, group in groups if group.drops for op in group.call}
+
+    @cached_property
+    def _readers(self) -> dict[int, set[int]]:
+        """Conversion -> the operators (ids) that read it or its results."""
+        readers: dict[int, set[int]] = {}
         for step in self.steps:
             if step.kind == "op":
                 planned = self.plan.ops[step.index]
                 for use in planned.operands:
                     at = use.conversion
                     while at >= 0:
-                        readers.setdefault(at, set()).add(self._groups.get(planned.op))
+                        readers.setdefault(at, set()).add(planned.op)
                         at = self.plan.conversions[at].parent
         return readers
 
@@ -55,8 +64,11 @@ class Owners:
         return 0 if conversion.parent < 0 else 1 + self._depth(self.plan.conversions[conversion.parent])
 
     def _side(self, c: Conversion, sides: dict[int, int | None]) -> int | None:
-        readers = self._readers.get(c.id, {None})
-        later = next(iter(readers)) if len(readers) == 1 else None
+        readers = self.readers(c.id)
+        if (dropped := self._dropped(c, readers)) is not None:
+            return dropped
+        groups = {self._groups.get(op) for op in readers}
+        later = next(iter(groups)) if len(groups) == 1 else None
         producer = self.plan.graph.producers.get(c.value)
         made = self._groups.get(producer) if producer is not None else None
         earlier = made if c.parent < 0 else sides.get(c.parent)
@@ -68,9 +80,24 @@ class Owners:
             return later
         return earlier
 
+    def _dropped(self, c: Conversion, readers: Set[int]) -> int | None:
+        """The group of a value that is gathered for operators of one call alone, and dropped."""
+        calls = {self._calls.get(op) for op in readers}
+        if c.move.kind not in _GATHERS or self.plan.graph.values[c.value].kind is not Kind.RESULT or len(calls) != 1:
+            return None
+        return calls.pop()
+
     def _elements(self, at: Form) -> int:
         layout = layout_of(self.plan, at)
         return math.prod(local_shape(self.plan.graph.values[at[0]].type, layout, self.plan.meshes[layout.mesh]))
+
+    def drops(self, group: int | None) -> bool:
+        """Whether what the steps of a group make is not kept."""
+        return group is not None and self.plan.recompute[group].drops
+
+    def readers(self, conversion: int) -> Set[int]:
+        """The operators (ids) that read a conversion, or what it is converted to."""
+        return self._readers.get(conversion, set())
 
     def group(self, op: int) -> int | None:
         """The group of an operator (id); None where it is of none."""

@@ -68,7 +68,7 @@ class Rules:
     stages: ast.Stages | None = None
     schedule: ast.Schedule | None = None
     stage_axis: str = ""
-    recompute: list[ast.Selector] = field(default_factory=list)
+    recompute: list[tuple[ast.Recompute, ast.Selector]] = field(default_factory=list)
     hosted: dict[int, tuple[Specificity, ast.Place]] = field(default_factory=dict)
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
@@ -88,9 +88,9 @@ class Rules:
         if not at.rules:
             help = "write a rule in it, such as `split batch over dp`, or leave it out"
             self.sink.report("SH321", "this `at` has no rule", at.span, "nothing follows from it", help=help)
-        if any(isinstance(rule, ast.Recompute) for rule in at.rules):
-            self.recompute += at.selectors
         for rule in at.rules:
+            if isinstance(rule, ast.Recompute):
+                self.recompute += [(rule, selector) for selector in at.selectors]
             self._rule(rule, scope)
 
     def _rule(self, rule: ast.Rule, scope: Scope | None) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
+from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
 
@@ -56,9 +56,16 @@ class Stored:
         gradient, self.gradient, self.leaf.grad = self.gradient, None, None
         return gradient
 
+    def saved(self) -> None:
+        """Autograd has saved the whole: nothing is to be done for it."""
+
+    def bring(self) -> Tensor:
+        """The whole, now."""
+        return self.gathers.bring(self)
+
     def __call__(self) -> Tensor:
         whole = _Gather.apply(self.leaf, self)
-        Alive.note(whole, self)
+        alive.note(whole, self)
         return whole
 
 
@@ -67,7 +74,7 @@ class _Gather(Function):
     def forward(ctx: Any, leaf: Tensor, stored: Stored) -> Tensor:
         ctx.stored = stored
         # A tensor of its own for each use: autograd writes into it what made it.
-        return stored.gathers.bring(stored).detach()
+        return stored.bring().detach()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -183,38 +190,3 @@ class Gathers:
         if now.coming is not None:
             now.coming.wait()
         now.order, now.coming, now.here = None, None, {}
-
-
-class Alive:
-    """Live whole parameters by the address of their memory, to recognise what autograd saves."""
-
-    known: ClassVar[dict[int, tuple[weakref.ref[Tensor], Stored]]] = {}
-
-    @classmethod
-    def note(cls, whole: Tensor, stored: Stored) -> None:
-        cls.known[whole.untyped_storage()._cdata] = (weakref.ref(whole), stored)
-
-    @classmethod
-    def owner(cls, tensor: Tensor) -> Stored | None:
-        """The live parameter whose memory `tensor` views (else the address may be another's)."""
-        found = cls.known.get(tensor.untyped_storage()._cdata)
-        return found[1] if found is not None and found[0]() is not None else None
-
-
-def _pack(tensor: Tensor) -> Any:
-    stored = Alive.owner(tensor)
-    if stored is None:
-        return tensor
-    return stored, tensor.size(), tensor.stride(), tensor.storage_offset()
-
-
-def _unpack(packed: Any) -> Tensor:
-    if isinstance(packed, Tensor):
-        return packed
-    stored, size, stride, offset = packed
-    return stored.gathers.bring(stored).as_strided(size, stride, offset)
-
-
-def freed_between() -> Any:
-    """Context of a forward pass: saved whole parameters are dropped, and gathered in backward."""
-    return torch.autograd.graph.saved_tensors_hooks(_pack, _unpack)

@@ -19,13 +19,14 @@ from shardlang.runtime.comm.mesh import Group, Mesh, world
 from shardlang.runtime.logs import timed
 from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Program, dtype_of, listed
 from shardlang.runtime.state import mapped, optimizers
+from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.state.copies import read
 from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
-from shardlang.runtime.state.zero3 import Gathers, Stored, freed_between
+from shardlang.runtime.state.zero3 import Gathers, Stored
 from shardlang.runtime.step.learning_rate import scheduled
 from shardlang.runtime.tree import namespace
 
@@ -186,9 +187,10 @@ class Model:
 
     @contextlib.contextmanager
     def forward_context(self, kind: Hashable = "forward") -> Iterator[None]:
-        """To run forward in: with ZeRO-3, gathered parameters are not kept for backward. kind: of
-        one kind are passes that use the same parameters."""
-        with self.gathers.during(kind), freed_between() if self.stored else contextlib.nullcontext():
+        """To run forward in: parameters that ZeRO 3 has gathered are not kept for backward, nor is
+        what the program drops. kind: of one kind are passes that use the same parameters."""
+        dropping = bool(self.stored) or self.program.drops
+        with self.gathers.during(kind), dropped_between() if dropping else contextlib.nullcontext():
             yield
 
     def backward(self, loss: Tensor, last: bool = True) -> None:

@@ -7,12 +7,16 @@ on all ranks alike."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
+
+from shardlang.runtime.state import alive
 
 __all__ = ["recompute"]
 
@@ -47,9 +51,101 @@ def _contexts() -> tuple[Any, Any]:
     return contextlib.nullcontext(), _again()
 
 
-def recompute(function: Callable[..., Any], *inputs: Tensor) -> Any:
-    """function(*inputs). Only its inputs are kept; backward calls it again."""
+def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = False) -> Any:
+    """function(*inputs). Only its inputs are kept; backward calls it again. drop_results: what it
+    gives is not kept either, where later operators would save it for backward."""
     if not torch.is_grad_enabled():
         return function(*inputs)
     Recomputing.note()
+    owners = [alive.owner(x) if isinstance(x, Tensor) else None for x in inputs]
+    if any(owners):
+        function, inputs = _brought(function, inputs, owners), ()
+    if not drop_results:
+        return _checkpoint(function, *inputs)
+
+    end: list[Any] = []  # what asks autograd for the results
+
+    def ended(*given: Any) -> Any:
+        made = function(*given)
+        asked = _Ending.apply(*(made if isinstance(made, tuple) else (made,))).grad_fn
+        if not end:  # else backward is at work
+            end.append(asked)
+        return made
+
+    made = _checkpoint(ended, *inputs)
+    if end[0] is not None:
+        there = {x.untyped_storage()._cdata for x in inputs if isinstance(x, Tensor)}
+        again = _Again(end[0])
+        for at, x in enumerate(made if isinstance(made, tuple) else (made,)):
+            if x.untyped_storage()._cdata not in there:
+                alive.note(x, _Result(again, at))
+    return made
+
+
+def _checkpoint(function: Callable[..., Any], *inputs: Any) -> Any:
     return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=_contexts)
+
+
+def _brought(function: Callable[..., Any], inputs: Sequence[Any], owners: Sequence[alive.Owner | None]) -> Any:
+    """A function without inputs: they are as given when it is called first, and brought back by
+    their owners when backward calls it again."""
+    first = [inputs]
+    kept = [x if by is None else (by, x.requires_grad, x.size(), x.stride(), x.storage_offset())
+            for x, by in zip(inputs, owners, strict=True)]  # fmt: skip
+    for by in owners:
+        if by is not None:
+            by.saved()
+
+    def called() -> Any:
+        return function(*(first.pop() if first else [_again_input(x) for x in kept]))
+
+    return called
+
+
+def _again_input(kept: Any) -> Any:
+    if not isinstance(kept, tuple):
+        return kept
+    by, requires_grad, *view = kept
+    return by.bring().detach().as_strided(*view).requires_grad_(requires_grad)
+
+
+class _Ending(Function):
+    """Saves the results as the last thing of a function, so that they can be asked of autograd,
+    which calls the function again for them. Nothing is computed with what it gives."""
+
+    @staticmethod
+    def forward(ctx: Any, *results: Tensor) -> Tensor:
+        ctx.save_for_backward(*results)
+        return torch.empty(0)
+
+
+class _Again:
+    """The results of a function, once it has been called again. left: how often they will be asked
+    for yet."""
+
+    def __init__(self, end: Any) -> None:
+        self.end, self.left = end, 0
+        self.results: tuple[Tensor, ...] = ()
+
+    def bring(self, at: int) -> Tensor:
+        if not self.results:
+            self.results = self.end.saved_tensors
+        found = self.results[at]
+        self.left -= 1
+        if not self.left:
+            self.results = ()
+        return found
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One of the results, as their owner."""
+
+    again: _Again
+    at: int
+
+    def saved(self) -> None:
+        self.again.left += 1
+
+    def bring(self) -> Tensor:
+        return self.again.bring(self.at)
