@@ -276,7 +276,7 @@ def test_bubbles_and_what_is_alive() -> None:
 
 def test_recomputed_layers_by_call() -> None:
     plan = planned("mesh dp = 2\nsplit batch over dp\nat blocks[1..3]: recompute\nat blocks[2].norm: recompute", 2)
-    paths = [[plan.graph.ops[at].path for at in group] for group in plan.recompute]
+    paths = [[plan.graph.ops[at].path for at in group.ops] for group in plan.recompute]
     firsts = [group[0].partition(":")[0] for group in paths]
     assert firsts[:2] == ["blocks[1].norm.return", "blocks[2].norm.return"] and firsts[2].startswith("blocks[2].up.")
     assert all(p.startswith("blocks[1].") for p in paths[0]) and len(paths[0]) > 6
