@@ -83,6 +83,7 @@ class Training:
     checkpoint: tuple[str, Mapping[str, Any]] | None = None
     init: tuple[str, Mapping[str, Any]] | None = None
     log: Mapping[str, Any] | None = None
+    compile: str = "none"
 
 
 @dataclass(frozen=True)

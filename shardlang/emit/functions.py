@@ -7,7 +7,6 @@ Which calls are the same is said by plan/blocks. A layer of a line or two stays 
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
@@ -18,37 +17,43 @@ from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import Item, Loop, Scene
 from shardlang.emit.statements import Writer, blocks_text
 from shardlang.emit.text.citations import cited, file_text
-from shardlang.emit.text.lines import Block, Line, indented
-from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, identifier
+from shardlang.emit.text.lines import Block, Line, call_text, indented
+from shardlang.emit.text.names import RESERVED, Naming, Taken, attribute, function_name, identifier
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, Code, around, call_of
+from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, inputs, layout_of
-from shardlang.python_text import docstring
+from shardlang.python_text import docstring, literal
 from shardlang.records import dataclass
 from shardlang.types.layout import layout_text
 
 MANY = 64  # layers of an array, which are a function and a loop even where they have one line each
-# What meshes, lists and the files of stages are called.
-_FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")
 
 
 @dataclass(frozen=True)
 class Function:
-    """The function of a block. calls: the functions that it calls."""
+    """The function of a block. calls: the functions that it calls. draws: what it draws random
+    numbers for, by path below the layer; with the number of the call, if not 0."""
 
     name: str
     rest: Code  # of its text, behind the name
     calls: frozenset[str]
+    draws: tuple[str | tuple[str, int], ...]
 
     @property
     def text(self) -> Code:
         return around(f"def {self.name}(", self.rest)
+
+    @property
+    def compiled(self) -> Code:
+        """The same for one that `forward` calls: it may be compiled."""
+        return around(f"@{call_text('rt.block', [literal(at) for at in self.draws])}\n", self.text)
 
 
 @dataclass
@@ -63,6 +68,7 @@ class Functions:
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
+    outer: set[str] = field(default_factory=set)  # the functions that `forward` or `evaluate` calls
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -128,10 +134,16 @@ class Functions:
             body = Body(self, scene, call)
             text = body.text()
             twin = self.made.get((call.block, not scene.training))
-            name = twin.name if twin is not None and twin.rest == text else self.taken.claim(_snake(call.model))
+            name = twin.name if twin is not None and twin.rest == text else self.taken.claim(function_name(call.model))
             self.bodies[key] = body
-            self.made[key] = Function(name, text, frozenset(body.called))
+            self.made[key] = Function(name, text, frozenset(body.called), self._draws(call, scene))
         return self.made[key]
+
+    def _draws(self, call: Call, scene: Scene) -> tuple[str | tuple[str, int], ...]:
+        ops = [self.plan.graph.ops[self.plan.ops[step.index].op] for step in call.steps() if step.kind == "op"]
+        random = [op for op in ops if REGISTRY[op.operator].random] if scene.training else []
+        below = {(relative(op.path, call.path), op.call): None for op in random}
+        return tuple((path, number) if number else path for path, number in below)
 
     def used(self, names: Collection[str], shared: Collection[str]) -> list[str]:
         """Those of the `shared` functions that a file calls: in `names`, or by its functions."""
@@ -154,14 +166,8 @@ class Functions:
             if name not in wanted:
                 wanted.add(name)
                 open_.extend(by_name[name].calls)
-        return {name: function.text for name, function in by_name.items() if name in wanted}
-
-
-def _snake(model: str) -> str:
-    """`EncoderBlock` -> `encoder_block`."""
-    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model)
-    name = identifier(parts.lower())
-    return f"{name}_" if _FILES.fullmatch(name) else name
+        chosen = ((name, made) for name, made in by_name.items() if name in wanted)
+        return {name: made.compiled if name in self.outer else made.text for name, made in chosen}
 
 
 def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:
@@ -227,6 +233,8 @@ class Body:
         for item in flow:
             if isinstance(item, Call):
                 self.called[self.functions.function(item, self.scene).name] = None
+        if self.call.call == ROOT:
+            self.functions.outer.update(self.called)
         return loops(flow, {*self.call.gives, *self.ends}, self.scene.forms)
 
     @property

@@ -98,6 +98,7 @@ def _optional(training: Training) -> list[str]:
         "log": literal(dict(training.log)) if training.log else "",
         "init": _init_text(training.init[1]) if training.init else "",
         "precision": literal(training.precision),
+        "compile": literal(training.compile) if training.compile != "none" else "",
     }
     return [f"{name}={text}" for name, text in given.items() if text]
 

@@ -12,6 +12,7 @@ from shardlang.runtime.comm.collectives import *
 from shardlang.runtime.comm.host_copies import to_device, to_host
 from shardlang.runtime.comm.mesh import Group, Mesh, Time
 from shardlang.runtime.comm.row_exchange import exchanged_embedding
+from shardlang.runtime.compiled import block
 from shardlang.runtime.functions import *
 from shardlang.runtime.launch.entry import main
 from shardlang.runtime.logs import timed

@@ -39,6 +39,18 @@ class Cpu:
         """Why there can be none, whatever the machine has; "" where there may be some."""
         return ""
 
+    def compiler_lack(self) -> str:
+        """The part of this machine that torch.compile needs for this kind and that is missing; ""
+        where nothing is."""
+        from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.exc import InvalidCxxCompiler
+
+        try:
+            get_cpp_compiler()
+        except InvalidCxxCompiler:
+            return f"a C++ compiler (`{os.environ.get('CXX', 'g++')}`)"
+        return ""
+
     def device(self, number: int) -> torch.device:
         """The device with a number among those that this process sees."""
         return torch.device(self.name)
@@ -95,6 +107,11 @@ class Cuda(Cpu):
 
     def lack(self) -> str:
         return "" if torch.backends.cuda.is_built() else "this torch is built without CUDA"
+
+    def compiler_lack(self) -> str:
+        from torch.utils._triton import has_triton_package
+
+        return "" if has_triton_package() else "the package `triton`"
 
     def device(self, number: int) -> torch.device:
         return torch.device(self.name, number)

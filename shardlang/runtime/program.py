@@ -242,6 +242,7 @@ class Program:
     checkpoint: Checkpoint | None = None
     log: Mapping[str, int] | None = None
     precision: str = "f32"
+    compile: str = "none"
     work: Work = field(default_factory=Work)
     base: Path = Path(".")
     resume: bool = False

@@ -9,8 +9,9 @@ applied to key + index * golden ratio."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ _MASK = (1 << 64) - 1
 # Numbers made at once on the CPU: the several int64 temporaries of a chunk then stay in a core's
 # cache.
 _CHUNK = 1 << 17
+# For what is compiled a tensor, i64 [2]: the same 64 bits, and the golden ratio, which a compiler
+# that knew it would multiply indices by as numbers without an end.
+Key: TypeAlias = int | Tensor
 
 
 class KeyParts:
@@ -49,13 +53,17 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def key(at: str | Node, *further: str | int, step: int | None = None) -> int:
+def key(at: str | Node, *further: str | int, step: int | None = None) -> Key:
     """A 64-bit key from the seed, the current step (or `step`), a path and the number of the call
     (0 if it is left out): `key("blocks[3].h", call)`, or with a layer and the path below it,
-    `key(block, "h", call)`."""
+    `key(block, "h", call)`. That of a layer of a compiled block is the tensor that it was given."""
+    given = None
     if isinstance(at, Node):
+        given = at._keys
         at, further = f"{path(at)}.{further[0]}".removeprefix("."), further[1:]
     call = int(further[0]) if further else 0
+    if given is not None:
+        return given[at, call]
     return seeded_key(KeyParts.seed, at, call, KeyParts.step if step is None else step)
 
 
@@ -63,6 +71,12 @@ def seeded_key(seed: int, path: str, call: int = 0, step: int = 0) -> int:
     """A 64-bit key from all that a random number depends on but its index."""
     text = f"{seed}\0{path}\0{call}\0{step}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def key_tensor(at: Iterable[tuple[str, int]]) -> Tensor:
+    """i64 [keys, 2]: the keys of this step for paths and numbers of calls, as `bits` takes them."""
+    made = [seeded_key(KeyParts.seed, path, call, KeyParts.step) for path, call in at]
+    return torch.tensor([[_signed(key), _signed(_GOLDEN)] for key in made])
 
 
 def _shift(x: Tensor, by: int) -> Tensor:
@@ -77,17 +91,27 @@ def mix(x: Tensor) -> Tensor:
     return x.bitwise_xor_(_shift(x, 31))
 
 
-def bits(key: int, index: Tensor, lane: int = 0) -> Tensor:
+def bits(key: Key, index: Tensor, lane: int = 0) -> Tensor:
     """64 random bits per int64 global index; `lane` gives independent numbers for an index."""
-    start = _signed(key + lane * 0xD1B54A32D192ED03 + _GOLDEN)
-    return mix(index.mul(_signed(_GOLDEN)).add_(start))
+    further = lane * 0xD1B54A32D192ED03 + _GOLDEN
+    if isinstance(key, Tensor):
+        return mix(index * key[1] + key[0] + _signed(further))
+    return mix(index.mul(_signed(_GOLDEN)).add_(_signed(key + further)))
+
+
+def places(start: int | Tensor, size: int, device: torch.device | str | None = None) -> Tensor:
+    """i64 [size] from `start` on."""
+    if isinstance(start, Tensor):
+        return torch.arange(size, device=device) + start
+    return torch.arange(start, start + size, device=device)
 
 
 def global_index(
-    shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int], device: torch.device | str | None = None
-) -> Tensor:
+    shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
+    device: torch.device | str | None = None,
+) -> Tensor:  # fmt: skip
     """int64 [*shape]: row-major index in `whole` of each element of a block at `offsets`."""
-    joined = [(1, 1, 0)]
+    joined: list[tuple[int, int, int | Tensor]] = [(1, 1, 0)]
     for size, full, offset in zip(shape, whole, offsets, strict=True):
         if size == full:  # its elements follow each other within the dim before
             count, of, begin = joined[-1]
@@ -98,23 +122,23 @@ def global_index(
     stride = math.prod(whole)
     for dim, (size, full, offset) in enumerate(joined):
         stride = stride // full if full else 0
-        line = torch.arange(offset, offset + size, device=device)
+        line = places(offset, size, device)
         line = (line if stride == 1 else line.mul_(stride)).view(-1, *[1] * (len(joined) - dim - 1))
         index = line if index is None else index + line
     assert index is not None
     return index.view(tuple(shape))
 
 
-def _of_block(draw: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
+def _of_block(draw: Callable[[Key, Tensor], Tensor]) -> Callable[..., Tensor]:
     """A function that draws for each element of a block the number of its global index in
     `whole`."""
 
     def drawn(
-        key: int, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int],
+        key: Key, shape: Sequence[int], whole: Sequence[int], offsets: Sequence[int | Tensor],
         device: torch.device | str | None = None,
     ) -> Tensor:  # fmt: skip
         index = global_index(shape, whole, offsets, device).reshape(-1)
-        if not index.is_cpu or len(index) <= _CHUNK:
+        if isinstance(key, Tensor) or not index.is_cpu or len(index) <= _CHUNK:
             return draw(key, index).view(tuple(shape))
         result = torch.empty(index.shape, dtype=torch.float32, device=index.device)
         for begin in range(0, len(result), _CHUNK):
@@ -126,13 +150,13 @@ def _of_block(draw: Callable[[int, Tensor], Tensor]) -> Callable[..., Tensor]:
 
 
 @_of_block
-def uniform(key: int, index: Tensor) -> Tensor:
+def uniform(key: Key, index: Tensor) -> Tensor:
     """float32 [*shape] in [0, 1), of 24 bits each: what a float32 holds exactly."""
     return _shift(bits(key, index), 40).to(torch.float32).mul_(2.0**-24)
 
 
 @_of_block
-def normal(key: int, index: Tensor) -> Tensor:
+def normal(key: Key, index: Tensor) -> Tensor:
     """float32 [*shape], normal with mean 0 and variance 1."""
     # Box-Muller, in float64 so that CPU and CUDA differ by float32 rounding at most; 1 - u avoids
     # log(0).

@@ -19,10 +19,12 @@ class Node:
     """A layer, or an array of layers. Members are attributes (`p.w`); layers of an array, and
     members whose names Python has other uses for, are items (`p.blocks[3]`, `p["lambda"]`,
     `p["__class__"]`). An iteration and a slice give the layers of an array in the order of their
-    index. `_made` holds the attributes that are made anew at each use (ZeRO-3)."""
+    index. `_made` holds the attributes that are made anew at each use (ZeRO-3). `_keys`: random
+    keys by path and number of the call, where these are tensors (compiled.py)."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", keys: Mapping[tuple[str, int], Tensor] | None = None) -> None:
         self._path = path
+        self._keys = keys
         self._items: dict[str | int, Any] = {}
         self._made: dict[str, Callable[[], Tensor]] = {}
 

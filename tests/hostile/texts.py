@@ -44,7 +44,7 @@ ENDS = [
 # Those of `train` are no names there, and a metric may not be called as a column of the figures.
 NAMES = [
     *(k for k in (*keyword.kwlist, *keyword.softkwlist) if k not in ("if", "else", "return", "and", "or", "not")),
-    "_", "__", "___", "_items", "_made", "_sizes", "_groups", "_time", "__class__", "__dict__", "__weakref__",
+    "_", "__", "___", "_items", "_made", "_sizes", "_keys", "_time", "__class__", "__dict__", "__weakref__",
     "__init__",
     "__getattr__", "__getitem__", "__name__", "__file__", "__builtins__", "__import__", "__doc__", "self", "p",
     "rt",
@@ -52,7 +52,7 @@ NAMES = [
     "totals",
     "stages", "schedule", "stage0", "stage1", "evaluate", "finish", "prepare", "prepared", "conclude", "print",
     "list",
-    "len", "max", "min", "sum_", "open", "exec", "eval_", "compile", "getattr", "float", "int", "range", "tuple",
+    "len", "max", "min", "sum_", "open", "exec", "eval_", "compile_", "getattr", "float", "int", "range", "tuple",
     "slice",
     "value", "path", "main", "name", "kind", "index", "microbatch", "annotations", "x" * 300, "X" * 300, "a", "A",
     "b", "B",

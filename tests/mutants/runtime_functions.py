@@ -34,7 +34,7 @@ FAULTS = (
     Fault("rows from elsewhere are not zero", "embedding of a split table", LOOKUPS,
           "F.embedding(local, table).where(here.unsqueeze(-1), 0.0)", "F.embedding(local, table)", RULES),
     Fault("one_hot counts from 0 on every rank", "one_hot over split classes", LOOKUPS,
-          "torch.arange(start, start + size, device=ids.device)", "torch.arange(size, device=ids.device)", RULES),
+          "random.places(start, size, ids.device)", "random.places(0, size, ids.device)", RULES),
     Fault("dropout does not scale", "the mean of what is kept", LOOKUPS,
           "1.0 / (1.0 - p)", "1.0", STATES),
     Fault("dropout2d drops by local channel", "masks of images that are cut", LOOKUPS,
@@ -52,6 +52,6 @@ FAULTS = (
     Fault("ties are counted locally", "gradient of amax over a split dim", STATISTICS,
           "summed(ties.sum(dims, keepdim=True).to(x.dtype), group)", "ties.sum(dims, keepdim=True).to(x.dtype)", RULES),
     Fault("argmax counts from 0 on every rank", "argmax over a split dim", STATISTICS,
-          "torch.arange(start, start + x.shape[dim], device=x.device)",
+          "random.places(start, x.shape[dim], x.device)",
           "torch.arange(0, x.shape[dim], device=x.device)", RULES),
 )  # fmt: skip

@@ -13,6 +13,7 @@ SHARED = ("runtime/test_shared_memory.py",)
 OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
+COMPILED = ("runtime/test_compile.py",)
 DEVICE = ("device/test_device.py",)
 COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
@@ -148,7 +149,13 @@ FAULTS = (
     Fault("a mask of the step before", "masks under accumulation of steps", "runtime/step/train.py",
           "random.at_step(self.step)", "random.at_step(self.step - 1)", TRAIN),
     Fault("numbers by local index", "draws of a value that is cut", "runtime/random.py",
-          "torch.arange(offset, offset + size, device=device)", "torch.arange(size, device=device)", RANDOM),
+          "places(offset, size, device)", "places(0, size, device)", RANDOM),
+    Fault("keys of the first step", "dropout of compiled blocks in later steps", "runtime/compiled.py",
+          "cls.when != now:", "cls.when is None:", COMPILED),
+    Fault("a microbatch is compiled in", "compiled blocks of later microbatches", "runtime/comm/mesh.py",
+          "if torch.compiler.is_compiling():", "if False:", COMPILED),
+    Fault("a layer is compiled in", "compiled blocks of later layers", "runtime/compiled.py",
+          "copy = Node(below, self.keys)", "copy = Node(path(node), self.keys)", COMPILED),
     Fault("initial values by local index", "parameters that are cut", "runtime/state/initial.py",
           "random.normal(key, block.shape, whole, block.offsets, device)",
           "random.normal(key, block.shape, block.shape, (0,) * len(whole), device)",

@@ -88,7 +88,7 @@ def _places(file: ast.File) -> Iterator[str]:
                 yield from (f"model.{f.name.text}" for f in item.formals if isinstance(f.kind, ast.Name))
                 yield from (f"model.{name}" for name in member_dims(item.members))
             case ast.Train():
-                yield from (f"train.{name}" for name in ("epochs", "steps", "seed", "clip", "precision"))
+                yield from (f"train.{name}" for name in ("epochs", "steps", "seed", "clip", "precision", "compile"))
             case ast.Strategy():
                 meshes = [r for r in item.rules if isinstance(r, ast.Mesh)]
                 yield from (f"{item.name.text}.{a.name.text}" for m in meshes for a in m.axes)

@@ -21,7 +21,7 @@ from shardlang.syntax import ast
 
 RESERVED = (
     "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps",
-    "seed", "init", "checkpoint", "log",
+    "seed", "init", "checkpoint", "log", "compile",
 )  # fmt: skip
 _RISE = (
     "With n steps in all and k = max(1, warmup), the rate of step s, from 1, is\n\n"
@@ -36,6 +36,7 @@ SCHEDULES: Mapping[str, Declared] = {
 _NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"))
 _PRECISIONS = ("f32", "f64", "bf16")
 _ABSENT_PRECISIONS = ("f16",)
+_COMPILED = ("none", "blocks")
 
 
 def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) -> dict[str, Any]:
@@ -74,6 +75,14 @@ def _precision(node: ast.Expr, frame: Frame) -> str:
     help = offer(text, (*_PRECISIONS, *_ABSENT_PRECISIONS), f"it is one of {', '.join(_PRECISIONS)}")
     frame.wrong("SH237", f"there is no precision `{text}`", node.span, "unknown", help=help)
     return "f32"
+
+
+def _compile(node: ast.Expr, frame: Frame) -> str:
+    if node.span.text in _COMPILED:
+        return node.span.text
+    help = offer(node.span.text, _COMPILED, f"it is one of {', '.join(_COMPILED)}")
+    frame.wrong("SH237", f"`{node.span.text}` is nothing that could be compiled", node.span, "here", help=help)
+    return "none"
 
 
 def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:
@@ -148,4 +157,5 @@ def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, fram
 
 _READERS: Mapping[str, Callable[[ast.Expr, Frame], Any]] = {
     "precision": _precision, "lr_schedule": _schedule, "init": _init, "checkpoint": _checkpoint, "log": _log,
+    "compile": _compile,
 }  # fmt: skip

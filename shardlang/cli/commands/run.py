@@ -51,6 +51,9 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank, else the CPU."
 )
+@click.option(
+    "--compile/--no-compile", default=None, help="Compile each block by torch.compile. [default: as `train` says]"
+)
 @click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
 @click.option(
     "--simulate", is_flag=True, help="Simulate the ranks in this process: slow, on the CPU, for any number of them."
@@ -72,14 +75,15 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    resume: bool, simulate: bool, host_storage: Path | None, profile: range | None, metrics: Path | None,
-    save_weights: Path | None, log_dir: Path | None,
+    compile: bool | None, resume: bool, simulate: bool, host_storage: Path | None, profile: range | None,
+    metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
     Paths in the program are relative to its file."""
     for given, why in (
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
+        (compile is True, "simulated ranks run every operator as it is; --compile is for real ones"),
         (resume, "--simulate does not go on from checkpoints: leave out --resume"),
         (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
         (profile is not None, "a trace is of real ranks: leave out --profile or --simulate"),
@@ -101,7 +105,7 @@ def command(
         with Claims() as claims:
             claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
             options = {"device": device, "base": base, "resume": resume, "host_storage": host_storage}
-            code = _train(files, claimed, ranks, profile=profile, **options)
+            code = _train(files, claimed, ranks, profile=profile, compile=compile, **options)
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3

@@ -29,6 +29,8 @@ RESERVED = frozenset({
     "F", "torch", "math", "rt", "p", "rows", "totals", "program", "parameters", "states", "forward", "evaluate",
     "finish", "prepare", "prepared", "conclude", "float", "int", "len", "max", "min", "sum", "range", "slice", "tuple",
 })  # fmt: skip
+# What meshes, lists and the files of stages are called.
+_FILES = re.compile(r"mesh\d*|stages?\d*|layers|main|schedule")
 
 
 def identifier(text: str) -> str:
@@ -269,3 +271,10 @@ def _ranked(plan: Plan, layout: Layout) -> Layout:
     ranked = plan.meshes[layout.mesh].ranked
     dims = tuple(ranked(axes) for axes in layout.dims)
     return Layout(dims, ranked(layout.pending), ranked(layout.replicated), layout.mesh)
+
+
+def function_name(model: str) -> str:
+    """`EncoderBlock` -> `encoder_block`."""
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model)
+    name = identifier(parts.lower())
+    return f"{name}_" if _FILES.fullmatch(name) else name

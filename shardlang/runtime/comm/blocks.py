@@ -8,12 +8,14 @@ duals are paired up in collectives.py."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.traced import moves
 
 Sizes = tuple[int, ...] | None
 
@@ -24,6 +26,11 @@ def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     return tuple(max(0, min(each, size - i * each)) for i in range(parts))
 
 
+def _alike(x: Tensor, *_: object) -> Sequence[int]:
+    return list(x.shape)
+
+
+@moves(_alike)
 def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
     """The sum (max, min) over the group, a new tensor of the same shape on each member."""
     own = x.clone(memory_format=torch.contiguous_format) if primitives.in_place(x, how) else x.contiguous()
@@ -40,6 +47,16 @@ def _padded(x: Tensor, dim: int, length: int) -> Tensor:
     return torch.cat((x, x.new_zeros(shape)), dim)
 
 
+def _with(x: Tensor, dim: int, size: int) -> list[int]:
+    """The shape of x with another size along dim."""
+    return [size if at == dim % x.dim() else own for at, own in enumerate(x.shape)]
+
+
+def _gathered_shape(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Sequence[int]:
+    return _with(x, dim, x.shape[dim] * group.size if sizes is None else sum(sizes))
+
+
+@moves(_gathered_shape)
 def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """All members' blocks joined along dim, by group index."""
     dim %= x.dim()
@@ -54,6 +71,11 @@ def gathered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     return torch.cat(blocks, dim)
 
 
+def _scattered_shape(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Sequence[int]:
+    return _with(x, dim, span(x.shape[dim], group, sizes)[1])
+
+
+@moves(_scattered_shape)
 def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block along dim of the sum over the group."""
     dim %= x.dim()
@@ -94,6 +116,15 @@ def first_only(x: Tensor, group: Group) -> Tensor:
     return x.view_as(x) if group.index == 0 else torch.zeros_like(x)
 
 
+def _exchanged_shape(
+    x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes = None, split_sizes: Sizes = None
+) -> Sequence[int]:
+    split = _with(x, split_dim, span(x.shape[split_dim], group, split_sizes)[1])
+    gathered = x.shape[gather_dim] * group.size if gather_sizes is None else sum(gather_sizes)
+    return [gathered if at == gather_dim % x.dim() else size for at, size in enumerate(split)]
+
+
+@moves(_exchanged_shape)
 def exchange(
     x: Tensor, gather_dim: int, split_dim: int, group: Group, gather_sizes: Sizes = None, split_sizes: Sizes = None
 ) -> Tensor:
@@ -114,6 +145,7 @@ def exchange(
     return torch.cat([pieces[slot].view(shape) for slot, shape in zip(group.slots, shapes, strict=True)], gather_dim)
 
 
+@moves(_alike)
 def permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
     """The block of member sources[index]; every member must call it. Blocks are of one shape."""
     slots, count = group.slots, x.numel()

@@ -18,22 +18,33 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.comm.allocator import keep_freed_memory
 from shardlang.runtime.device import HOST, KINDS, TIMEOUT, Cpu, kind_of
 
 
 class World:
     """This process among all: `rank` of `size`, its `device`, the microbatch that it works on now,
-    and the process groups made so far by their sorted ranks."""
+    and the process groups made so far by their sorted ranks. marked: that microbatch as a tensor,
+    for what is compiled, which is not to be compiled anew for each."""
 
     def __init__(self) -> None:
         self.rank = 0
         self.size = 1
         self.microbatch = 0
+        self.marked = torch.tensor(0)
+        self._marks: dict[int, Tensor] = {}
         self.device = HOST
         self.store: dist.Store | None = None
         self.handles: dict[str, tuple[Cpu, Any]] = {}
         self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
+
+    def mark_microbatch(self) -> None:
+        """Sets `marked` to the microbatch of this moment: a tensor of its own for each, since
+        backward may read it later."""
+        if self.microbatch not in self._marks:
+            self._marks[self.microbatch] = torch.tensor(self.microbatch, device=self.device)
+        self.marked = self._marks[self.microbatch]
 
     def handle(self, ranks: tuple[int, ...], device: str) -> Any:
         """The process group of `ranks` for tensors on a kind of device, made at first use by its
@@ -177,6 +188,7 @@ class Group:
     def _members(self) -> tuple[int, ...]:
         return self._mesh._members(self.axes, world.rank)
 
+    @as_it_is
     def _bind(self) -> None:
         """Works out the members for this process's rank, again if that has changed (a fork)."""
         if self._bound_to == world.rank:
@@ -196,6 +208,10 @@ class Group:
     @property
     def index(self) -> int:
         self._bind()
+        if not self._per_part:
+            return self._index
+        if torch.compiler.is_compiling():
+            return self._index + world.marked * self._per_part  # type: ignore[no-any-return]
         return self._index + world.microbatch * self._per_part
 
     def chunk(self, size: int) -> int:
@@ -270,7 +286,7 @@ class Mesh:
         self._stage_axis = ""
         if stage is not None:
             self._whole, self._stage_axis = stage
-        self._groups: dict[tuple[str, ...], Group] = {}
+        self.__dict__.update({name: self[name] for name in self._sizes})
 
     def __repr__(self) -> str:
         return f"Mesh({', '.join(f'{name}={size}' for name, size in self._sizes.items())})"
@@ -280,16 +296,19 @@ class Mesh:
         return (name for name in self._sizes if name != self._time)
 
     def __getattr__(self, name: str) -> Group:
-        if name.startswith("_") or name not in self._sizes:
-            raise AttributeError(f"{name!r} is no axis of the mesh")
-        group = self.__dict__[name] = self[name]  # found at once from now on
-        return group
+        raise AttributeError(f"{name!r} is no axis of the mesh")
 
     def __getitem__(self, axes: str | tuple[str, ...]) -> Group:
         axes = (axes,) if isinstance(axes, str) else tuple(axes)
-        if axes not in self._groups:
-            self._groups[axes] = Group(self, axes)
-        return self._groups[axes]
+        name = f"_over {', '.join(axes)}"
+        self._make(name, axes)
+        group: Group = getattr(self, name)
+        return group
+
+    @as_it_is
+    def _make(self, name: str, axes: tuple[str, ...]) -> None:
+        if name not in self.__dict__:
+            self.__dict__[name] = Group(self, axes)
 
     @property
     def _microbatches(self) -> int:

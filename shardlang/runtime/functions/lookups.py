@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
@@ -54,13 +53,13 @@ def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tens
 
 def one_hot(ids: Tensor, size: int, start: int = 0) -> Tensor:
     """i64 [*ids, size]: 1 at the index, for the classes from `start`."""
-    classes = torch.arange(start, start + size, device=ids.device)
+    classes = random.places(start, size, ids.device)
     return (ids.unsqueeze(-1) == classes).long()
 
 
 def arange(size: int, start: int = 0) -> Tensor:
     """i64 [size] from `start`, on this rank's device."""
-    return torch.arange(start, start + size, device=world.device)
+    return random.places(start, size, world.device)
 
 
 class _Masked(Function):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from shardlang.runtime import random
 from shardlang.runtime.comm import collectives
 from shardlang.runtime.comm.mesh import Group
 
@@ -93,7 +94,7 @@ def argmax(x: Tensor, dim: int, group: Groups = None, start: int = 0) -> Tensor:
     x = x.detach()
     best = greatest(extreme(x, (dim,)), group)
     shape = [-1 if d == dim else 1 for d in range(x.dim())]
-    places = torch.arange(start, start + x.shape[dim], device=x.device).view(shape)
+    places = random.places(start, x.shape[dim], x.device).view(shape)
     # A NaN is the greatest, as in torch, and equals nothing.
     found = torch.where((x == best) | x.isnan(), places, torch.iinfo(torch.int64).max)
     return least(extreme(found, (dim,), low=True).squeeze(dim), group)

@@ -21,6 +21,7 @@ from shardlang.owned import TRACE, WEIGHTS, target
 from shardlang.run_files import steps_of, trace_file
 from shardlang.runtime.comm import mesh, primitives
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.device import KINDS
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.launch.launcher import launch_program, report_alone
@@ -40,6 +41,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--base", type=Path, help="folder that the program's paths are relative to")
     parser.add_argument("--metrics", type=Path, help="JSON lines of figures")
     parser.add_argument("--host-storage", type=Path, help="folder for what is placed on the host, in mapped files")
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, help="compile each block by torch.compile, or do not"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     parser.add_argument(
@@ -55,6 +59,7 @@ def main(program: Program) -> None:
     main_file = Path(sys.argv[0]).resolve()
     program.base = options.base or main_file.parent
     program.resume, program.host_storage = options.resume, options.host_storage
+    program.compile = asked(program, options.compile)
     if "RANK" in os.environ:
         with Claims() as claims:
             code = _one_rank(claims, program, main_file, options)
@@ -136,6 +141,7 @@ def _one_rank(claims: Claims, program: Program, main_file: Path, options: argpar
         devices = of_rank(options.device, store, rank, size)
         if devices.note:
             log.note(devices.note)
+        require(program, devices.kind)
         mesh.connect(rank, size, devices.device(int(os.environ.get("LOCAL_RANK", rank))), store)
         run(program, datasets(program), log, save_weights)
         primitives.meet()

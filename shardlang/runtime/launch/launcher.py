@@ -27,6 +27,7 @@ from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.locks import Claims
 from shardlang.run_files import claim, log_file
+from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.launch import rank as forked
 from shardlang.runtime.launch.devices import Choice, chosen
@@ -57,10 +58,13 @@ def read_program(main_file: Path) -> Program:
     finally:
         sys.path.remove(folder)
         sys.dont_write_bytecode = caching
-        # The stages of another program have the same names.
+        # The stages of another program have the same names. (torch.compile looks modules up by
+        # name.)
         for name in set(sys.modules) - before:
             if os.path.dirname(getattr(sys.modules[name], "__file__", None) or "") == folder:
-                del sys.modules[name]
+                own = sys.modules.pop(name)
+                own.__name__ = f"{name} of {folder}"
+                sys.modules[own.__name__] = own
     program: Program = module.program
     return program
 
@@ -68,7 +72,7 @@ def read_program(main_file: Path) -> Program:
 def launch(
     main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
     metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
-    host_storage: Path | None = None, profile: range | None = None,
+    host_storage: Path | None = None, profile: range | None = None, compile: bool | None = None,
 ) -> int:  # fmt: skip
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
     is printed).
@@ -81,6 +85,7 @@ def launch(
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
         program.resume, program.host_storage = resume, host_storage
+        program.compile = asked(program, compile)
         logs = log_dir if log_dir is not None else main_file.parent / "logs"
         devices = chosen(device, ranks)
         return launch_program(program, main_file, ranks, devices, logs, metrics, save_weights, profile=profile)
@@ -99,6 +104,7 @@ def launch_program(
     log_dir: None for a new one. work: what each rank does, by default all of training. data: in the
     place of the program's own."""
     require_ranks(program, ranks)
+    require(program, devices.kind)
     with Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
         program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None

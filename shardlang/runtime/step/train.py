@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from shardlang.errors import RunError
-from shardlang.runtime import random
+from shardlang.runtime import compiled, random
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
@@ -55,6 +55,7 @@ class Run:
 
     def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
         random.start(program.seed)
+        compiled.start(program)
         self.program, self.log = program, log
         self.model = Model(program)
         self.loader = Loader(program, program.data, data["data"])

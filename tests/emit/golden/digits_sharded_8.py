@@ -22,6 +22,7 @@ parameters = [
 ]
 
 
+@rt.block()
 def digits(p, image):
     """Digits of digits.shard:7: image [batch@dp, pixels] -> [batch@dp, classes]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (up)

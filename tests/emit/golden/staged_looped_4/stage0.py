@@ -13,6 +13,7 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
+@rt.block()
 def net(p, x):
     """Net of staged.shard:7: x [batch@dp, seq, d] -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (embed)

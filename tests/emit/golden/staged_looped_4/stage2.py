@@ -13,6 +13,7 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(dp=2, pp=2, microbatch=rt.Time(4))
 
 
+@rt.block()
 def net_2(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq, hidden]."""
     # std.nn:10  return einsum(x, weight -> [..., out]) + bias   (last)

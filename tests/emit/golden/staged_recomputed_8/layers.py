@@ -12,6 +12,7 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
 
+@rt.block()
 def linear(p, x):
     """Linear of std.nn:4: x [batch@dp, seq@mp, hidden] -> [batch@dp, seq@mp, hidden]."""
     out = F.linear(x, p.weight, p.bias)  # f64[4, 4, 16]  [batch@dp, seq@mp, hidden]

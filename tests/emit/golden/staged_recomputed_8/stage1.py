@@ -15,6 +15,7 @@ from shardlang import runtime as rt
 mesh = rt.Mesh(pp=2, dp=2, mp=2, microbatch=rt.Time(2))
 
 
+@rt.block()
 def net(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
     # staged.shard:16  y = last(m) + h |> relu
@@ -29,6 +30,7 @@ def net(p, m, h):
     return logits
 
 
+@rt.block()
 def net_2(p, m, h):
     """Net of staged.shard:7:  -> [batch@dp, seq@mp, vocab]."""
     # staged.shard:16  y = last(m) + h |> relu

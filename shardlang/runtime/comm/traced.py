@@ -1,0 +1,64 @@
+"""A function that communicates -> the same, which torch.compile takes as one operator:
+`@moves(shape)`.
+
+A compiled program calls the very function that runs without compiling, in the order in which it
+stands there: the operator has an effect, so it is neither left out, nor called twice, nor moved
+before or behind another one, whatever a rank's compiler makes of its own graph. So ranks cannot
+come to wait for each other. The price: no compiler can start it earlier, behind other work."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardlang.runtime.as_it_is import as_it_is
+
+# The calls that compiled programs make; the name and number of a call stand in what is compiled.
+_calls: list[tuple[Callable[..., Tensor], tuple[Any, ...]]] = []
+
+
+def moves(shape: Callable[..., Sequence[int]]) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """A decorator of `function(x, *arguments)`, whose result is contiguous and of
+    shape(x, *arguments)."""
+
+    def decorated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @functools.wraps(function)
+        def called(x: Tensor, *arguments: Any) -> Tensor:
+            if torch.compiler.is_compiling():
+                how = _known(function, *arguments)
+                return torch.ops.shardlang.moved(x, how, shape(x, *arguments))
+            return function(x, *arguments)
+
+        return called
+
+    return decorated
+
+
+@as_it_is
+def _known(function: Callable[..., Tensor], *arguments: Any) -> str:
+    if (function, arguments) not in _calls:
+        _calls.append((function, arguments))
+    return f"{function.__name__} {_calls.index((function, arguments))}"
+
+
+def _moved(x: Tensor, how: str, shape: Sequence[int]) -> Tensor:
+    function, arguments = _calls[int(how.split()[1])]
+    result = function(x, *arguments)
+    return result.clone() if result is x else result.contiguous()
+
+
+@functools.cache
+def define() -> torch.library.Library:
+    """Makes the operator known to torch, once; the library must be held."""
+    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+
+    library = torch.library.Library("shardlang", "FRAGMENT")
+    library.define("moved(Tensor x, str how, int[] shape) -> Tensor")
+    library.impl("moved", _moved, "CompositeExplicitAutograd")
+    torch.library.register_fake("shardlang::moved", lambda x, how, shape: x.new_empty(shape), lib=library)
+    _register_effectful_op(torch.ops.shardlang.moved.default, _EffectType.ORDERED)
+    return library

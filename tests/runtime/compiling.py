@@ -1,0 +1,96 @@
+"""Trains a program on ranks as it is and then compiled, in one process of its own; gives the losses of both, and what
+torch.compile did: `python -m tests.runtime.compiling JOB.json`. Tests call `trained`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests import warm
+from tests.end_to_end.curves import ROOT, RunOf
+
+
+@dataclass(frozen=True)
+class Both:
+    """What rank 0 saw. graphs: how many were compiled. known: what compiled blocks call as one operator."""
+
+    eager: list[float]
+    compiled: list[float]
+    graphs: int
+    breaks: int
+    known: list[str]
+
+
+def trained(text: str, runs: Sequence[RunOf], folder: Path, backend: str = "aot_eager") -> dict[RunOf, Both]:
+    """Trains a program twice a run. Compiled code is kept in the folder."""
+    job = {"text": text, "runs": [[run.strategy, run.ranks] for run in runs], "backend": backend}
+    (folder / "job.json").write_text(json.dumps(job))
+    done = warm.run(
+        [sys.executable, "-m", "tests.runtime.compiling", str(folder / "job.json")], cwd=ROOT, timeout=600,
+        env={**warm.os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {run: Both(**json.loads((folder / f"{run.name}.json").read_text())) for run in runs}
+
+
+def _work(program: Any, data: Any, log: Any, found: Path) -> None:
+    """What a rank does."""
+    from torch._dynamo.utils import counters
+
+    from shardlang.runtime.comm import traced
+    from shardlang.runtime.comm.mesh import world
+    from shardlang.runtime.logs import Log
+    from shardlang.runtime.step.train import Run
+
+    class Losses(Log):
+        def step(self, step: int, epoch: int, figures: Any, *_: Any) -> None:
+            losses[-1].append(figures["loss"])
+
+    losses: list[list[float]] = []
+    for kind in ("none", "blocks"):
+        losses.append([])
+        program.compile = kind
+        Run(program, data, Losses(None, None)).train()
+    if world.rank == 0:
+        known = [function.__name__ for function, _ in traced._calls]
+        breaks = sum(counters["graph_break"].values())
+        found.write_text(json.dumps(vars(Both(*losses, counters["stats"]["unique_graphs"], breaks, known))))
+
+
+def main(file: Path) -> int:
+
+    from shardlang import driver
+    from shardlang.diagnostics.diagnostic import Sink
+    from shardlang.runtime import compiled
+    from shardlang.runtime.launch.devices import Choice
+    from shardlang.runtime.launch.launcher import launch_program, read_program
+    from shardlang.source import Source
+
+    job = json.loads(file.read_text())
+    compiled.Compiling.backend = job["backend"]
+    for run in (RunOf(*pair) for pair in job["runs"]):
+        sink, folder = Sink(), file.parent / run.name
+        checked = driver.check_source(Source("test.shard", job["text"]), sink)
+        plan = driver.plan_program(checked, run.strategy or None, run.ranks, sink) if checked is not None else None
+        files = driver.emit_plan(plan, sink) if plan is not None else None
+        assert files is not None, [found.message for found in sink.found]
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        program, found = read_program(folder / "main.py"), file.parent / f"{run.name}.json"
+        code = launch_program(
+            program, folder / "main.py", run.ranks, Choice("cpu"), folder / "logs", None, None,
+            lambda *given, found=found: _work(*given[:3], found),
+        )  # fmt: skip
+        if code:
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,140 @@
+"""`compile = blocks`: each block is compiled once, for all layers, steps and microbatches, without a break; layouts and
+numbers are those of a run that is not compiled.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.source import Source
+from tests import warm
+from tests.end_to_end.curves import ROOT, RunOf
+from tests.runtime.compiling import Both, trained
+
+MODEL = """
+use std.{file}: {name}
+
+dim batch = 24, seq = 8
+
+strategy replicas {{
+  mesh dp = 2
+  split batch over dp
+  zero 1 over dp
+  microbatches 3
+}}
+
+strategy tensor_parallel {{
+  mesh tp = 2
+  split heads, ffn, vocab over tp
+  split seq over tp?
+}}
+
+strategy staged {{
+  mesh pp = 2
+  stages over pp balanced
+  microbatches 12
+  schedule "1f1b"
+  at blocks[*]: recompute
+}}
+
+strategy gathered {{
+  mesh dp = 2
+  split batch over dp
+  zero 3 over dp
+  at blocks[1..3]: recompute
+}}
+
+train {{
+  model = {name}(vocab = 40, d = 16, heads = 2, {sizes}, layers = 4)
+  data = random(tokens: i64[batch, seq] < 40, label: i64[batch, seq] < 40, batches = 3, seed = 1)
+  {eval}
+  scores = model(tokens)
+  loss = cross_entropy(scores, label)
+  optimizer = adamw(lr = 1e-2)
+  precision = {precision}
+  epochs = 1
+}}
+"""
+GPT2 = MODEL.format(file="gpt2", name="GPT2", sizes="max_len = 8, dropout = 0.1", precision="f64", eval="")
+EVAL = "eval = random(tokens: i64[batch, seq] < 40, label: i64[batch, seq] < 40, batches = 1, seed = 2)"
+LLAMA = MODEL.format(file="llama", name="Llama", sizes="kv_heads = 1, ffn = 24", precision="f32", eval="")
+ALONE = RunOf("", 1)
+RUNS = [RunOf("replicas", 2), RunOf("tensor_parallel", 2), RunOf("staged", 2), RunOf("gathered", 2)]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[RunOf, Both]:
+    return trained(GPT2, RUNS, tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_losses_are_those_without_compiling(both: dict[RunOf, Both], run: RunOf) -> None:
+    assert len(both[run].eager) == 3
+    assert both[run].compiled == pytest.approx(both[run].eager, rel=1e-9)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+def test_a_block_is_compiled_once(both: dict[RunOf, Both], run: RunOf) -> None:
+    """For 4 layers, 3 steps and up to 12 microbatches; those that are computed again apart from the others."""
+    assert (both[run].graphs, both[run].breaks) == (2 if run.strategy == "gathered" else 1, 0)
+
+
+def test_evaluation_is_compiled_too(tmp_path: Path) -> None:
+    text = MODEL.format(file="gpt2", name="GPT2", sizes="max_len = 8, dropout = 0.1", precision="f64", eval=EVAL)
+    found = trained(text, [ALONE], tmp_path)[ALONE]
+    kinds = (tmp_path / ALONE.name / "main.py").read_text().count("@rt.block(")
+    assert found.compiled == pytest.approx(found.eager, rel=1e-9)
+    assert (found.graphs, found.breaks) == (kinds, 0)
+
+
+def test_collectives_are_operators_of_the_graph(both: dict[RunOf, Both]) -> None:
+    assert {"gathered", "scattered"} <= {*both[RunOf("tensor_parallel", 2)].known}
+    assert not both[RunOf("replicas", 2)].known
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_it_compiles_to_machine_code(tmp_path: Path) -> None:
+    found = trained(LLAMA, [ALONE], tmp_path, "inductor")[ALONE]
+    assert found.compiled == pytest.approx(found.eager, rel=1e-5)
+    assert (found.graphs, found.breaks) == (1, 0)
+    assert any((tmp_path / "cache").rglob("*.so"))
+
+
+def emitted(text: str, folder: Path) -> Path:
+    """The emitted program for one rank."""
+    sink = Sink()
+    checked = driver.check_source(Source("test.shard", text), sink)
+    plan = driver.plan_program(checked, None, 1, sink) if checked is not None else None
+    files = driver.emit_plan(plan, sink) if plan is not None else None
+    assert files is not None, [found.message for found in sink.found]
+    (folder / "main.py").write_text(files["main.py"])
+    return folder / "main.py"
+
+
+def test_a_machine_without_a_compiler_is_told_before_the_start(tmp_path: Path) -> None:
+    file = emitted(LLAMA.replace("epochs = 1", "epochs = 1\n  compile = blocks"), tmp_path)
+    none = {**warm.os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = warm.run([sys.executable, str(file)], cwd=tmp_path, env=none)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "error[SH514]: blocks cannot be compiled on this machine, which lacks a C++ compiler (`g++`)\n"
+        "help: `compile = none` in `train`, or --no-compile\n"
+    )
+    assert warm.run([sys.executable, str(file), "--no-compile"], cwd=tmp_path, env=none).returncode == 0
+
+
+def test_a_block_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
+    file = emitted(LLAMA, tmp_path)
+    text = file.read_text()
+    assert text.count("    return out\n") == 1
+    file.write_text(text.replace("    return out\n", "    print(out.sum().item())\n    return out\n"))
+    done = warm.run([sys.executable, str(file), "--compile"], cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr.startswith("error[SH514]: `block` (Block of std.llama:")
+    assert "cannot be compiled: " in done.stderr and "--no-compile" in done.stderr
