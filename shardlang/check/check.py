@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from shardlang.check.constants import plain, size
 from shardlang.check.context import Context, Frame, Loader
+from shardlang.check.declared import require_once
 from shardlang.check.files.imports import Library
 from shardlang.check.files.overrides import Overrides, read_overrides
 from shardlang.check.model.expressions import evaluate
@@ -55,7 +56,7 @@ def _check(
 ) -> Program | None:
     context = Context(sink, evaluator=evaluate, load=load)
     given = read_overrides(file, overrides, strategy, sink)
-    library = Library(context, given.dims)
+    library = Library(context, given.get("dim", {}))
     scope = library.open(file)
     # Dims of the file, by which strategies may call them.
     context.build.dims.update({name: v.term for name, v in scope.names.items() if isinstance(v, DimValue)})
@@ -65,8 +66,9 @@ def _check(
     if train is None and not sink.failed:
         report_unused(context, {})
     check_hardware(file, scope, context)
-    _strategy_names(file, context)
-    axes = _axes(given, Frame(context, scope))
+    names = [strategy.name for strategy in file.strategies]
+    require_once(names, "strategy `{}` is declared twice", "give one of them another name", sink)
+    axes = _axes(file, given, Frame(context, scope))
     if sink.failed or (train is not None and found is None):
         return None
     graph, training = found if found is not None else (finish(context, None, {}, None), None)
@@ -87,15 +89,6 @@ def _train(file: ast.File, context: Context) -> ast.Train | None:
     return items[0] if items else None
 
 
-def _strategy_names(file: ast.File, context: Context) -> None:
-    seen: dict[str, ast.Name] = {}
-    for name in (strategy.name for strategy in file.strategies):
-        before = seen.setdefault(name.text, name)
-        if before is not name:
-            fact = f"strategy `{name.text}` is declared twice"
-            context.sink.again("SH201", fact, name.span, before.span, "give one of them another name")
-
-
 def _schedules(file: ast.File, load: Loader) -> dict[str, Source]:
     """The files of actions that strategies name; an unreadable one is reported where it is used."""
     rules = [r for s in file.strategies for r in s.rules if isinstance(r, ast.Schedule)]
@@ -104,11 +97,11 @@ def _schedules(file: ast.File, load: Loader) -> dict[str, Source]:
     return {name: source for name, source in found.items() if isinstance(source, Source)}
 
 
-def _axes(given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:
+def _axes(file: ast.File, given: Overrides, frame: Frame) -> dict[str, dict[str, int]]:
     """Sizes of mesh axes that are set from outside; 0 where `auto` is set."""
     found: dict[str, dict[str, int]] = {}
-    for strategy, axes in given.axes.items():
-        for axis, node in axes.items():
+    for strategy in (item.name.text for item in file.strategies):
+        for axis, node in given.get(strategy, {}).items():
             auto = isinstance(node, ast.Name) and node.text == "auto"
             length = 0 if auto else size(frame.evaluate(node), node.span, frame.context.sink, f"axis `{axis}`")
             if length is not None:

@@ -4,9 +4,10 @@ the reference is made from. And what their arguments, and the settings of a run,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.ops.declaration import Param
 from shardlang.records import dataclass
 from shardlang.syntax import ast
@@ -15,6 +16,15 @@ from shardlang.syntax import ast
 def called(node: ast.Expr) -> str:
     """The name that an expression calls; "" where it is no call of a name."""
     return node.callee.text if isinstance(node, ast.Call) and isinstance(node.callee, ast.Name) else ""
+
+
+def require_once(names: Iterable[ast.Name], fact: str, help: str, sink: Sink) -> None:
+    """Reports each name that stands there already; `fact` says it of `{}`."""
+    seen: dict[str, ast.Name] = {}
+    for name in names:
+        before = seen.setdefault(name.text, name)
+        if before is not name:
+            sink.again("SH201", fact.format(name.text), name.span, before.span, help)
 
 
 @dataclass(frozen=True)

@@ -6,32 +6,24 @@ Turns texts into expressions by place; evaluating them is left to where the plac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 
 from shardlang.check.declared import called
 from shardlang.check.files.removed_members import flat
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest
-from shardlang.records import dataclass
 from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 
-
-@dataclass
-class Overrides:
-    """Expressions by the name they replace. `formals` may hold names that the root model lacks."""
-
-    dims: dict[str, ast.Expr] = field(default_factory=dict)
-    formals: dict[str, ast.Expr] = field(default_factory=dict)
-    settings: dict[str, ast.Expr] = field(default_factory=dict)
-    axes: dict[str, dict[str, ast.Expr]] = field(default_factory=dict)
+# By what it belongs to ("dim", "model", "train" or a strategy) and name: what takes its place. Names
+# of "model" may be such as the root model lacks.
+Overrides = Mapping[str, Mapping[str, ast.Expr]]
 
 
 def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | None, sink: Sink) -> Overrides:
     """Sort overrides by what they name; an unknown or ambiguous path is reported. An axis that
     several strategies have is that of `strategy`, the one asked for."""
-    found = Overrides()
+    found: dict[str, dict[str, ast.Expr]] = {}
     others = {s.name.text for s in file.strategies if strategy not in (None, s.name.text)}
     places = list(_places(file))
     for path, text in given.items():
@@ -41,18 +33,17 @@ def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | Non
         full = [p for p in places if path in (p, p.partition(".")[2])]
         if len(full) > 1:
             full = [p for p in full if p.partition(".")[0] not in others]
-        imported = path.startswith("model.") and not full
+        full = [path] if path.startswith("model.") and not full else full
         if len(full) > 1:
             help = f"say which: `--set {full[0]}={text}`"
             sink.report("SH224", f"`--set {path}` could mean {_listed(full)}", None, help=help)
-        elif imported:
-            found.formals[path.partition(".")[2]] = expression
         elif not full:
             close = nearest(path, [*places, *(p.partition(".")[2] for p in places)])
             help = f"did you mean `{_typed(close)}`?" if close else f"there are {_listed(places)}"
             sink.report("SH224", f"there is no `{path}` to set in {file.source.name}", None, help=help)
         else:
-            _put(full[0], expression, found)
+            kind, _, name = full[0].partition(".")
+            found.setdefault(kind, {})[name] = expression
     return found
 
 
@@ -62,19 +53,6 @@ def _typed(place: str) -> str:
 
 def _listed(places: list[str]) -> str:
     return ", ".join(f"`{_typed(p)}`" for p in places[:12]) + (" and more" if len(places) > 12 else "")
-
-
-def _put(place: str, expression: ast.Expr, found: Overrides) -> None:
-    kind, _, name = place.partition(".")
-    match kind:
-        case "dim":
-            found.dims[name] = expression
-        case "model":
-            found.formals[name] = expression
-        case "train":
-            found.settings[name] = expression
-        case _:
-            found.axes.setdefault(kind, {})[name] = expression
 
 
 def _places(file: ast.File) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardlang.check.context import Context
+from shardlang.check.declared import require_once
 from shardlang.check.values import UNKNOWN, FileScope, HardwareDecl
 from shardlang.diagnostics.nearest import offer
 from shardlang.syntax import ast
@@ -34,12 +35,9 @@ def check_hardware(file: ast.File, scope: FileScope, context: Context) -> None:
     """Check all hardware that a file declares."""
     for item in file.items:
         if isinstance(item, ast.Hardware):
-            seen: dict[str, ast.Setting] = {}
+            names = [setting.name for setting in item.settings]
+            require_once(names, "`{}` is set twice", "keep one of them", context.sink)
             for setting in item.settings:
-                before = seen.setdefault(setting.name.text, setting)
-                if before is not setting:
-                    fact = f"`{setting.name.text}` is set twice"
-                    context.sink.again("SH201", fact, setting.span, before.span, "keep one of them")
                 _setting(item, setting, scope, context)
 
 

@@ -57,7 +57,7 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     reading = _Reading(frame)
     for setting in node.settings:
         _note(setting, reading)
-    _apply(overrides.settings, node, reading)
+    _apply(overrides.get("train", {}), node, reading)
     if not reading.given.keys() & {"epochs", "steps"}:
         _ = _misspelt("epochs", node, reading) or _misspelt("steps", node, reading)
     settings = read_settings(reading.given, node.span, frame)
@@ -188,7 +188,7 @@ def _model(setting: ast.Setting, reading: _Reading, overrides: Overrides) -> Non
 def _override(model: ast.Model, arguments: dict[str, Any], overrides: Overrides, frame: Frame) -> None:
     """Formals and dims of the root model that are set from outside."""
     formals, dims = [f.name.text for f in model.formals], member_dims(model.members)
-    for name, node in overrides.formals.items():
+    for name, node in overrides.get("model", {}).items():
         if name in formals:
             arguments[name] = (frame.evaluate(node), node.span)
         elif name in dims:
