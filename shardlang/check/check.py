@@ -18,8 +18,8 @@ from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
 from shardlang.check.program import Program
 from shardlang.check.train.freeze import finish, report_unused
+from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import check_hardware
-from shardlang.check.train.moved_states import report_moved
 from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl
 from shardlang.diagnostics.diagnostic import Sink

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax.expressions import *
-from shardlang.syntax.node import Node, node
+from shardlang.syntax.expressions import Node, node
 from shardlang.syntax.strategies import *
 
 # --- models ------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.syntax.node import Node
+from shardlang.syntax.expressions import Node
 
 Children = list[Any]
 _GLOB = re.compile(r"\*\*|(?:\*?[A-Za-z0-9_])+\*?|\*")

@@ -1,8 +1,29 @@
-"""Nodes of names, expressions and tensor types, for statements of all kinds. See `syntax.ast`."""
+"""Nodes of names, expressions and tensor types, for statements of all kinds, and the base of all
+nodes. See `syntax.ast`."""
 
 from __future__ import annotations
 
-from shardlang.syntax.node import Node, node
+from dataclasses import field
+from typing import TypeVar, dataclass_transform
+
+from shardlang.records import dataclass
+from shardlang.source import Span
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def node(cls: type[T]) -> type[T]:
+    """The class as a record with slots."""
+    return dataclass(frozen=True, slots=True, eq=False)(cls)
+
+
+@node
+class Node:
+    """`span`: the node's text; it is given by name."""
+
+    span: Span = field(kw_only=True, repr=False)
+
 
 # --- names and expressions ---------------------------------------------------
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shardlang.syntax.expressions import Expr, Name, Number, String, TensorType
-from shardlang.syntax.node import Node, node
+from shardlang.syntax.expressions import Expr, Name, Node, Number, String, TensorType, node
 
 # --- strategies --------------------------------------------------------------
 

@@ -15,9 +15,8 @@ import pytest
 from shardlang.cli.plan_view import show
 from shardlang.cli.plan_view.columns import filled, shortened, table
 from shardlang.cli.plan_view.parameters import parameters
-from shardlang.cli.plan_view.part import part_of
+from shardlang.cli.plan_view.parts import of_rank, part_of
 from shardlang.cli.plan_view.program import Detail, program
-from shardlang.cli.plan_view.rank_view import of_rank
 from shardlang.cli.plan_view.screen import screen
 from shardlang.cli.verify_text import Check, Wanted, tell
 from shardlang.diagnostics.diagnostic import Sink

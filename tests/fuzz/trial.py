@@ -29,7 +29,7 @@ from shardlang.diagnostics import registry
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.files import Unreadable, decoded, read_program
 from shardlang.source import Source
-from shardlang.syntax.node import Node
+from shardlang.syntax.expressions import Node
 from tests.fuzz.case import Case
 from tests.syntax.comments import comments
 

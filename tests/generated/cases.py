@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from shardlang import driver
 from shardlang.check.program import Program
 from shardlang.cli.plan_view import show
+from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.program import Detail
-from shardlang.cli.plan_view.rank_view import of_rank
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.display import width
 from shardlang.graph.graph import Graph

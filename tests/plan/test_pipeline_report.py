@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shardlang.cli.plan_view.rank_view import of_rank
+from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.screen import drawn
 from shardlang.plan.bytes import memory as memory_of
 from shardlang.plan.bytes import traffic

@@ -15,10 +15,9 @@ from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
 from shardlang.check.train.data_sources import read_source
 from shardlang.check.train.freeze import finish, report_unused
-from shardlang.check.train.index_bounds import check_indices
+from shardlang.check.train.graph_checks import check_indices, check_loss
 from shardlang.check.train.optimizers import assign, read_optimizers
 from shardlang.check.train.settings import RESERVED, read_settings
-from shardlang.check.train.trained_parameters import check_loss
 from shardlang.check.train.weight_names import fitted
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
 from shardlang.diagnostics.nearest import nearest

@@ -42,9 +42,8 @@ def command(
     code = output.show(sink)
     if plan is None:
         ctx.exit(code)
-    from shardlang.cli.plan_view.part import part_of
+    from shardlang.cli.plan_view.parts import of_rank, part_of
     from shardlang.cli.plan_view.program import Detail
-    from shardlang.cli.plan_view.rank_view import of_rank
     from shardlang.cli.plan_view.show import print_plan
     from shardlang.plan.bytes.report import report
 

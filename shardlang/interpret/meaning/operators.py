@@ -2,8 +2,7 @@
 function(call, operands).
 
 Written for clarity, a second time beside ops/ and runtime/functions/, which are held to it. Sums,
-norms and losses are in statistics.py, lookups and random ones in lookups.py, attention in
-attention.py."""
+norms and losses are in statistics.py, lookups, random ones and attention in lookups.py."""
 
 from __future__ import annotations
 
@@ -14,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shardlang.interpret.meaning.attention import ATTENTION
 from shardlang.interpret.meaning.call import Call
-from shardlang.interpret.meaning.lookups import LOOKUPS
+from shardlang.interpret.meaning.lookups import ATTENTION, LOOKUPS
 from shardlang.interpret.meaning.statistics import STATISTICS, moved_statistics
 
 Function = Callable[..., Tensor]

@@ -1,13 +1,20 @@
-"""Which ranks of a mesh belong together, and which block of a value each holds under a layout."""
+"""Which ranks of a mesh belong together, which block of a value each holds under a layout, and
+where the places of a plan's meshes are in a run.
+
+A plan's meshes are those of one stage, with the microbatches as their last axis; all stages share
+them. So one place stands for a rank of each stage, at a microbatch."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from torch import Tensor
 
+from shardlang.plan.plan import Plan
+from shardlang.plan.reads import makers
 from shardlang.types.dim import TensorType
 from shardlang.types.layout import Layout, PartSizes, chunk_sizes
 from shardlang.types.mesh import Mesh
@@ -55,3 +62,45 @@ def cut_out(whole: Tensor, block: Block) -> Tensor:
     for dim, (start, size) in enumerate(block):
         whole = whole.narrow(dim, start, size)
     return whole
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The positions on the meshes of a plan."""
+
+    plan: Plan
+
+    @property
+    def positions(self) -> range:
+        """Numbers of all positions of a stage: a rank and a microbatch each."""
+        return range(self.plan.ranks // self._stages * self.plan.microbatches)
+
+    @property
+    def _stages(self) -> int:
+        """Coordinates along the axis of the stages."""
+        pipeline = self.plan.pipeline
+        return pipeline.mesh.axis_size(pipeline.axis) if pipeline is not None else 1
+
+    def microbatch(self, place: int) -> int:
+        return place % self.plan.microbatches
+
+    def rank(self, place: int, stage: int) -> int:
+        """The rank at a place of a stage."""
+        number, pipeline = place // self.plan.microbatches, self.plan.pipeline
+        if pipeline is None:
+            return number
+        of_stage = Mesh(tuple(axis for axis in pipeline.mesh.axes if axis.name != pipeline.axis))
+        rank = pipeline.coordinates[stage] * pipeline.mesh.stride(pipeline.axis)
+        for axis in of_stage.axes:
+            rank += of_stage.coordinate(number, axis.name) * pipeline.mesh.stride(axis.name)
+        return rank
+
+    def stages(self, value: int) -> tuple[int, ...]:
+        """The stages that have a value: its maker, or the users of a parameter or field."""
+        pipeline = self.plan.pipeline
+        if pipeline is None:
+            return (0,)
+        maker = makers(self.plan).get(value)
+        if maker is not None:
+            return (pipeline.op_stage[self.plan.ops[maker].op],)
+        return pipeline.param_stages.get(value) or (0,)

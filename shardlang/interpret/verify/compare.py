@@ -18,8 +18,7 @@ from shardlang.graph.graph import Value
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
-from shardlang.interpret.ranks.coordinates import Block, block_of, cut_out, groups_of, sizes_of_dims
-from shardlang.interpret.ranks.grid import Grid
+from shardlang.interpret.ranks.coordinates import Block, Grid, block_of, cut_out, groups_of, sizes_of_dims
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage

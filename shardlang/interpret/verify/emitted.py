@@ -4,7 +4,7 @@ give.
 The emitter's names tell which form of which value a local variable is. A value that has no line of
 its own (a product that takes in its bias) is not seen; a name that stands for the tensor of another
 has no gradient apart from it. A place is a rank at a microbatch, as in the plan's meshes (see
-grid.py)."""
+coordinates.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardlang.emit.forward import Forward
 from shardlang.emit.fuse import fusions
 from shardlang.emit.scene import calls_of
 from shardlang.emit.scope import Scope
-from shardlang.interpret.ranks.grid import Grid
+from shardlang.interpret.ranks.coordinates import Grid
 from shardlang.interpret.ranks.ranks import Locals, Results
 from shardlang.interpret.verify.compare import forms_of
 from shardlang.plan.blocks.call import Call as LayerCall
