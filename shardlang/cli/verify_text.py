@@ -13,7 +13,7 @@ from shardlang.plan.bytes.block_report import same_layers
 from shardlang.records import dataclass
 
 if TYPE_CHECKING:
-    from shardlang.interpret.verify.compare import Difference, Report
+    from shardlang.interpret.verify.compare import Comparison, Difference
     from shardlang.interpret.verify.judge import Job, Verdict
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def tell(check: Check, wanted: Wanted, sink: Sink) -> None:
 def _compared(verdict: Verdict, wanted: Wanted) -> Iterator[str]:
     """Lines on what was compared of each, and what was not."""
     why = "" if verdict.drawn.startswith("--") else f" ({verdict.drawn})"
-    steps, data = verdict.simulated.steps, f"random data{why}" if verdict.drawn else "the program's data"
+    steps, data = verdict.simulated.step, f"random data{why}" if verdict.drawn else "the program's data"
     yield f"{steps} step{'s' * (steps != 1)} in {_TYPES[wanted.dtype]} on {data}"
     if verdict.emitted is not None:
         yield f"emitted program on {wanted.ranks} real ranks: {_counts(verdict.emitted)}"
@@ -82,7 +82,7 @@ def _compared(verdict: Verdict, wanted: Wanted) -> Iterator[str]:
         yield f"not compared, as rounding decides them: {', '.join(patterns(_undecided(verdict)))}"
 
 
-def _counts(report: Report) -> str:
+def _counts(report: Comparison) -> str:
     return (
         f"{report.values} values, {report.gradients} gradients, {report.parameters} parameters; "
         f"largest relative error {report.largest:.1e}"
@@ -160,9 +160,9 @@ def _check_json(check: Check, wanted: Wanted) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _report_json(report: Report) -> dict[str, Any]:
+def _report_json(report: Comparison) -> dict[str, Any]:
     return {
-        "ok": report.ok, "steps": report.steps, "values": report.values, "gradients": report.gradients,
+        "ok": report.ok, "steps": report.step, "values": report.values, "gradients": report.gradients,
         "parameters": report.parameters, "largest_error": report.largest if math.isfinite(report.largest) else None,
         "difference": _difference_json(report.difference),
     }  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shardlang.interpret.meaning import initial
 from shardlang.interpret.meaning.elements import in_type
-from shardlang.interpret.verify.compare import Report
+from shardlang.interpret.verify.compare import Comparison
 from shardlang.interpret.verify.judge import Judge
 from shardlang.plan.plan import Plan
 
 
-def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9, dtype: str = "f64") -> Report:
+def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e-9, dtype: str = "f64") -> Comparison:
     """Trains `steps` steps and compares. Errors are relative to the greatest magnitude of a whole value."""
     plan = in_type(plan, dtype)
     judge, params = Judge(plan, seed, steps, tolerance), initial.initial(plan.graph, seed)
@@ -17,4 +17,4 @@ def verify_plan(plan: Plan, steps: int = 1, seed: int = 0, tolerance: float = 1e
         params = judge.step(step, initial.batch(plan.graph, seed, step), params)
         if judge.simulated.end:
             break
-    return judge.simulated.report(step)
+    return judge.simulated

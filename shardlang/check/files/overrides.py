@@ -15,7 +15,7 @@ from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 
-# By what a name belongs to ("dim", "model", "train" or a strategy) and itself: what takes its place.
+# By what a name belongs to ("dim", "model", "train", a strategy) and itself: what takes its place.
 # The root model may lack a name of "model".
 Overrides = Mapping[str, Mapping[str, ast.Expr]]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from shardlang.graph.graph import Value
 from shardlang.interpret.meaning import whole
 from shardlang.interpret.meaning.undecided import following, undecided
 from shardlang.interpret.ranks import ranks
@@ -78,27 +77,6 @@ class Difference:
             "value": "", "step": "", "figure": "the reported ", "state": "the state ", "parameter": "the parameter ",
         }  # fmt: skip
         return f"{words.get(self.kind, f'the {self.kind} of ')}`{self.path}` {self.layout}"
-
-
-@dataclass(frozen=True)
-class Report:
-    """The first difference, if any. values, gradients: forms compared, parameters: what ranks store
-    of them, once a step. largest: the greatest relative error.
-
-    undecided: paths of values that rounding decides (undecided.py): nothing that depends on them is
-    compared."""
-
-    difference: Difference | None
-    values: int
-    gradients: int
-    largest: float
-    steps: int
-    undecided: tuple[str, ...] = ()
-    parameters: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return self.difference is None
 
 
 @dataclass(frozen=True)
@@ -177,13 +155,16 @@ def forms_of(plan: Plan) -> list[Form]:
 class Comparison:
     """Holds some ranks against one device (`alone`), step after step, until they differ.
 
-    optimizers: what they should make of the gradients that these ranks have."""
+    optimizers: what they should make of the gradients that these ranks have. step: the last that
+    was compared. values, gradients: how many forms were, parameters: what ranks store of them, once
+    a step. largest: the greatest relative error. undecided: paths of values that rounding decides
+    (undecided.py): nothing that depends on them is compared."""
 
     plan: Plan
     tolerance: float
     optimizers: Optimizers
     difference: Difference | None = None
-    step: int = 1
+    step: int = 0
     values: int = 0
     gradients: int = 0
     parameters: int = 0
@@ -197,23 +178,29 @@ class Comparison:
         self.difference = next((d for d in found if d is not None), None)
 
     @property
+    def ok(self) -> bool:
+        return self.difference is None
+
+    @property
     def end(self) -> bool:
         """Whether nothing more can be said."""
-        return self.difference is not None or self.plan.graph.loss in self.skipped
+        return not self.ok or self.plan.graph.loss in self.skipped
 
     def differs(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int = 0) -> Difference | None:
         wrong = finding.error > self.tolerance
         if wrong and self.alone is not None and zero_in_truth(self.plan, kind, form, self.alone, finding.error):
             return None
         self.largest = max(self.largest, finding.error)
-        if not wrong:
-            return None
+        return self._difference(kind, form, layout, finding, at) if wrong else None
+
+    def _difference(self, kind: str, form: Form, layout: Layout, finding: Finding, at: int) -> Difference:
         described = self.plan.graph.values[form[0]]
         text = layout_text(described.type, layout, self.plan.meshes[layout.mesh])
         grid = Grid(self.plan)
         rank = grid.rank(finding.rank, grid.stages(form[0])[0])
+        place = f"{described.span.source.name}:{described.span.line}"
         return Difference(
-            kind, described.path, text, _place(described), rank, finding.index, finding.found, finding.expected,
+            kind, described.path, text, place, rank, finding.index, finding.found, finding.expected,
             layout.pending, self.step, finding.message, grid.microbatch(finding.rank), form, (_PHASES.index(kind), at),
         )  # fmt: skip
 
@@ -228,10 +215,8 @@ class Comparison:
         if self.plan.graph.loss in self.skipped:
             return
         yield from self._gradients(mine, form_gradients(self.plan, theirs))
-        for value, local in mine.stored.items():
-            yield self.stored("stored gradient", value, local, theirs.gradients[value])
-        for value, local in mine.states.items():
-            yield self.stored("state", value, local, theirs.states[value])
+        yield from self.stored(mine.stored, theirs.gradients, "stored gradient")
+        yield from self.stored(mine.states, theirs.states, "state")
 
     def _values(self, forms: Mapping[Form, Sequence[Tensor]], theirs: whole.Results) -> Iterator[Difference | None]:
         for at, form in enumerate(forms_of(self.plan)):
@@ -285,41 +270,21 @@ class Comparison:
             finding = judged(self.plan, form, local, layout, whole_gradient)
             yield self.differs("gradient", form, layout, finding, at)
 
-    def stored(self, kind: str, value: int, local: Sequence[Tensor], expected: Tensor) -> Difference | None:
-        """Compares what ranks store of a parameter or state, rows under ZeRO."""
-        kept, scale = storage(self.plan, value), scale_of(expected)
-        findings = []
-        for rank in kept.ranks:
-            block = kept.block(rank)
-            findings.append(measured(local[rank], cut_out(expected, block), scale, rank, block))
-        self.parameters += kind == "parameter"
-        return self.differs(kind, (value, -1), kept.plan.stored, max(findings, key=lambda f: f.error))
-
-    def all_stored(
-        self, kept: Mapping[int, Sequence[Tensor]], params: Mapping[int, Tensor], kind: str = "parameter"
+    def stored(
+        self, kept: Mapping[int, Sequence[Tensor]], expected: Mapping[int, Tensor], kind: str = "parameter"
     ) -> Iterator[Difference | None]:
-        """Compares parameters, as ranks store them, with what one device has."""
-        return (self.stored(kind, value, local, params[value]) for value, local in kept.items() if value in params)
-
-    def report(self, steps: int) -> Report:
-        return Report(
-            self.difference, self.values, self.gradients, self.largest, steps, self.undecided, self.parameters
-        )
+        """Compares what ranks store of parameters or states, rows under ZeRO, with the whole."""
+        for value, local in ((v, xs) for v, xs in kept.items() if v in expected):
+            at, full, scale = storage(self.plan, value), expected[value], scale_of(expected[value])
+            blocks = ((rank, at.block(rank)) for rank in at.ranks)
+            findings = [measured(local[rank], cut_out(full, block), scale, rank, block) for rank, block in blocks]
+            self.parameters += kind == "parameter"
+            yield self.differs(kind, (value, -1), at.plan.stored, max(findings, key=lambda f: f.error))
 
     def cannot(self, failure: CannotRun, theirs: whole.Results) -> None:
         """Notes a value that was wrong before the step that cannot run, else that step."""
         self.results(ranks.Results(failure.made, {}, {}, {}), theirs, done=False)
-        if self.difference is not None:
-            return
-        value = self.plan.graph.values[failure.form[0]]
-        layout = layout_of(self.plan, failure.form)
-        text = layout_text(value.type, layout, self.plan.meshes[layout.mesh])
-        order = (_PHASES.index("step"), forms_of(self.plan).index(failure.form))
-        self.difference = Difference(
-            "step", value.path, text, _place(value), step=self.step, message=failure.message, form=failure.form,
-            order=order,
-        )  # fmt: skip
-
-
-def _place(value: Value) -> str:
-    return f"{value.span.source.name}:{value.span.line}"
+        if self.ok:
+            form = failure.form
+            finding, at = Finding(math.inf, message=failure.message), forms_of(self.plan).index(form)
+            self.difference = self._difference("step", form, layout_of(self.plan, form), finding, at)

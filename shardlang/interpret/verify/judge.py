@@ -22,7 +22,7 @@ from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
 from shardlang.interpret.verify.batches import Batches, drawn, own
-from shardlang.interpret.verify.compare import Comparison, Difference, Report
+from shardlang.interpret.verify.compare import Comparison, Difference
 from shardlang.interpret.verify.emitted import StepRecords
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.devices import Choice
@@ -80,8 +80,8 @@ class Started:
 class Verdict:
     """simulated, emitted (None without real ranks): against one device. failed: a rank did."""
 
-    simulated: Report
-    emitted: Report | None
+    simulated: Comparison
+    emitted: Comparison | None
     drawn: str
     failed: bool = False
 
@@ -141,7 +141,7 @@ class Judge:
     def begin(self, params: Mapping[int, Tensor], seen: StepRecords) -> None:
         """Compares the parameters that real ranks begin with."""
         self.emitted.step = 0
-        self.emitted.note(d for stored in seen.parameters() for d in self.emitted.all_stored(stored, params))
+        self.emitted.note(d for stored in seen.parameters() for d in self.emitted.stored(stored, params))
 
     def step(
         self, step: int, fields: Mapping[int, Tensor], params: dict[int, Tensor], seen: StepRecords | None = None
@@ -174,7 +174,7 @@ class Judge:
         stored, parts = mine.stored, self.together.looked_up(mine.parts_of)
         del mine  # of many ranks the values and gradients take more memory than what is stored
         expected = comparison.optimizers.from_ranks(params, stored, rows)
-        comparison.note(comparison.all_stored(self.together.stored(kept, stored, parts), expected))
+        comparison.note(comparison.stored(self.together.stored(kept, stored, parts), expected))
 
     def _emitted(
         self, step: int, seen: StepRecords, theirs: whole.Results, params: Mapping[int, Tensor],
@@ -188,10 +188,10 @@ class Judge:
         if not done or comparison.end:
             return {}
         # A parameter that several stages have was compared in the first of them so far.
-        further = (comparison.all_stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
+        further = (comparison.stored(x, theirs.gradients, "stored gradient") for x in list(seen.reduced())[1:])
         expected = comparison.optimizers.from_ranks(params, mine.stored, rows)
         copies = list(seen.parameters())
-        stored = (comparison.all_stored(x, {**params, **expected}) for x in copies)
+        stored = (comparison.stored(x, {**params, **expected}) for x in copies)
         comparison.note(itertools.chain.from_iterable(itertools.chain(further, stored)))
         return {v: storage(self.plan, v).assembled(parts) for v, parts in {**copies[0], **mine.states}.items()}
 
@@ -205,12 +205,13 @@ def judge(started: Started, progress: Progress = lambda _: None) -> Verdict:
         judge.begin(params, seen)
     steps, step = min(job.steps, batches.total), 0
     sides = [judge.simulated, judge.emitted] if real else [judge.simulated]
-    while step < steps and all(side.difference is None for side in sides) and not all(side.end for side in sides):
+    while step < steps and all(side.ok for side in sides) and not all(side.end for side in sides):
         step += 1
         progress(f"step {step} of {steps} on one device and {job.plan.ranks} simulated ranks")
         params = judge.step(step, batches.next(), params, started.records(step))
-    simulated, emitted = judge.simulated.report(step), judge.emitted.report(step) if real else None
-    return Verdict(simulated, emitted, batches.drawn, started.failed)
+        for side in sides:
+            side.alone = None  # one device's results take memory, and a verdict stays
+    return Verdict(judge.simulated, judge.emitted if real else None, batches.drawn, started.failed)
 
 
 def _initial(job: Job, program: Program) -> dict[int, Tensor]:
