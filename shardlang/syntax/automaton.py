@@ -7,8 +7,8 @@ is left to build.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source, Span
@@ -23,9 +23,9 @@ from shardlang.syntax.tokens import Token, begins_item
 DEEPEST = 150
 
 
-class Recover(Protocol):
-    def __call__(self, automaton: Automaton, token: Token, too_deep: bool) -> Token | None:
-        """Report the mistake, bring the stacks to a state that can go on; the next token."""
+# Reports the mistake at a token (True: it nests too deep), and brings the stacks to a state that can
+# go on; the next token.
+Recover = Callable[["Automaton", Token, bool], Token | None]
 
 
 class Automaton:

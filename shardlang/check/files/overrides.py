@@ -15,8 +15,8 @@ from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 
-# By what a name belongs to ("dim", "model", "train", a strategy) and itself: what takes its place.
-# The root model may lack a name of "model".
+# "dim", "model", "train" or a strategy -> what takes the place of its names. The root model may lack
+# a name of "model".
 Overrides = Mapping[str, Mapping[str, ast.Expr]]
 
 

@@ -61,14 +61,6 @@ def _arange(call: Call) -> Tensor:
     return torch.arange(start, start + size)
 
 
-def _dropout(call: Call, x: Tensor) -> Tensor:
-    return x * _kept(call, x, x.dim())
-
-
-def _dropout2d(call: Call, x: Tensor) -> Tensor:
-    return x * _kept(call, x, 2)[..., None, None]
-
-
 def _kept(call: Call, x: Tensor, rank: int) -> Tensor:
     """0 for dropped elements (of the first `rank` dims), 1 / (1 - p) elsewhere; all 1 in `eval`."""
     p, dims = call.attrs["p"], call.rule.operands[0][:rank]
@@ -85,8 +77,8 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
     "gather": _gather,
     "one_hot": _one_hot,
     "arange": _arange,
-    "dropout": _dropout,
-    "dropout2d": _dropout2d,
+    "dropout": lambda call, x: x * _kept(call, x, x.dim()),
+    "dropout2d": lambda call, x: x * _kept(call, x, 2)[..., None, None],
 }
 
 

@@ -31,10 +31,6 @@ def _promoted(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
     return lambda call, left, right: function(left.to(call.dtypes[0]), right.to(call.dtypes[0]))
 
 
-def _where(call: Call, condition: Tensor, then: Tensor, otherwise: Tensor) -> Tensor:
-    return torch.where(condition, then.to(call.dtypes[0]), otherwise.to(call.dtypes[0]))
-
-
 def _gelu(call: Call, x: Tensor) -> Tensor:
     if call.attrs["approximate"] == "tanh":
         inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
@@ -71,7 +67,7 @@ ELEMENTWISE: dict[str, Function] = {
     "square": _elementwise(lambda a: a * a),
     "maximum": _extremum(torch.maximum, "min"),
     "minimum": _extremum(torch.minimum, "max"),
-    "where": _where,
+    "where": lambda call, c, then, other: torch.where(c, then.to(call.dtypes[0]), other.to(call.dtypes[0])),
     "transfer": lambda call, x: x,
     "to_device": lambda call, x: x,
     "to_host": lambda call, x: x,

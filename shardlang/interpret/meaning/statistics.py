@@ -114,10 +114,6 @@ def _kept_labels(call: Call, label: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(kept, label, 0).long(), kept
 
 
-def _kept_count(call: Call, label: Tensor) -> Tensor:
-    return _kept_labels(call, label)[1].sum()
-
-
 def _picked(call: Call, scores: Tensor, label: Tensor) -> Tensor:
     """The score of each label; 0 where its class is elsewhere."""
     dim = call.attrs["dim"]
@@ -172,7 +168,7 @@ STATISTICS: dict[str, Function] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "batch_norm": _batch_norm,
-    "kept_count": _kept_count,
+    "kept_count": lambda call, label: _kept_labels(call, label)[1].sum(),
     "cross_entropy": _cross_entropy,
     "nll_loss": _nll_loss,
     "mse_loss": _mean_of(lambda x, target: (x - target).square()),
