@@ -6,8 +6,7 @@ The order of checking on one page. No torch, no files: imports come through the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from shardlang.check.constants import plain, size
 from shardlang.check.context import Context, Frame, Loader
@@ -32,21 +31,14 @@ def check(
 ) -> Program | None:
     """The checked program; None after errors. `overrides`: path -> text, as given to `--set`; they
     are meant for `strategy` where several have such an axis."""
-    with _deep_stack():
-        try:
-            return _check(file, sink, load, overrides or {}, strategy)
-        except RecursionError:
-            sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
-            return None
-
-
-@contextmanager
-def _deep_stack() -> Iterator[None]:
-    """Room for nested programs: layers and functions to 64 deep, expressions to 150."""
     before = sys.getrecursionlimit()
+    # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
     try:
-        yield
+        return _check(file, sink, load, overrides or {}, strategy)
+    except RecursionError:
+        sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
+        return None
     finally:
         sys.setrecursionlimit(before)
 

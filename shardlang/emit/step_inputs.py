@@ -10,18 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from shardlang.emit.text.sizes import Groups
 from shardlang.plan.plan import MoveKind, Plan, Step
-from shardlang.plan.reads import Form, inputs, layout_of, made_form, makes
+from shardlang.plan.reads import Form, layout_of, made_form, makes
 from shardlang.plan.rewrite.once_a_step import Phases, summed_in_time
 
 
 def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:
     """The forms that lines of their own make."""
     return [(value, made_form(plan, at)) for step in steps for value, at in makes(plan, step)]
-
-
-def read_forms(plan: Plan, step: Step) -> list[Form]:
-    """The forms that a step reads, a VIEW as what it is a view of."""
-    return [(value, made_form(plan, at)) for value, at in inputs(plan)[step]]
 
 
 def apart(plan: Plan, found: Phases) -> frozenset[int]:

@@ -12,8 +12,6 @@ from shardlang.syntax.expressions import *
 from shardlang.syntax.expressions import Node, node
 from shardlang.syntax.strategies import *
 
-# --- models ------------------------------------------------------------------
-
 
 @node
 class Formal(Node):

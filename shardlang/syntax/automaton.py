@@ -23,8 +23,8 @@ from shardlang.syntax.tokens import Token, begins_item
 DEEPEST = 150
 
 
-# Reports the mistake at a token (True: it nests too deep), and brings the stacks to a state that can
-# go on; the next token.
+# Reports the mistake at a token (True: it nests too deep), and brings the stacks to a state that
+# can go on; the next token.
 Recover = Callable[["Automaton", Token, bool], Token | None]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from shardlang.syntax.expressions import Expr, Name, Node, Number, String, TensorType, node
 
-# --- strategies --------------------------------------------------------------
-
 
 @node
 class Segment(Node):

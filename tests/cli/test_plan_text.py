@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shardlang.cli.plan_view import show
+from shardlang.cli.plan_view import program as plan_text
 from shardlang.cli.plan_view.columns import filled, shortened, table
 from shardlang.cli.plan_view.parameters import parameters
 from shardlang.cli.plan_view.parts import of_rank, part_of
@@ -54,7 +54,7 @@ def found_of(file: str, strategy: str | None, ranks: int, layers: str = "") -> d
 
 
 def text(found: Mapping[str, Any], room: int, detail: Detail | None = None) -> list[str]:
-    return [line.text.rstrip() for line in show.lines(found, room, detail or Detail(), False)]
+    return [line.text.rstrip() for line in plan_text.lines(found, room, detail or Detail(), False)]
 
 
 def names_of(found: Mapping[str, Any]) -> set[str]:

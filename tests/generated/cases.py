@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from shardlang import driver
 from shardlang.check.program import Program
-from shardlang.cli.plan_view import show
+from shardlang.cli.plan_view import program as plan_text
 from shardlang.cli.plan_view.parts import of_rank
 from shardlang.cli.plan_view.program import Detail
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
@@ -123,7 +123,7 @@ def _told(plan: Plan) -> None:
     found = report(plan)
     json.dumps(found)
     for view in (found, of_rank(found, plan.ranks - 1)):
-        long = [line.text for line in show.lines(view, 80, Detail(operands=True), False) if width(line.text) > 80]
+        long = [line.text for line in plan_text.lines(view, 80, Detail(operands=True), False) if width(line.text) > 80]
         assert not long, long
     check_size(plan, Sink())
     for name, text in (driver.emit_plan(plan, Sink()) or {}).items():

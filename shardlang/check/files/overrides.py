@@ -15,8 +15,8 @@ from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 
-# "dim", "model", "train" or a strategy -> what takes the place of its names. The root model may lack
-# a name of "model".
+# What takes the place of names, by what these belong to: "dim", "model", "train" or a strategy. The
+# root model may lack a name of "model".
 Overrides = Mapping[str, Mapping[str, ast.Expr]]
 
 

@@ -43,8 +43,7 @@ def command(
     if plan is None:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
-    from shardlang.cli.plan_view.program import Detail
-    from shardlang.cli.plan_view.show import print_plan
+    from shardlang.cli.plan_view.program import Detail, print_plan
     from shardlang.plan.bytes.report import report
 
     found = report(plan, folded=not full)

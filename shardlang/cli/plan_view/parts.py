@@ -1,7 +1,7 @@
 """The report of a plan -> that of one rank, with its slice of every tensor, or that of a part of
 the model: what a selector covers.
 
-Both follow from the report alone, as specs/plan-json.md describes it; show.py prints."""
+Both follow from the report alone, as specs/plan-json.md describes it; program.py prints."""
 
 from __future__ import annotations
 

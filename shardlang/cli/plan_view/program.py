@@ -1,18 +1,25 @@
-"""The report of a plan -> the program as it is written, a line a statement, with layouts and what
-is sent.
+"""The report of a plan as text, and in it the program as it is written: a line a statement, with
+layouts and what is sent. It is as wide as the terminal, elsewhere 120 columns.
 
 A layer of one statement is shown with the statement that calls it, layers that are the same once.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import chain
 from typing import Any
 
+import click
+
+from shardlang.cli import output
 from shardlang.cli.plan_view.columns import END, Line, beside, filled, shortened
-from shardlang.cli.plan_view.screen import called, collective, over, sent
-from shardlang.display import one_line, width
+from shardlang.cli.plan_view.parameters import parameters
+from shardlang.cli.plan_view.screen import called, collective, heading, over, screen, sent
+from shardlang.display import one_line, safe, width
 from shardlang.ops.families.internal import SENT, TRANSFER
 from shardlang.path_runs import in_runs
 from shardlang.records import dataclass
@@ -243,3 +250,22 @@ def _groups(entry: Found) -> str:
     if len(text) > 24 and len(text.partition(" ")[0]) <= 16:
         text = f"{text.partition(' ')[0]} and {count - 1} more"
     return f" {text}" if 0 < len(text) <= 30 else f", {count:,} group{'s' * (count != 1)} of {entry['group_size']:,}"
+
+
+NARROWEST, PIPED = 80, 120
+_STYLES: Mapping[str, Mapping[str, Any]] = {"title": {"bold": True}, "layer": {"bold": True}, "sent": {"fg": "cyan"}}
+
+
+def print_plan(found: Found, detail: Detail, part: bool) -> None:
+    """Prints a report, of a part of the model without what is about the whole."""
+    coloured = output.coloured(sys.stdout)
+    room = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
+    for line in lines(found, room, detail, part):
+        text = safe(line.text.rstrip())
+        styled = click.style(text, **_STYLES[line.kind]) if coloured and line.kind else text
+        output.write(f"{styled}\n", sys.stdout)
+
+
+def lines(found: Found, room: int, detail: Detail, part: bool) -> Iterator[Line]:
+    first = heading(found, room) if part else screen(found, room, detail.full)
+    return chain(first, program(found, room, detail), parameters(found, room, detail.full))

@@ -32,7 +32,6 @@ class Results:
 
     values: Mapping[int, Tensor]
     loss: Tensor | None
-    metrics: Mapping[str, Tensor]
     gradients: Mapping[int, Tensor]
     uses: Mapping[tuple[int, int], Tensor]
     states: Mapping[int, Tensor]
@@ -58,7 +57,7 @@ class _Pass:
         call = call_of(self.graph, op, self.run)
         with torch.set_grad_enabled(op.section == "loss"):
             self.values[op.results[0]] = computed(OPERATORS, call, operands)
-        written = REGISTRY[op.operator].updates if self.run.training else ()
+        written = REGISTRY[op.operator].updates
         moved = MOVED[op.operator](call, *operands) if written else ()
         self.states.update(zip((op.operands[at] for at in written), moved, strict=True))
 
@@ -72,8 +71,8 @@ class _Pass:
 
 
 def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor], *,
-        training: bool = True, step: int = 1, seed: int = 0, moved: torch.Generator | None = None) -> Results:
-    """One step's forward and (when training) backward pass.
+        step: int = 1, seed: int = 0, moved: torch.Generator | None = None) -> Results:
+    """One step's forward and backward pass.
 
     fields: a whole batch, by value id. params: parameters and states, by value id. step: from 1, as
     in random keys. moved: draws which way each number that is given moves by a unit in the last
@@ -82,9 +81,9 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
     @cache
     def nearby() -> list[Results]:
         draws = torch.Generator().manual_seed(seed)
-        return [run(graph, fields, params, training=training, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
+        return [run(graph, fields, params, step=step, seed=seed, moved=draws) for _ in range(DRAWS)]
 
-    state = _Pass(graph, PassSettings(training, step, seed))
+    state = _Pass(graph, PassSettings(step=step, seed=seed))
     for value in graph.values:
         if value.kind is Kind.RESULT:
             continue
@@ -92,9 +91,7 @@ def run(graph: Graph, fields: Mapping[int, Tensor], params: Mapping[int, Tensor]
         if moved is not None and value.kind is not Kind.CONSTANT and given.is_floating_point():
             ways = 2 * torch.randint(2, given.shape, generator=moved).to(given.dtype) - 1
             given = given * (1 + ways * torch.finfo(given.dtype).eps)
-        state.values[value.id] = given.requires_grad_(
-            training and value.kind is Kind.PARAM and value.gradient
-        )
+        state.values[value.id] = given.requires_grad_(value.kind is Kind.PARAM and value.gradient)
     for op in graph.ops:
         state.compute(op)
     return _results(state, {v: state.states.get(v, params[v]) for v in graph.states}, nearby)
@@ -123,7 +120,6 @@ def _results(state: _Pass, states: Mapping[int, Tensor], nearby: Callable[[], li
     return Results(
         values={v: x.detach() for v, x in values.items()},
         loss=None if loss is None else loss.detach(),
-        metrics={name: values[v].detach() for name, v in graph.metrics.items()},
         gradients=dict(zip(known, gradients[: len(known)], strict=False)),
         uses=dict(zip(state.uses, gradients[len(known) :], strict=False)),
         states={v: x.detach() for v, x in states.items()},

@@ -82,7 +82,7 @@ class _Pass:
                 local = storage(self.plan, value.id).gather(kept[value.id])
             else:
                 local = self._cut(value.id, leaf(graph, value.id, fields, {}))
-            trained = self.run.training and value.kind is Kind.PARAM and value.gradient
+            trained = value.kind is Kind.PARAM and value.gradient
             self.forms[value.id, -1] = [x.detach().requires_grad_(trained) for x in local]
 
     def _cut(self, value: int, whole: Tensor) -> Locals:
@@ -114,7 +114,7 @@ class _Pass:
         split = split_operators.Split(call_of(self.plan.graph, op, self.run), planned.factor_axes, mesh, part_sizes)
         with torch.set_grad_enabled(op.section == "loss"):
             result = split_operators.on_ranks(split, operands)
-        written = REGISTRY[op.operator].updates if self.run.training else ()
+        written = REGISTRY[op.operator].updates
         for place, form in enumerate(used):
             # In the form that the operator reads: a copy moves nothing that is stored.
             operands[place] = self.states.get(form, operands[place]) if place in written else operands[place]
@@ -153,8 +153,7 @@ class _Pass:
 
 
 def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Tensor]], *,
-        training: bool = True, step: int = 1, seed: int = 0,
-        inner: bool = True) -> Results:
+        step: int = 1, seed: int = 0, inner: bool = True) -> Results:
     """One step on all ranks of the plan; CannotRun names the step that does not work.
 
     fields: a whole batch, by value id. kept: what each rank stores of parameters and states (see
@@ -163,10 +162,10 @@ def run(plan: Plan, fields: Mapping[int, Tensor], kept: Mapping[int, Sequence[Te
         stages = plan.pipeline.mesh.axis_size(plan.pipeline.axis) if plan.pipeline else 1
         if mesh.size * stages != plan.ranks * plan.microbatches:
             raise InternalError(f"{mesh.name} has {mesh.size} places for {plan.ranks} ranks")
-    state = _Pass(plan, PassSettings(training, step, seed))
+    state = _Pass(plan, PassSettings(step=step, seed=seed))
     state.load(fields, kept)
     state.compute()
-    gradients = state.backward(inner) if training else {}
+    gradients = state.backward(inner)
     trained = [v for v in plan.graph.params if (v, -1) in gradients]
     return Results(
         forms={form: [x.detach() for x in xs] for form, xs in state.forms.items()},

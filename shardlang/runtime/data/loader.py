@@ -7,7 +7,7 @@ microbatch. Loading happens once, before the ranks are forked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import microbatches
+from shardlang.runtime.data import arrays, criteo, csv_columns, drawn, text
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.program import Program, Source, dtype_of
@@ -28,31 +29,21 @@ Reader = Callable[[Source, Path, Dataset | None], Dataset]
 Batch = list[dict[str, Tensor]]
 
 
-def readers() -> dict[str, Reader]:
-    """The reader of each kind of source."""
-    from shardlang.runtime.data import arrays as data_arrays
-    from shardlang.runtime.data import criteo, csv_columns, drawn, text
-
-    return {
-        "criteo": criteo.read_criteo,
-        "parallel_text": text.read_parallel,
-        "tokens": text.read_tokens,
-        "random": drawn.read,
-        "digits": data_arrays.read_digits,
-        "mnist": data_arrays.read_mnist,
-        "numpy": data_arrays.read_numpy,
-        "csv": csv_columns.read_csv,
-    }
+READERS: Mapping[str, Reader] = {
+    "criteo": criteo.read_criteo, "parallel_text": text.read_parallel, "tokens": text.read_tokens,
+    "random": drawn.read, "digits": arrays.read_digits, "mnist": arrays.read_mnist, "numpy": arrays.read_numpy,
+    "csv": csv_columns.read_csv,
+}  # fmt: skip
 
 
 def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     """Reads a source; paths are relative to `base`. RunError where a file is missing or malformed.
 
     like: the training data, where this is `eval`."""
-    known = readers()
-    if source.kind not in known:
-        raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=f"there are: {', '.join(known)}")
-    found = known[source.kind](source, base, like)
+    if source.kind not in READERS:
+        help = f"there are: {', '.join(READERS)}"
+        raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=help)
+    found = READERS[source.kind](source, base, like)
     if not found.length:
         path = base / str(source.arguments["path"]) if "path" in source.arguments else None
         fact = f"`{source.kind}` finds no example"
