@@ -273,7 +273,7 @@ def test_verify_names_layers_in_runs(capsys: pytest.CaptureFixture[str]) -> None
     assert same_layers(plan_of(*THREE_D), "encoder.blocks[3].attention.mixed") == ["encoder.blocks[0..6]"]
     assert same_layers(plan_of(*THREE_D), "head.return") == []
     ties = tuple(f"blocks[{i}].top" for i in range(3))
-    seen: Any = SimpleNamespace(steps=3, values=1, gradients=1, parameters=1, largest=0.0, undecided=ties)
+    seen: Any = SimpleNamespace(step=3, values=1, gradients=1, parameters=1, largest=0.0, undecided=ties)
     verdict: Any = SimpleNamespace(ok=True, simulated=seen, emitted=None, drawn="")
     job: Any = object()
     tell(Check("s", job, verdict), Wanted("x.shard", 4, 3, "f64", False, False), Sink())
