@@ -1,8 +1,7 @@
 """The abstract syntax of a .shard file: frozen nodes, each with its span. Made by parse, read by
 check and format.
 
-Here are models, training, hardware and files; expressions and strategies have modules of their own
-and are read from here too."""
+Expressions have a module of their own, and are read from here too."""
 
 from __future__ import annotations
 
@@ -10,7 +9,167 @@ from shardlang.records import dataclass
 from shardlang.source import Source, Span
 from shardlang.syntax.expressions import *
 from shardlang.syntax.expressions import Node, node
-from shardlang.syntax.strategies import *
+
+# --- strategies --------------------------------------------------------------
+
+
+@node
+class Segment(Node):
+    """A part of a selector: `name` may hold `*`; `**`: any depth. `index`: None, "*", int..."""
+
+    name: str
+    index: str | int | tuple[int, int] | None
+
+
+@node
+class Selector(Node):
+    segments: tuple[Segment, ...]
+
+
+@node
+class MeshAxis(Node):
+    """`dp = 2`; `size` is None for `auto`."""
+
+    name: Name
+    size: Expr | None
+
+
+@node
+class Mesh(Node):
+    axes: tuple[MeshAxis, ...]
+
+
+@node
+class AxisUse(Node):
+    """An axis in a rule; `yields` where written `tp?`."""
+
+    name: Name
+    yields: bool
+
+
+@node
+class DimPath(Node):
+    """A dim in a rule: `hidden`, or by path `fc1.out`."""
+
+    parts: tuple[Name, ...]
+
+    @property
+    def text(self) -> str:
+        return ".".join(p.text for p in self.parts)
+
+
+@node
+class Split(Node):
+    """`split dims over axes [uneven | sizes (..)]`."""
+
+    dims: tuple[DimPath, ...]
+    axes: tuple[AxisUse, ...]
+    uneven: bool
+    sizes: tuple[Expr, ...] | None
+
+
+@node
+class ShardEntry(Node):
+    """One dim of a positional rule: a number of cuts, or axis names (`_`: an empty tuple)."""
+
+    cuts: Number | None
+    axes: tuple[Name, ...]
+
+
+@node
+class ShardTuple(Node):
+    entries: tuple[ShardEntry, ...]
+
+
+@node
+class Shard(Node):
+    """`shard ((2, 4), (4, 1)) -> ((8, 1))`."""
+
+    inputs: tuple[ShardTuple, ...]
+    outputs: tuple[ShardTuple, ...] | None = None
+
+
+@node
+class Pin(Node):
+    """`[batch@dp, hidden@mp] +cp`."""
+
+    type: TensorType
+
+
+@node
+class StageEntry(Node):
+    stage: Expr
+    selectors: tuple[Selector, ...]
+
+
+@node
+class Stages(Node):
+    """`stages over pp { .. }` or `stages over pp balanced, virtual = 2`."""
+
+    axis: Name
+    balanced: bool
+    virtual: Expr | None
+    entries: tuple[StageEntry, ...]
+
+
+@node
+class Microbatches(Node):
+    count: Expr
+
+
+@node
+class Schedule(Node):
+    name: String
+
+
+@node
+class Zero(Node):
+    level: Number
+    axes: tuple[Name, ...]
+
+
+@node
+class Bucket(Node):
+    """`bucket gradients 25MB`."""
+
+    size: Number
+
+
+@node
+class Recompute(Node):
+    """`recompute`, or with what: `recompute gathers`, `recompute all but products`."""
+
+    what: tuple[Name, ...]
+
+
+@node
+class Place(Node):
+    """`place on host` or `place on device`."""
+
+    where: Name
+
+
+@node
+class Strict(Node):
+    """`strict`."""
+
+
+@node
+class At(Node):
+    selectors: tuple[Selector, ...]
+    rules: tuple[Rule, ...]
+
+
+Rule = Mesh | Split | Shard | Pin | Stages | Microbatches | Schedule | Zero | Bucket | Recompute | Place | Strict | At
+
+
+@node
+class Strategy(Node):
+    name: Name
+    rules: tuple[Rule, ...]
+
+
+# --- models ------------------------------------------------------------------
 
 
 @node
