@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -68,14 +67,11 @@ def claim(
     save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
     folder = log_dir if log_dir is not None else _numbered(LOGS, emitted)
     claims.folder(folder, "logs")
-    logs = [target(log_file(folder, rank), LOG) for rank in range(ranks)]
-    texts = [target(folder / name, EMITTED) for name in emitted]
-    texts += [target(trace_file(folder, rank), TRACE) for rank in range(ranks if traces else 0)]
-    counts = Counter(path for path in (metrics, save_weights, *logs, *texts) if path is not None)
-    for path in (path for path, count in counts.items() if count > 1):
-        raise RunError(
-            "SH512", "this run would write two files to this path", file=path, help="give each a path of its own"
-        )
+    written = [(log_file(folder, rank), LOG) for rank in range(ranks)]
+    written += [(folder / name, EMITTED) for name in emitted]
+    written += [(trace_file(folder, rank), TRACE) for rank in range(ranks if traces else 0)]
+    for path, kind in written:
+        require_apart(target(path, kind), kind.what, is_folder=False)
     return RunFiles(folder, metrics, save_weights)
 
 

@@ -201,6 +201,16 @@ def test_a_folder_that_cannot_be_written_to_is_told(here: Path, name: str) -> No
     assert raised.value.code == "SH512"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "weights", "what"), [("logs/rank-0.log", None, "figures"), (None, "logs/rank-1.log", "saved weights")]
+)
+def test_a_log_and_another_file_are_two(here: Path, metrics: str | None, weights: str | None, what: str) -> None:
+    (here / "logs").mkdir()
+    given = [Path(name) if name is not None else None for name in (metrics, weights)]
+    with pytest.raises(RunError, match=f"both a rank's log and {what} here"), Claims() as claims:
+        run_files.claim(claims, 2, Path("logs"), *given)
+
+
 @pytest.mark.slow
 def test_two_runs_of_one_program_and_one_that_goes_on_after_a_kill(tmp_path: Path) -> None:
     """Forked and under torchrun: who comes second is refused, until the first is killed."""
