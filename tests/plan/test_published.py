@@ -1,0 +1,52 @@
+"""Memory of published runs: what their papers say they had is enough for the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlang.plan.bytes.memory import by_coordinate
+from tests.emit.sources import planned
+
+# The Llama 3 Herd of Models (2024), table 4 and section 3.3: 405B on 16,384 H100 of 80 GB, tp 8, pp 16, dp 128, 16M
+# tokens a step in sequences of 8,192, bf16; parameters cut over dp; an interleaved schedule.
+LLAMA_405B = """\
+use std.llama: Llama
+
+dim batch = 2048, seq = 8192
+
+strategy s {
+  mesh pp = 16, dp = 128, tp = 8
+  split batch over dp
+  split heads, kv_heads, ffn, vocab over tp
+  split seq over tp?
+  stages over pp balanced, virtual = 2
+  microbatches 16
+  schedule "interleaved_1f1b"
+  zero 1 over dp
+  RULES
+}
+
+train {
+  model = Llama(vocab = 128256, d = 16384, heads = 128, kv_heads = 8, ffn = 53248, layers = 126)
+  data = random(tokens: i64[batch, seq] < 128256, label: i64[batch, seq] < 128256, batches = 1, seed = 1)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = adamw(lr = 3e-4, betas = (0.9, 0.95), weight_decay = 0.1)
+  precision = bf16
+  clip = 1.0
+  steps = 1
+}
+"""
+GB = 10**9
+
+
+@pytest.mark.parametrize(("rules", "most"), [("at blocks[*]: recompute all but products", 68), ("", 195)])
+def test_llama_405b(rules: str, most: int) -> None:
+    """80 GB are enough without any whole block computed again; keeping all of it, they are not."""
+    found = by_coordinate(planned(LLAMA_405B.replace("RULES", rules), 16384, "s"))
+    assert max(kept.total for kept in found) < most * GB
+    assert all(kept.total == kept.device for kept in found)
+    # A rank's 3.2 billion parameters at most: one copy in bf16, gradients in f32, its part of the rest.
+    largest = max(found, key=lambda kept: kept.total)
+    assert largest.gradients == pytest.approx(2 * largest.copies, rel=0.01)
+    assert largest.parameters + largest.optimizer < 0.5 * GB
