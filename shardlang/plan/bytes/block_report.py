@@ -10,6 +10,7 @@ from shardlang.path_runs import in_runs
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import Call, is_below, runs
 from shardlang.plan.plan import Plan, Step
+from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.source import Span
 
 _COMMENT = re.compile(r'\s*#[^"]*$', re.MULTILINE)
@@ -26,6 +27,10 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
             else:
                 yield block((item,) if isinstance(item, Call) else item)
 
+    def partly(call: Call) -> bool:
+        mine = [item for item in call.items if isinstance(item, Step)] if plan.recompute else []
+        return any(owners.drops(owners.of(step)) for step in mine)
+
     def block(run: tuple[Call, ...]) -> dict[str, Any]:
         first = run[0]
         made = plan.graph.calls[first.call]
@@ -34,10 +39,12 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
             "model": first.model,
             "block": first.block,
             "recomputed": first.region >= 0,
+            "recomputed_in_part": first.region < 0 and partly(first),
             "text": written(made.statement) if made.statement is not None else "",
             "items": list(items(first)),
         }
 
+    owners = Owners(plan, frozenset(plan.steps))
     return list(items(call_tree(plan, plan.steps)))
 
 

@@ -75,17 +75,19 @@ def sent(plan: Plan) -> tuple[Sent, ...]:
 
 
 def _sent_values(plan: Plan) -> Iterator[Sent]:
-    here, again = conversion_stages(plan), saved_activations(plan).runs_again if plan.recompute else lambda _: False
+    here = conversion_stages(plan)
     for c, (forward, backward) in zip(plan.conversions, conversion_bytes(plan), strict=True):
         axes, by = plan.meshes[c.to.mesh].ranked(c.move.axes), COLLECTIVES.get(c.move.kind, ("", ""))
-        yield Sent("values", plan.graph.values[c.value].path, frozenset(here[c.id]), axes, by, forward, backward)
-        if again(Step("conversion", c.id)):
-            yield Sent("values", plan.graph.values[c.value].path, frozenset(here[c.id]), axes, ("", by[0]), 0, forward)
+        path, stages = plan.graph.values[c.value].path, frozenset(here[c.id])
+        again = forward if runs_again(plan, Step("conversion", c.id)) else 0
+        yield Sent("values", path, stages, axes, by, forward, backward - again)
+        if again:
+            yield Sent("values", path, stages, axes, ("", by[0]), 0, again)
     for planned in plan.ops:
         op = plan.graph.ops[planned.op]
         for factor, axes, forward, backward in planned.inside:
             kind = inside_collective(op, factor)
-            twice = forward if again(Step("op", op.id)) else 0
+            twice = forward if runs_again(plan, Step("op", op.id)) else 0
             stages = frozenset((plan.stage(op.id),))
             yield Sent("values", op.path, stages, axes, (kind, kind), forward, backward + twice)
         to, (forward, backward) = plan.stage(op.id), handed_bytes(plan, planned)
@@ -136,9 +138,21 @@ def conversion_stages(plan: Plan) -> dict[int, set[int]]:
 @remembered
 def conversion_bytes(plan: Plan) -> list[tuple[int, int]]:
     """Per conversion what it sends in a step, forward and backward: what runs once is not counted
-    with every part, and what is taken ahead of the forward is counted there too."""
-    if plan.microbatches == 1:
-        return [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
+    with every part, and what is taken ahead of the forward is counted there too. Backward
+    has what it takes again."""
+    once = [(c.move.forward_bytes, c.move.backward_bytes) for c in plan.conversions]
+    found = once if plan.microbatches == 1 else _in_time(plan)
+    again = (runs_again(plan, Step("conversion", c.id)) for c in plan.conversions)
+    return [(forward, backward + forward * twice) for (forward, backward), twice in zip(found, again, strict=True)]
+
+
+def runs_again(plan: Plan, step: Step) -> bool:
+    """Whether backward takes a step again."""
+    return bool(plan.recompute) and saved_activations(plan).runs_again(step)
+
+
+def _in_time(plan: Plan) -> list[tuple[int, int]]:
+    """The bytes of conversions in all microbatches."""
     found = phases(plan)
     runs = Counter({c.id: 0 for c in plan.conversions})
     each, once = plan.microbatches, 1
