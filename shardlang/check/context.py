@@ -37,7 +37,8 @@ class Context:
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`.
     `unknown`: names reported as unknown. `uncalled`: models of layers that nothing has called.
     `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
-    name. `low`: the low precision of a mixed run, or "". `wide`: parameters used in f32 there.
+    name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is in
+    it too. `wide`: parameters used in f32 there.
     `casts`: value and type -> the cast made of it. `copies`: of an array whose layers are copied of
     the first, how (model/copies.py)."""
 
@@ -62,6 +63,7 @@ class Context:
     evaluator: Callable[[ast.Expr, Frame], Any] = lambda node, frame: UNKNOWN
     load: Loader = lambda importing, path, is_file: MISSING
     low: str = ""
+    stream: bool = False
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
     copies: dict[LayerArray, Sequence[Any]] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class NameMap:
 @dataclass(frozen=True, slots=True)
 class Training:
     """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log:
-    {"steps": how often}. init: ("safetensors", {"path": path}), with "names": a NameMap where one
+    {"steps": how often}. stream: whether what layers hand on is in the low precision too. init: ("safetensors", {"path": path}), with "names": a NameMap where one
     is given, or None.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
@@ -78,6 +78,7 @@ class Training:
     steps: int | None = None
     seed: int = 0
     precision: str = "f32"
+    stream: bool = False
     clip: float | None = None
     lr_schedule: tuple[str, Mapping[str, Any]] | None = None
     checkpoint: tuple[str, Mapping[str, Any]] | None = None

@@ -95,9 +95,15 @@ def _no_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
 
 
 class Precision(Enum):
-    """The type in which an operator computes in a run of low precision; as torch.autocast does."""
+    """The type in which an operator computes in a run of low precision; as torch.autocast does.
 
-    F32 = "f32"  # in f32: norms, losses, sums
+    Where the stream between layers is low too, what beside products reads a low value gives one,
+    and only losses and single numbers are f32."""
+
+    F32 = "f32"  # in f32: losses
+    INSIDE = "inside"  # in f32; of a low stream it reads and gives that, in f32 inside: norms, softmax
+    SUM = "sum"  # as INSIDE, where the result has dims: sums, means
+    FIRST = "first"  # as INSIDE in its first operand, whatever the others are: batch_norm
     LOW = "low"  # in the low precision: products and lookups
     GIVEN = "given"  # in the types of what it is given
     BESIDE = "beside"  # as GIVEN, but a parameter beside a value in the low precision is converted to that

@@ -15,6 +15,16 @@ DTYPES = (*FLOATS, "i64", "i32", "bool")
 BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
 
 
+def low(dtype: str) -> bool:
+    """Whether a floating type is narrower than f32."""
+    return dtype in ("f16", "bf16")
+
+
+def wide(dtype: str) -> str:
+    """The type in which sums over values of a type are taken."""
+    return "f32" if low(dtype) else dtype
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Dim:
     """One named size. `literal` dims were made from a number and may unify once with another dim of

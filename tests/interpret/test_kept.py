@@ -15,8 +15,9 @@ import torch
 
 from shardlang import runtime as rt
 from shardlang.ops import saved_activations
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.declaration import REGISTRY, Precision
 from shardlang.ops.rule import Split
+from shardlang.types.dim import DTYPES
 from tests.end_to_end.alive import following
 from tests.ops.oracles import ORACLES, Oracle
 from tests.ops.simulate import Case, Local, evaluate, text
@@ -108,3 +109,52 @@ def test_what_backward_reads_of_shared_dims(oracle: Oracle) -> None:
 def test_what_backward_reads(oracle: Oracle) -> None:
     case = case_of(oracle.example)
     assert said(case) == measured(case)
+
+
+def low(oracle: Oracle) -> Case | None:
+    """The same of a stream in bf16, for operators that give it: products do so without a stream."""
+    precision = REGISTRY[oracle.operator].precision
+    if precision in (Precision.F32, Precision.LOW, Precision.WRITTEN):
+        return None
+    example = oracle.example
+    first = 1 if precision is Precision.FIRST else len(example.operands)
+    types = ["bf16" if at < first else "f32" for at in range(len(example.operands))]
+    narrow = [None if o is None else in_type(o, dtype) for o, dtype in zip(example.operands, types, strict=True)]
+    case = case_of(replace(example, operands=tuple(narrow)))
+    results = case.call.inference.results if case.call.inference is not None else ()
+    return case if precision is not Precision.SUM or results[0].dims else None
+
+
+def in_type(operand: str, dtype: str) -> str:
+    """An operand without a type of its own is floating."""
+    return operand if operand.split(" ")[0] in DTYPES else f"{dtype} {operand}".strip()
+
+
+LOW = {named(oracle): case for oracle in TRAINED if (case := low(oracle)) is not None}
+
+
+@pytest.mark.parametrize("name", LOW)
+def test_what_backward_reads_of_a_stream_in_bf16(name: str) -> None:
+    case = LOW[name]
+    assert said(case) == measured(case), text(case)
+    for f, factor in enumerate(case.rule.factors):
+        if factor.split is not Split.WHOLE:
+            split = replace(case, sizes={"a": 1}, axes={f: ("a",)})
+            assert said(split) == measured(split), text(split)
+
+
+@pytest.mark.parametrize("name", LOW)
+def test_bf16_is_computed_in_f32_inside(name: str) -> None:
+    """The value is that of f32, rounded: at most twice, where torch multiplies a power out."""
+    case = LOW[name]
+    mesh = rt.Mesh(a=1)
+    for axes in ({}, *({f: ("a",)} for f, factor in enumerate(case.rule.factors) if factor.split is Split.INSIDE)):
+        split = replace(case, sizes={"a": 1}, axes=axes)
+        mine = evaluate(text(split), list(case.inputs), mesh)
+        wide = [x.detach().float() if x.is_floating_point() else x for x in case.inputs]
+        exact = evaluate(text(split), wide, mesh)
+        if mine.dtype == torch.bool or not mine.is_floating_point():
+            continue
+        assert mine.dtype == torch.bfloat16
+        bound = torch.finfo(torch.bfloat16).eps * exact.abs() + 1e-6 * exact.abs().max()
+        assert ((mine - exact).abs() <= bound).all(), text(split)

@@ -326,7 +326,9 @@ EXAMPLES = [
     ex("dropout2d", "b=4 c=6 h=2 w=3", p=0.5, oracle=None),
 ]
 
-_DTYPES = {"f64": torch.float64, "f32": torch.float32, "i64": torch.int64, "bool": torch.bool}
+_DTYPES = {
+    "f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64, "bool": torch.bool,
+}  # fmt: skip
 
 
 def case_of(example: Example) -> Case:

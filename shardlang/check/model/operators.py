@@ -41,7 +41,7 @@ def infer(
     operands = _operands(values, spans, frame)
     if operands is None:
         return UNKNOWN
-    operands = in_precision(operator.precision, operands, frame, lambda x, dtype: _cast(x, dtype, span, frame))
+    operands = in_precision(operator.precision, operands, static, frame, lambda x, dtype: _cast(x, dtype, span, frame))
     types = tuple(None if o is None else frame.context.dims.resolve_type(o.type) for o in operands)
     found = _inference(operator, types, spans, names, static, arrow, span, frame)
     if found is None:

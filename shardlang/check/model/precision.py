@@ -1,11 +1,16 @@
 """Mixed precision: casts of operands, so that each operator computes in what its declaration says.
 
+What layers hand on is as torch.autocast has it, or in the low precision too (`stream`): then what
+reads a low value, or a parameter, reads all in that. What is of data alone stays as it is given
+until then, and so do single numbers.
+
 A parameter is kept in f32. Where its first use is in the low precision, the program works with a
 copy of it in that (`Value.type` is then the copy's); its gradient and its optimizer stay in f32."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.values import Tensor
@@ -17,7 +22,9 @@ Operands = tuple[Tensor | None, ...]
 Add = Callable[[Tensor, str], Tensor]
 
 
-def in_precision(precision: Precision, operands: Operands, frame: Frame, add: Add) -> Operands:
+def in_precision(
+    precision: Precision, operands: Operands, static: Mapping[str, Any], frame: Frame, add: Add
+) -> Operands:
     """The operands in the types in which an operator of this precision computes; `add` casts."""
     low = frame.context.low
     if not low or precision is Precision.WRITTEN:
@@ -25,12 +32,31 @@ def in_precision(precision: Precision, operands: Operands, frame: Frame, add: Ad
     operands = tuple(None if o is None else _as_kept(o, frame) for o in operands)
     if precision is Precision.LOW:
         return tuple(_cast(o, low, frame, add) for o in operands)
+    if frame.context.stream and precision is Precision.FIRST:
+        return operands[0], *(_cast(o, "f32", frame, add) for o in operands[1:])
+    if frame.context.stream and precision is not Precision.F32 and not _is_number(precision, operands, static):
+        mixed = any(o is not None and o.type.dims and (o.type.dtype == low or _is_parameter(o, frame)) for o in operands)
+        return _beside(operands, mixed, lambda o: bool(o.type.dims), frame, add)
     mixed = len({o.type.dtype for o in operands if o is not None}) > 1
-    if precision is Precision.F32 or (precision is Precision.ALIKE and mixed):
+    if precision in _WIDE or (precision is Precision.ALIKE and mixed):
         return tuple(_cast(o, "f32", frame, add) for o in operands)
-    beside = precision is Precision.BESIDE
-    if beside and any(o is not None and o.type.dtype == low and o.type.dims for o in operands):
-        return tuple(_cast(o, low, frame, add) if o is not None and _is_parameter(o, frame) else o for o in operands)
+    mixed = any(o is not None and o.type.dtype == low and bool(o.type.dims) for o in operands)
+    return _beside(operands, mixed and precision is Precision.BESIDE, lambda o: _is_parameter(o, frame), frame, add)
+
+
+_WIDE = (Precision.F32, Precision.INSIDE, Precision.SUM, Precision.FIRST)
+
+
+def _is_number(precision: Precision, operands: Operands, static: Mapping[str, Any]) -> bool:
+    """Whether an operator is a sum that leaves no dims."""
+    over, summed = static.get("over"), operands[0]
+    return precision is Precision.SUM and (over is None or summed is None or len(over) == len(summed.type.dims))
+
+
+def _beside(operands: Operands, low: bool, which: Callable[[Tensor], bool], frame: Frame, add: Add) -> Operands:
+    """The operands as they are, or with those of them, say parameters, in the low precision."""
+    if low:
+        return tuple(_cast(o, frame.context.low, frame, add) if o is not None and which(o) else o for o in operands)
     for operand in operands:
         if operand is not None and _is_parameter(operand, frame):
             frame.context.wide.add(operand.id)

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.declared import Declared, called
-from shardlang.check.model.arguments import Argument, declared_arguments, settled
+from shardlang.check.model.arguments import Argument, by_name, declared_arguments, settled
 from shardlang.check.program import NameMap
 from shardlang.check.train.weight_names import read_names
 from shardlang.check.values import UNKNOWN, unfit
@@ -49,6 +49,7 @@ def read_settings(given: Mapping[str, ast.Setting], span: Span, frame: Frame) ->
     for name, read in _READERS.items():
         if name in nodes:
             found[name] = read(nodes[name], frame)
+    found["stream"] = frame.context.stream
     return found
 
 
@@ -64,10 +65,12 @@ def _require_length(given: Mapping[str, ast.Setting], span: Span, frame: Frame) 
 
 
 def _precision(node: ast.Expr, frame: Frame) -> str:
-    """The type of the run's numbers, which the frame learns too; "f32" after a report."""
-    text = node.text if isinstance(node, ast.Name) else node.span.text
+    """The type of the run's numbers, which the frame learns too, with what layers hand on in
+    `bf16(stream = bf16)`; "f32" after a report."""
+    text = called(node) or (node.text if isinstance(node, ast.Name) else node.span.text)
     if text in _PRECISIONS:
         frame.context.dtype, frame.context.low = ("f32", text) if text == "bf16" else (text, "")
+        frame.context.stream = isinstance(node, ast.Call) and _stream(text, node, frame)
         return text
     if text in _ABSENT_PRECISIONS:
         frame.wrong("SH400", f"the precision `{text}` is not there yet", node.span, "in no version so far")
@@ -83,6 +86,17 @@ def _compile(node: ast.Expr, frame: Frame) -> str:
     help = offer(node.span.text, _COMPILED, f"it is one of {', '.join(_COMPILED)}")
     frame.wrong("SH237", f"`{node.span.text}` is nothing that could be compiled", node.span, "here", help=help)
     return "none"
+
+
+def _stream(precision: str, node: ast.Call, frame: Frame) -> bool:
+    """Whether layers hand on the low precision too."""
+    given: dict[str, Argument] = {}
+    if not by_name(precision, node.keywords, ("stream",) if precision == "bf16" else (), given, frame):
+        return False
+    if node.args or [a.span.text for a in given.values()] != [precision]:
+        help = "write `bf16`, or `bf16(stream = bf16)`, where layers hand on bf16 too"
+        frame.wrong("SH237", f"`{node.span.text}` is no precision", node.span, "here", help=help)
+    return bool(given)
 
 
 def _schedule(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] | None:

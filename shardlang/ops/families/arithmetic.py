@@ -65,7 +65,7 @@ _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
 _binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.", _quotient, floating=True)
-_binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.F32)
+_binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.INSIDE)
 
 
 def _infer_neg(site: CallSite) -> Inference | None:

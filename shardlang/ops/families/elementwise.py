@@ -33,7 +33,7 @@ def _any_number(site: CallSite) -> Inference | None:
 
 def _unary(
     name: str, module: Module, doc: str, saved: Callable[[Local], Saved],
-    infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.F32,
+    infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.INSIDE,
 ) -> None:  # fmt: skip
     def emit(site: OpSite) -> Code:
         return module(name, site.operands[0])

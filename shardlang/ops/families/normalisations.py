@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardlang.ops.code import RT, Code, F, method
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
 from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.saved_activations import Local, Saved, made, size
 from shardlang.ops.site import OpSite, Size
 from shardlang.ops.texts import factors_of, group_text
-from shardlang.types.dim import TensorType, Term, term_text
+from shardlang.types.dim import TensorType, Term, low, term_text, wide
 
 _X = Param("x", "tensor")
 
@@ -39,7 +39,8 @@ def _softmax(name: str, doc: str) -> None:
         return RT(name, site.operands[0], dim, group) if group else F(name, site.operands[0], dim)
 
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
-    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made))
+    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made,
+                      precision=Precision.INSIDE))  # fmt: skip
 
 
 _softmax("softmax", "exp(x) divided by its sum over one dim.")
@@ -112,7 +113,8 @@ def _emit_norm(name: str) -> Callable[[OpSite], Code]:
         sizes = tuple(site.operand_types[0].shape[d] for d in dims)
         named, eps = dict(zip(has, given, strict=True)), site.attrs["eps"]
         group = group_text(site, factors_of(site.rule.operands[0][d] for d in dims))
-        if not group and dims == tuple(range(rank - len(dims), rank)):
+        # On the CPU torch's own keep more of a low x, or round their sums to its type.
+        if not group and dims == tuple(range(rank - len(dims), rank)) and not low(site.operand_types[0].dtype):
             plain, named = (given, {}) if has[:1] == ("weight",) else ([], named)
             return F(name, x, sizes, *plain, **named, eps=eps)
         return RT(name, x, dims, size=math.prod(sizes), **named, eps=eps, **({"group": group} if group else {}))
@@ -122,16 +124,25 @@ def _emit_norm(name: str) -> Callable[[OpSite], Code]:
 
 def _saved_norm(local: Local, dims: tuple[int, ...], whole: tuple[int, ...], given: int = 1) -> Saved:
     """For torch's own norm the operands `whole`, with mean and deviation of each row; without these
-    what is normalised, before weight and bias (operands from `given` on), with the deviations."""
-    shape, dtype, has = local.operands[0], local.operand_types[0].dtype, local.attrs["has"]
+    what is normalised, before weight and bias (operands from `given` on), with the deviations; all
+    that in f32 for a low x."""
+    shape, dtype, has = local.operands[0], wide(local.operand_types[0].dtype), local.attrs["has"]
     each = size(tuple(n for d, n in enumerate(shape) if d not in dims), dtype)
     if whole:
         return Saved(whole, more=2 * each)
-    weight = (given,) if "weight" in has else ()
-    return Saved(weight, () if has else (0,), each + (size(shape, dtype) if has else 0))
+    weight, apart = (given,) if "weight" in has else (), bool(has) or low(local.operand_types[0].dtype)
+    return Saved(weight, () if apart else (0,), each + (size(shape, dtype) if apart else 0))
+
+
+def _saved_low(local: Local, statistics: int) -> Saved:
+    """A low x as it is, with statistics of each row in f32, and the weight."""
+    rows = tuple(n for d, n in enumerate(local.operands[0]) if d not in local.attrs["dims"])
+    return Saved((0, 1) if "weight" in local.attrs["has"] else (0,), more=statistics * size(rows, "f32"))
 
 
 def _saved_layer_norm(local: Local) -> Saved:
+    if low(local.operand_types[0].dtype):
+        return _saved_low(local, 2)
     dims, rank = local.attrs["dims"], len(local.operands[0])
     plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
     return _saved_norm(local, dims, tuple(range(len(local.operands))) if plain else ())
@@ -139,6 +150,8 @@ def _saved_layer_norm(local: Local) -> Saved:
 
 def _saved_rms_norm(local: Local) -> Saved:
     """torch's own multiplies x by deviations: both are kept, and the product for a weight."""
+    if low(local.operand_types[0].dtype):
+        return _saved_low(local, 1)
     dims, rank = local.attrs["dims"], len(local.operands[0])
     kept = _saved_norm(local, dims, ())
     plain = dims == tuple(range(rank - len(dims), rank)) and not local.shares(dims)
@@ -151,7 +164,7 @@ register(
         "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
         _emit_norm("layer_norm"), "(x - mean) / deviation over dims, then times weight, plus bias.",
         example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
-        saved=_saved_layer_norm,
+        saved=_saved_layer_norm, precision=Precision.INSIDE,
     )
 )  # fmt: skip
 register(
@@ -159,7 +172,7 @@ register(
         "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
         _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
         example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
-        saved=_saved_rms_norm,
+        saved=_saved_rms_norm, precision=Precision.INSIDE,
     )
 )  # fmt: skip
 
@@ -252,5 +265,6 @@ register(
         example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
         "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",
         saved=_saved_batch_norm,
+        precision=Precision.FIRST,
     )
 )

@@ -14,8 +14,8 @@ from shardlang.ops.factors import Factors, marked, quoted, require
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import cut, dims_text, factors_of, group_text, offset_text
-from shardlang.types.dim import TensorType, Term, term_text
+from shardlang.ops.texts import TORCH_DTYPES, cut, dims_text, factors_of, group_text, offset_text
+from shardlang.types.dim import TensorType, Term, low, term_text
 
 _OVER = Param("over", "dims", None)
 _X = Param("x", "tensor")
@@ -134,13 +134,13 @@ register(
     Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
              "The sum over the dims `over`, or over all. For whole numbers and bool it is i64.", reduces=Total.SUM,
              example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
-             saved=nothing)
+             saved=nothing, precision=Precision.SUM)
 )  # fmt: skip
 register(
     Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
              "The mean over the dims `over`, or over all, of all ranks.", reduces=Total.MEAN,
              example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
-             saved=nothing)
+             saved=nothing, precision=Precision.SUM)
 )  # fmt: skip
 
 
@@ -216,7 +216,11 @@ def _infer_cumsum(site: CallSite) -> Inference | None:
 
 
 def _emit_cumsum(site: OpSite) -> Code:
-    return method(site.operands[0], "cumsum", site.attrs["dims"][0])
+    dim, dtype = site.attrs["dims"][0], site.operand_types[0].dtype
+    if not low(dtype):
+        return method(site.operands[0], "cumsum", dim)
+    wide = method(site.operands[0], "cumsum", dim, dtype=TORCH_DTYPES["f32"])  # devices would add up in the low type
+    return method(wide, "to", TORCH_DTYPES[dtype])
 
 
 register(
@@ -228,5 +232,6 @@ register(
         "The running sum along one dim.",
         example="(x: [batch, seq]) -> [batch, seq] { cumsum(x, over = seq) }",
         saved=nothing,
+        precision=Precision.INSIDE,
     )
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
@@ -16,11 +17,19 @@ from shardlang.runtime.functions.statistics import Groups, extreme, greatest, su
 from shardlang.runtime.step.recompute import Recomputing
 
 
+_LOW = (torch.bfloat16, torch.float16)
+
+
+def widened(x: Tensor) -> Tensor:
+    """x in the type in which sums over it are taken: f32 for what is narrower."""
+    return x.float() if x.dtype in _LOW else x
+
+
 class _Softmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: Groups) -> Tensor:
-        shares = (x - greatest(extreme(x, (dim,)), group)).exp_()
-        result = shares.div_(summed(shares.sum(dim, keepdim=True), group))
+        shares = (widened(x) - greatest(extreme(x, (dim,)), group)).exp_()
+        result = shares.div_(summed(shares.sum(dim, keepdim=True), group)).to(x.dtype)
         ctx.save_for_backward(result)
         ctx.dim, ctx.group = dim, group
         return result
@@ -28,15 +37,16 @@ class _Softmax(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (result,) = ctx.saved_tensors
-        weighted = result * gradient
-        return weighted - result * summed(weighted.sum(ctx.dim, keepdim=True), ctx.group), None, None
+        weighted = widened(result) * gradient
+        slope = weighted - result * summed(weighted.sum(ctx.dim, keepdim=True), ctx.group)
+        return slope.to(result.dtype), None, None
 
 
 class _LogSoftmax(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: Groups) -> Tensor:
-        shifted = x - greatest(extreme(x, (dim,)), group)
-        result = shifted - summed(shifted.exp().sum(dim, keepdim=True), group).log_()
+        shifted = widened(x) - greatest(extreme(x, (dim,)), group)
+        result = (shifted - summed(shifted.exp().sum(dim, keepdim=True), group).log_()).to(x.dtype)
         ctx.save_for_backward(result)
         ctx.dim, ctx.group = dim, group
         return result
@@ -44,8 +54,9 @@ class _LogSoftmax(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (result,) = ctx.saved_tensors
+        gradient = widened(gradient)
         total = summed(gradient.sum(ctx.dim, keepdim=True), ctx.group)
-        return gradient - result.exp() * total, None, None
+        return (gradient - widened(result).exp() * total).to(result.dtype), None, None
 
 
 def softmax(x: Tensor, dim: int, group: Groups = None) -> Tensor:
@@ -67,11 +78,7 @@ class _Normalised(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dims: tuple[int, ...], size: int, eps: float, group: Groups, centred: bool) -> Any:
-        mean = summed(x.sum(dims, keepdim=True), group) / size if centred else None
-        result = x - mean if mean is not None else x
-        variance = summed(result.square().sum(dims, keepdim=True), group) / size
-        inverse = (variance + eps).rsqrt()
-        result = result * inverse
+        result, mean, variance, inverse = _normalised(x, dims, size, eps, group, centred)
         ctx.save_for_backward(result, inverse)
         ctx.dims, ctx.size, ctx.group, ctx.centred = dims, size, group, centred
         mean = variance if mean is None else mean
@@ -81,13 +88,72 @@ class _Normalised(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         result, inverse = ctx.saved_tensors
-        slope = (gradient * result).sum(ctx.dims, keepdim=True)
-        if not ctx.centred:
-            slope = summed(slope, ctx.group) / ctx.size
-            return (gradient - result * slope) * inverse, None, None, None, None, None
-        both = torch.stack((gradient.sum(ctx.dims, keepdim=True), slope))
-        level, slope = (summed(both, ctx.group) / ctx.size).unbind()
-        return (gradient - level - result * slope) * inverse, None, None, None, None, None
+        return _slope(gradient, result, inverse, ctx), None, None, None, None, None
+
+
+def _normalised(
+    x: Tensor, dims: tuple[int, ...], size: int, eps: float, group: Groups, centred: bool
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """What is normalised, with the mean, the variance and 1 over the deviation of each row."""
+    mean = summed(x.sum(dims, keepdim=True), group) / size if centred else None
+    result = x - mean if mean is not None else x
+    variance = summed(result.square().sum(dims, keepdim=True), group) / size
+    inverse = (variance + eps).rsqrt()
+    return result * inverse, mean, variance, inverse
+
+
+def _slope(gradient: Tensor, result: Tensor, inverse: Tensor, ctx: Any) -> Tensor:
+    """The gradient of what was normalised."""
+    slope = (gradient * result).sum(ctx.dims, keepdim=True)
+    if not ctx.centred:
+        slope = summed(slope, ctx.group) / ctx.size
+        return (gradient - result * slope) * inverse
+    both = torch.stack((gradient.sum(ctx.dims, keepdim=True), slope))
+    level, slope = (summed(both, ctx.group) / ctx.size).unbind()
+    return (gradient - level - result * slope) * inverse
+
+
+class _LowNormalised(Function):
+    """As _Normalised, then times weight, plus bias, for an x narrower than f32: all is computed in
+    f32. x is kept as it is, beside statistics in f32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: tuple[int, ...], size: int, eps: float,
+        group: Groups, centred: bool,
+    ) -> Tensor:  # fmt: skip
+        result, mean, _, inverse = _normalised(x.float(), dims, size, eps, group, centred)
+        ctx.save_for_backward(x, weight, mean, inverse)
+        ctx.dims, ctx.size, ctx.group, ctx.centred = dims, size, group, centred
+        ctx.bias = None if bias is None else bias.dtype
+        return _affine(result, dims, weight, bias).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, inverse = ctx.saved_tensors
+        result = (x.float() if mean is None else x - mean) * inverse
+        gradient, rows = gradient.float(), [d for d in range(x.dim()) if d not in ctx.dims]
+        for_weight = None if weight is None else _over_rows(gradient * result, rows).to(weight.dtype)
+        for_bias = None if ctx.bias is None else _over_rows(gradient, rows).to(ctx.bias)
+        slope = _slope(_affine(gradient, ctx.dims, weight, None), result, inverse, ctx)
+        return slope.to(x.dtype), for_weight, for_bias, None, None, None, None, None
+
+
+def _over_rows(x: Tensor, rows: list[int]) -> Tensor:
+    return x.sum(rows) if rows else x
+
+
+def _low_norm(
+    x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None, bias: Tensor | None, eps: float, group: Groups,
+    centred: bool,
+) -> Tensor:  # fmt: skip
+    """The norm of an x narrower than f32. What torch has for devices keeps and computes the same;
+    for the CPU it keeps more, or sums the gradient of the weight in the type of x."""
+    last, shape = tuple(range(x.dim() - len(dims), x.dim())), [x.shape[d] for d in dims]
+    alike = all(p is None or p.dtype == x.dtype for p in (weight, bias))
+    if x.device.type == "cpu" or dims != last or group is not None or not alike:
+        return _LowNormalised.apply(x, weight, bias, dims, size, eps, group, centred)
+    return F.layer_norm(x, shape, weight, bias, eps) if centred else F.rms_norm(x, shape, weight, eps)
 
 
 def _affine(x: Tensor, dims: tuple[int, ...], weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -103,6 +169,8 @@ def layer_norm(
     eps: float = 1e-5, group: Groups = None,
 ) -> Tensor:  # fmt: skip
     """x less its mean, over its deviation, along `dims` of `size` elements in all; cut alike."""
+    if x.dtype in _LOW:
+        return _low_norm(x, dims, size, weight, bias, eps, group, True)
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, True)
     return _affine(result, dims, weight, bias)
 
@@ -112,6 +180,8 @@ def rms_norm(
     group: Groups = None,
 ) -> Tensor:  # fmt: skip
     """x over the root of its mean square along `dims` of `size` elements in the whole."""
+    if x.dtype in _LOW:
+        return _low_norm(x, dims, size, weight, None, eps, group, False)
     result, _, _ = _Normalised.apply(x, dims, size, eps, group, False)
     return _affine(result, dims, weight, None)
 
@@ -126,15 +196,16 @@ def batch_norm(
     The running statistics move towards them by `momentum`, the variance as its unbiased estimate,
     alike on all ranks."""
     others = tuple(d for d in range(x.dim()) if d != dim)
-    result, mean, variance = _Normalised.apply(x, others, size, eps, group, True)
+    result, mean, variance = _Normalised.apply(widened(x), others, size, eps, group, True)
+    whole = _affine(result, (dim,), weight, bias).to(x.dtype)
     if Recomputing.now:
         # This step has moved them already.
-        return _affine(result, (dim,), weight, bias)
+        return whole
     # `.data`: as in torch's own, autograd does not count the move, since no backward reads what
     # moves.
     running_mean.data.lerp_(mean.flatten(), momentum)
     running_var.data.lerp_(variance.flatten() * (size / max(size - 1, 1)), momentum)
-    return _affine(result, (dim,), weight, bias)
+    return whole
 
 
 def batch_norm_eval(
@@ -143,4 +214,4 @@ def batch_norm_eval(
 ) -> Tensor:  # fmt: skip
     """x normalised along `dim` by the running statistics, also where it has nothing there."""
     centred = _affine(x, (dim,), None, -running_mean)
-    return _affine(_affine(centred, (dim,), (running_var + eps).rsqrt(), None), (dim,), weight, bias)
+    return _affine(_affine(centred, (dim,), (running_var + eps).rsqrt(), None), (dim,), weight, bias).to(x.dtype)
