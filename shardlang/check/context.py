@@ -37,8 +37,8 @@ class Context:
     `memo`: what operators inferred before. `headless`: models reported for want of a `forward`.
     `unknown`: names reported as unknown. `uncalled`: models of layers that nothing has called.
     `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
-    name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is in
-    it too. `wide`: parameters used in f32 there.
+    name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
+    in it too. `wide`: parameters used in f32 there.
     `casts`: value and type -> the cast made of it. `copies`: of an array whose layers are copied of
     the first, how (model/copies.py)."""
 

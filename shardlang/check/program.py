@@ -65,8 +65,8 @@ class NameMap:
 @dataclass(frozen=True, slots=True)
 class Training:
     """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log:
-    {"steps": how often}. stream: whether what layers hand on is in the low precision too. init: ("safetensors", {"path": path}), with "names": a NameMap where one
-    is given, or None.
+    {"steps": how often}. init: ("safetensors", {"path": path}), with "names": a NameMap where one
+    is given, or None. stream: whether what layers hand on is in the low `precision` too.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
     None."""
@@ -74,11 +74,11 @@ class Training:
     data: DataSource
     eval: DataSource | None
     optimizers: tuple[OptimizerSetting, ...]
+    stream: bool
     epochs: int | None = None
     steps: int | None = None
     seed: int = 0
     precision: str = "f32"
-    stream: bool = False
     clip: float | None = None
     lr_schedule: tuple[str, Mapping[str, Any]] | None = None
     checkpoint: tuple[str, Mapping[str, Any]] | None = None

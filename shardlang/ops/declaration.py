@@ -97,8 +97,8 @@ def _no_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
 class Precision(Enum):
     """The type in which an operator computes in a run of low precision; as torch.autocast does.
 
-    Where the stream between layers is low too, what beside products reads a low value gives one,
-    and only losses and single numbers are f32."""
+    Where the stream between layers is low too, operators of GIVEN, BESIDE and ALIKE that read a low
+    value or a parameter read all in that, but for single numbers."""
 
     F32 = "f32"  # in f32: losses
     INSIDE = "inside"  # in f32; of a low stream it reads and gives that, in f32 inside: norms, softmax

@@ -1,8 +1,8 @@
 """Mixed precision: casts of operands, so that each operator computes in what its declaration says.
 
-What layers hand on is as torch.autocast has it, or in the low precision too (`stream`): then what
-reads a low value, or a parameter, reads all in that. What is of data alone stays as it is given
-until then, and so do single numbers.
+Layers hand on what torch.autocast would, or the low precision too (`stream`). Then an operator that
+reads a low value or a parameter reads everything in that, but for single numbers. Values of data
+alone stay as they are given until then.
 
 A parameter is kept in f32. Where its first use is in the low precision, the program works with a
 copy of it in that (`Value.type` is then the copy's); its gradient and its optimizer stay in f32."""

@@ -94,7 +94,8 @@ class _Normalised(Function):
 def _normalised(
     x: Tensor, dims: tuple[int, ...], size: int, eps: float, group: Groups, centred: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """What is normalised, with the mean, the variance and 1 over the deviation of each row."""
+    """x less its mean, over its deviation, with the mean, the variance and 1 over the deviation of
+    each row."""
     mean = summed(x.sum(dims, keepdim=True), group) / size if centred else None
     result = x - mean if mean is not None else x
     variance = summed(result.square().sum(dims, keepdim=True), group) / size
@@ -147,8 +148,8 @@ def _low_norm(
     x: Tensor, dims: tuple[int, ...], size: int, weight: Tensor | None, bias: Tensor | None, eps: float, group: Groups,
     centred: bool,
 ) -> Tensor:  # fmt: skip
-    """The norm of an x narrower than f32. What torch has for devices keeps and computes the same;
-    for the CPU it keeps more, or sums the gradient of the weight in the type of x."""
+    """The norm of an x narrower than f32. torch's own for devices keeps and computes the same; that
+    for the CPU keeps more, or sums the gradient of the weight in the type of x."""
     last, shape = tuple(range(x.dim() - len(dims), x.dim())), [x.shape[d] for d in dims]
     alike = all(p is None or p.dtype == x.dtype for p in (weight, bias))
     if x.device.type == "cpu" or dims != last or group is not None or not alike:
