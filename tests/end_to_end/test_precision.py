@@ -1,5 +1,5 @@
-"""`precision = bf16`: types as torch.autocast gives them, and the same numbers as a model written by hand under it; with
-`stream = bf16`, as a model whose parameters are in bf16.
+"""`precision = bf16`: types as torch.autocast gives them, and the same numbers as a model written by hand under it;
+with `stream = bf16`, as a model whose parameters are in bf16.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def by_hand(p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[s
         return F.cross_entropy(F.linear(h + normed, weights["down.weight"], weights["down.bias"]), label)
 
 
-def stream_by_hand(p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+def by_hand_low(p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
     low = {path: weight.bfloat16() for path, weight in weights.items()}
     h = F.gelu(F.linear(image.bfloat16(), low["up.weight"], low["up.bias"]))
     # The gradients of torch's own norm, in bf16 on the CPU, are rounded more often.
@@ -104,7 +104,7 @@ def test_a_stream_in_bf16() -> None:
     assert numbers == ["train.loss", "train.metric:accuracy"]
 
 
-@pytest.mark.parametrize(("text", "by_hand"), [(PROGRAM, by_hand), (STREAM, stream_by_hand)], ids=["autocast", "stream"])
+@pytest.mark.parametrize(("text", "by_hand"), [(PROGRAM, by_hand), (STREAM, by_hand_low)], ids=["autocast", "stream"])
 def test_the_numbers_are_those_of_a_model_by_hand(text: str, by_hand: Callable[..., torch.Tensor]) -> None:
     module = emitted(text)
     random.start(0)

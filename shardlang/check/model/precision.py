@@ -35,8 +35,9 @@ def in_precision(
     if frame.context.stream and precision is Precision.FIRST:
         return operands[0], *(_cast(o, "f32", frame, add) for o in operands[1:])
     if frame.context.stream and precision is not Precision.F32 and not _is_number(precision, operands, static):
-        mixed = any(o is not None and o.type.dims and (o.type.dtype == low or _is_parameter(o, frame)) for o in operands)
-        return _beside(operands, mixed, lambda o: bool(o.type.dims), frame, add)
+        sized = [o for o in operands if o is not None and o.type.dims]
+        narrow = any(o.type.dtype == low or _is_parameter(o, frame) for o in sized)
+        return _beside(operands, narrow, lambda o: bool(o.type.dims), frame, add)
     mixed = len({o.type.dtype for o in operands if o is not None}) > 1
     if precision in _WIDE or (precision is Precision.ALIKE and mixed):
         return tuple(_cast(o, "f32", frame, add) for o in operands)

@@ -16,7 +16,6 @@ from torch.autograd import Function
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 from shardlang.runtime.step.recompute import Recomputing
 
-
 _LOW = (torch.bfloat16, torch.float16)
 
 
