@@ -161,23 +161,21 @@ def _check_json(check: Check, wanted: Wanted) -> dict[str, Any]:
 
 
 def _report_json(report: Comparison) -> dict[str, Any]:
-    return {
-        "ok": report.ok, "steps": report.step, "values": report.values, "gradients": report.gradients,
-        "parameters": report.parameters, "largest_error": report.largest if math.isfinite(report.largest) else None,
-        "difference": _difference_json(report.difference),
-    }  # fmt: skip
+    counts = {name: getattr(report, name) for name in ("ok", "values", "gradients", "parameters")}
+    largest = report.largest if math.isfinite(report.largest) else None
+    found = _difference_json(report.difference)
+    return {**counts, "steps": report.step, "largest_error": largest, "difference": found}
+
+
+_SHOWN = (
+    "kind", "path", "layout", "place", "step", "rank", "microbatch", "index", "summed", "found", "expected", "message",
+)  # fmt: skip
 
 
 def _difference_json(found: Difference | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "kind": found.kind, "path": found.path, "layout": found.layout, "place": found.place, "step": found.step,
-        "rank": found.rank, "microbatch": found.microbatch, "index": list(found.index), "summed": list(found.summed),
-        "found": _finite(found.found), "expected": _finite(found.expected), "message": found.message,
-    }  # fmt: skip
+    return None if found is None else {name: _finite(getattr(found, name)) for name in _SHOWN}
 
 
-def _finite(x: float) -> float | str:
-    """JSON has no infinities and no NaN."""
-    return x if math.isfinite(x) else str(x)
+def _finite(x: Any) -> Any:
+    """The value as JSON has it: there are no infinities and no NaN."""
+    return str(x) if isinstance(x, float) and not math.isfinite(x) else list(x) if isinstance(x, tuple) else x
