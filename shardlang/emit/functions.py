@@ -24,7 +24,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.blocks.blocks import call_tree
-from shardlang.plan.blocks.call import ROOT, Call, array_of, is_below, origin, relative, runs
+from shardlang.plan.blocks.call import ROOT, Call, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.plan import Plan, Step
@@ -94,8 +94,8 @@ class Functions:
         calls = [tree]
         for call in calls:  # with those that are found on the way
             calls += [item for item in call.items if isinstance(item, Call)]
-        self.counts.update(call.block for call in calls)
-        self.counts.update(array[0] for call in calls if (array := array_of(call.path)))
+        self.counts.update([call.block for call in calls])
+        self.counts.update([call.array[0] for call in calls if call.array])
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
@@ -111,8 +111,7 @@ class Functions:
         and it has parameters, by which it is known which layer it is."""
         key = call.block, call.region >= 0
         if key not in self.worth:
-            array = array_of(call.path)
-            layers = self.counts[array[0]] if array is not None else 1
+            layers = self.counts[call.array[0]] if call.array is not None else 1
             operators = self._operators(call) if self.counts[call.block] > 1 or layers > 1 else 0
             enough = call.region >= 0 or operators > 2 or (operators > 0 and layers > MANY)
             self.worth[key] = self.folded and call.call != ROOT and enough and self._reads_own(call)
@@ -172,9 +171,8 @@ class Functions:
 
 def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[Item]:
     """The items with neighbours of an array joined where a loop can stand for them."""
-    readers: Counter[Form] = Counter(ends)
-    for item in items:
-        readers.update(item.reads if isinstance(item, Call) else set(forms.reads(item)))
+    read = [item.reads if isinstance(item, Call) else set(forms.reads(item)) for item in items]
+    readers = Counter([*ends, *itertools.chain.from_iterable(read)])
     found: list[Item] = []
     for run in runs(items):
         if isinstance(run, Step):
@@ -202,7 +200,7 @@ def _carried(run: Sequence[Call], readers: Mapping[Form, int]) -> dict[int, int]
         for at, form in enumerate(call.reads):
             if form != (before.gives[found[at]] if at in found else before.reads[at]):
                 return None
-        if any(readers[form] > 1 for form in before.gives):
+        if any([readers[form] > 1 for form in before.gives]):
             return None
     return found
 
@@ -371,7 +369,7 @@ class Body:
         given = [made[loop.carried[i]] if i in loop.carried else names[at] for i, at in enumerate(first.reads)]
         begins = {made[result]: names[first.reads[at]] for at, result in loop.carried.items()}
         lines = [Line(f"{name} = {value}") for name, value in begins.items() if name != value]
-        array, start = array_of(first.path) or ("", 0)
+        array, start = first.array or ("", 0)
         layer = writer.sizes.taken.first([identifier(array.rpartition(".")[2].removesuffix("s") or "layer"), "layer"])
         part = range(start, start + len(loop.calls))
         some = "" if self.scene.arrays[array] == set(part) else f"[{part.start}:{part.stop}]"

@@ -21,8 +21,8 @@ def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:
 
 def apart(plan: Plan, found: Phases) -> frozenset[int]:
     """The sums over the microbatches that `forward` is given beside their parts."""
-    made = set(made_forms(plan, found.body))
-    totals = (plan.conversions[at] for _, at in found.step_inputs if at >= 0)
+    totals = [plan.conversions[at] for _, at in found.step_inputs if at >= 0]
+    made = set(made_forms(plan, found.body)) if totals else set()
     return frozenset(c.id for c in totals if summed_in_time(plan, c) and (c.value, made_form(plan, c.parent)) in made)
 
 

@@ -7,7 +7,7 @@ grown by conversions.py."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate
 from shardlang.plan.layouts.replication import replication
 from shardlang.plan.layouts.storage import Stored, sharded
-from shardlang.plan.plan import Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
+from shardlang.plan.plan import Conversion, Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.resolve import resolve
 from shardlang.plan.rewrite.sparse_tables import check_rows, with_tables
 from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
@@ -100,13 +100,13 @@ def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) 
 
 def assemble(program: Program, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:
     """Everything chosen, as one frozen plan."""
-    strategy = planning.strategy
+    strategy, ops = planning.strategy, _planned_ops(planning, chosen, placed)
     return Plan(
         program=program, graph=planning.graph, strategy=strategy.name, ranks=strategy.ranks or 1,
-        meshes=planning.meshes, produced=placed.produced, ops=_planned_ops(planning, chosen, placed),
+        meshes=planning.meshes, produced=placed.produced, ops=ops,
         conversions=tuple(placed.conversions),
         params=with_tables(program, planning.graph, _params(planning, placed.stored), placed.conversions),
-        steps=_steps(planning, placed), bucket_bytes=strategy.bucket_bytes, strict=strategy.strict,
+        steps=_steps(planning, ops, placed.conversions), bucket_bytes=strategy.bucket_bytes, strict=strategy.strict,
         pipeline=strategy.pipeline, recompute=strategy.recompute, sizes=strategy.sizes, memory_of=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,
     )  # fmt: skip
@@ -145,11 +145,10 @@ def _params(planning: Planning, stored: dict[int, Stored]) -> dict[int, ParamPla
     return found
 
 
-def _steps(planning: Planning, placed: Conversions) -> tuple[Step, ...]:
+def _steps(planning: Planning, ops: Sequence[PlannedOp], conversions: list[Conversion]) -> tuple[Step, ...]:
     """Operators in order, the loss's first; conversions right before the first step that reads."""
     done: set[int] = set()
     steps: list[Step] = []
-    conversions = placed.conversions
 
     def convert(at: int) -> None:
         waiting = []
@@ -160,8 +159,9 @@ def _steps(planning: Planning, placed: Conversions) -> tuple[Step, ...]:
         steps.extend(Step("conversion", i) for i in reversed(waiting))
 
     for op in sorted(planning.graph.ops, key=lambda op: op.section != "loss"):
-        for i in range(len(op.operands)):
-            convert(placed.uses[op.id, i].conversion)
+        for use in ops[op.id].operands:
+            if use.conversion >= 0:
+                convert(use.conversion)
         steps.append(Step("op", op.id))
     for conversion in conversions:
         convert(conversion.id)

@@ -27,15 +27,19 @@ def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset())
 @remembered
 def _steps(plan: Plan) -> Mapping[Form, Step]:
     """Form -> the step that makes it."""
-    found = {(c.value, c.id): Step("conversion", c.id) for c in plan.conversions}
-    return found | {(value, -1): Step("op", at) for value, at in makers(plan).items()}
+    return {form: step for step in plan.steps for form in makes(plan, step)}
 
 
 @remembered
 def inputs(plan: Plan) -> Mapping[Step, Sequence[Form]]:
     """Step -> the forms that it reads."""
-    found = {Step("op", at): [(use.value, use.conversion) for use in op.operands] for at, op in enumerate(plan.ops)}
-    return found | {Step("conversion", c.id): [(c.value, c.parent)] for c in plan.conversions}
+    ops, conversions = plan.ops, plan.conversions
+    return {
+        step: [(use.value, use.conversion) for use in ops[step.index].operands]
+        if step.kind == "op"
+        else [(conversions[step.index].value, conversions[step.index].parent)]
+        for step in plan.steps
+    }
 
 
 @remembered

@@ -246,7 +246,8 @@ class Resolving:
 
     def _report_unused(self, rules: Rules) -> None:
         """A dim that is declared and that no tensor has."""
-        there = {d for type in {v.type for v in self.program.graph.values} for term in type.dims for d in term}
+        types = {id(v.type): v.type for v in self.program.graph.values}
+        there = {d for type in types.values() for term in type.dims for d in term}
         for rule in rules.splits:
             by_span: dict[Span, bool] = {}
             for dim, span in rule.dims.items():

@@ -6,8 +6,9 @@ A dim is a name and a size; two dims are the same only if they are one object. A
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
-from shardlang.records import dataclass, remembered
+from shardlang.records import dataclass
 from shardlang.source import Span
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -97,8 +98,7 @@ class TensorType:
     dtype: str
     dims: tuple[Term, ...]
 
-    @property
-    @remembered
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the whole tensor; an unknown size raises ValueError."""
         sizes = [term_size(t) for t in self.dims]
@@ -106,8 +106,7 @@ class TensorType:
             raise ValueError(f"type {self} has a dim of unknown size")
         return tuple(s for s in sizes if s is not None)
 
-    @property
-    @remembered
+    @cached_property
     def elements(self) -> int:
         return math.prod(self.shape)
 

@@ -19,7 +19,7 @@ FAULTS = (
     Fault("many short layers are written out", "programs of very deep models", "emit/functions.py",
           "or (operators > 0 and layers > MANY)", "", ("emit/test_functions.py",)),
     Fault("a loop runs past what another layer reads", "layers whose results are read twice", "emit/functions.py",
-          "if any(readers[form] > 1 for form in before.gives):", "if False:", ("emit/test_functions.py",)),
+          "if any([readers[form] > 1 for form in before.gives]):", "if False:", ("emit/test_functions.py",)),
     Fault("layers of a run draw the same numbers", "dropout in layers of an array", "ops/families/random.py",
           '["p"] * site.inside + [literal(site.path)]', "[literal(site.path)]",
           ("end_to_end/test_folded.py",)),

@@ -121,7 +121,7 @@ FAULTS = (
           "network.add(tail, choice.consumers[0], more)", "network.add(tail, choice.consumers[0], 0)",
           ("plan/test_cut.py",)),
     Fault("metrics take part in gradients", "duals of what only metrics read", "plan/layouts/op_classes.py",
-          'table = trained if op.section == "loss" else plain', "table = trained",
+          'if op.section != "loss":', "if False:",
           ("plan/test_pins.py",)),
     # storage, ZeRO, steps
     Fault("no gradient is reduced", "data parallelism", "plan/planner.py",
@@ -171,7 +171,7 @@ FAULTS = (
           "for f in factors:\n        mine = math.gcd", "for f in reversed(factors):\n        mine = math.gcd",
           ("plan/test_strategy.py", "plan/test_positional.py")),
     Fault("an output layout is dropped", "`-> (..)` of a positional rule", "plan/layouts/conversions.py",
-          "return results[at], kind.wanted if at == 0 else None", "return results[at], None",
+          "wanted = kind.wanted if result == 0 else None", "pass",
           ("plan/test_positional.py",)),
     Fault("a gradient passes detach", "frozen parameters", "ops/families/shapes.py",
           "differentiable=False, freezes=True", "freezes=True", ("check/test_frozen.py",)),

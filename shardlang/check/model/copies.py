@@ -9,7 +9,7 @@ after a mistake, where numbers become dims, and where what goes in is not as it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from shardlang.check.context import Context
@@ -17,7 +17,7 @@ from shardlang.check.graph.drafts import Builder, OpDraft, ValueDraft
 from shardlang.check.graph.unify import Unifier
 from shardlang.check.model.forward import CALLS_LIMIT
 from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
-from shardlang.graph.graph import Kind
+from shardlang.graph.graph import Kind, LayerCall
 from shardlang.records import dataclass
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term
 
@@ -57,14 +57,14 @@ class Copy:
     of the first.
 
     `pairs`: the first layer and those within it, each with its copy. `calls`: how often each was
-    called when both were alike. `same`: dims and types (by identity) that are the same in all
-    layers of the array."""
+    called when both were alike. `same`: dims, types and attrs (by identity) that are the same in
+    all layers of the array."""
 
     build: Builder
     unifier: Unifier
     old: str
     new: str
-    same: dict[int, Dim | TensorType]
+    same: dict[int, Any]
     ids: dict[int, int] = field(default_factory=dict)
     dims: dict[Dim, Dim] = field(default_factory=dict)
     types: dict[int, tuple[TensorType, TensorType]] = field(default_factory=dict)
@@ -123,6 +123,15 @@ class Copy:
             case _:
                 return value
 
+    def attrs(self, attrs: Mapping[str, Any], ids: Mapping[int, int]) -> Mapping[str, Any]:
+        """The arguments of an operator besides tensors."""
+        if not attrs or id(attrs) in self.same:
+            return attrs
+        made: Mapping[str, Any] = {name: self.value(v, ids) for name, v in attrs.items()}
+        if made == attrs:
+            self.same[id(attrs)] = made = attrs
+        return made
+
     def instance(self, first: Instance, parent: Instance | None) -> Instance:
         """A layer with all that it declares; its parameters are in the graph already."""
         made = Instance(
@@ -164,7 +173,7 @@ def copied(context: Context, before: Mark, first: Instance, paths: list[str]) ->
     if not COPIED or not first.sound or after.firm != before.firm:
         return [], []
     added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
-    same: dict[int, Dim | TensorType] = {}
+    same: dict[int, Any] = {}
     copies = [Copy(build, context.dims, first.path, path, same) for path in paths]
     layers = []
     for copy in copies:
@@ -222,7 +231,7 @@ def _may_be_given(given: Any, context: Context) -> bool:
     return (
         isinstance(given, Tensor)
         and context.build.values[given.id].kind in (Kind.RESULT, Kind.DATA)
-        and not any((given.id, dtype) in context.casts for dtype in FLOATS)
+        and not (context.casts and any([(given.id, dtype) in context.casts for dtype in FLOATS]))
     )
 
 
@@ -241,7 +250,8 @@ class Call:
         """The result of the same call of another layer; None where that is to be called itself."""
         start, context = self.start, self.start.context
         build, input, calls = context.build, start.input, self.after.called - start.before.called
-        same = context.dims.resolve_type(given.type) == context.dims.resolve_type(input.type)
+        resolve = context.dims.resolve_type
+        same = given.type is input.type or resolve(given.type) == resolve(input.type)
         fits = len(build.ops) + len(self.ops) <= build.operators_limit and context.calls + calls < CALLS_LIMIT
         alike = copy.calls == start.counts == [layer.calls for _, layer in copy.pairs]
         if not (same and fits and alike and given.id not in start.others and _may_be_given(given, context)):
@@ -261,17 +271,15 @@ class Call:
         for call in build.calls[first : self.after.calls]:
             within = call.within - first + further if call.within >= first else call.within
             given = {ids.get(v, v): name for v, name in call.arguments.items()}
-            build.calls.append(replace(call, path=copy.path(call.path), within=within, arguments=given))
+            path = copy.path(call.path)
+            build.calls.append(LayerCall(path, call.model, call.span, within, given, call.statement))
         for v in (build.values[at] for at in self.values):
-            build.values.append(
-                ValueDraft(
-                    v.kind, copy.path(v.path), v.name, copy.type(v.type), v.span, v.statement, producer=ops[v.producer]
-                )
-            )
+            path, type, producer = copy.path(v.path), copy.type(v.type), ops[v.producer]
+            build.values.append(ValueDraft(v.kind, path, v.name, type, v.span, v.statement, producer=producer))
         for op in (build.ops[at] for at in self.ops):
             operands = tuple([ids.get(v, v) for v in op.operands])
             results = tuple([ids[v] for v in op.results])
-            attrs = {name: copy.value(v, ids) for name, v in op.attrs.items()}
+            attrs = copy.attrs(op.attrs, ids)
             build.ops.append(
                 OpDraft(
                     op.operator, operands, results, attrs, op.rule, op.span, copy.path(op.path), op.call, op.implied,
@@ -284,7 +292,8 @@ class Call:
         """Facts that later calls may ask for: types of parameters, casts, names."""
         context, values = self.start.context, self.start.context.build.values
         for first, own in copy.ids.items():
-            values[own].type = copy.type(values[first].type)
+            if values[own].type.dtype != values[first].type.dtype:
+                values[own].type = copy.type(values[first].type)
             if first in context.wide:
                 context.wide.add(own)
         for (value, dtype), made in self.casts:

@@ -49,29 +49,31 @@ def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch
     build.name_casts()
     ops = _ops(context, loss)
     values = _bounded(_values(context, loss), ops)
-    ids = {kind: tuple(v.id for v in values if v.kind is kind) for kind in Kind}
+    ids = {kind: tuple([v.id for v in values if v.kind is kind]) for kind in (Kind.DATA, Kind.PARAM, Kind.STATE)}
     found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
         values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
-        {path: tuple(dict.fromkeys(at)) for path, at in build.addresses.items()}, tuple(build.declared), _dims(context),
-        found[0] if found else None, {v: o.id for o in ops for v in o.results}, tuple(build.calls),
+        {path: tuple(at if len(at) == 1 else dict.fromkeys(at)) for path, at in build.addresses.items()},
+        tuple(build.declared), _dims(context), found[0] if found else None,
+        {v: o.id for o in ops for v in o.results}, tuple(build.calls),
     )  # fmt: skip
 
 
 def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
     gradient, dims = _gradients(context, loss), context.dims
-    # Types in canonical dims, each worked out once, and equal ones the same.
-    types = dict.fromkeys(v.type for v in context.build.values)
-    made = {t: TensorType(t.dtype, tuple(map(dims.canonical, t.dims))) for t in types}
-    shared = {t: t for t in made.values()}
+    # Types in canonical dims, each object worked out once, and equal ones the same.
+    types = {id(v.type): v.type for v in context.build.values}
+    made = {at: TensorType(t.dtype, tuple(map(dims.canonical, t.dims))) for at, t in types.items()}
+    shared: dict[TensorType, TensorType] = {}
+    types = {at: shared.setdefault(t, t) for at, t in made.items()}
     fixed = _fixed(context) if loss is not None else frozenset()
-    return tuple(
+    return tuple([
         Value(
-            i, Kind.PARAM if i in fixed else v.kind, v.path, v.name, shared[made[v.type]], gradient[i], v.span,
+            i, Kind.PARAM if i in fixed else v.kind, v.path, v.name, types[id(v.type)], gradient[i], v.span,
             v.statement, v.init, v.constant, v.bound,
         )
         for i, v in enumerate(context.build.values)
-    )  # fmt: skip
+    ])  # fmt: skip
 
 
 def _fixed(context: Context) -> frozenset[int]:
@@ -96,14 +98,14 @@ def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...
 
 def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     needed = _ancestors(context, loss)
-    return tuple(
+    return tuple([
         Op(
             i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path,
             o.call, "loss" if loss is None or i in needed else "metric", o.within, o.statement,
             o.implied,
         )
         for i, o in enumerate(context.build.ops)
-    )  # fmt: skip
+    ])  # fmt: skip
 
 
 def _gradients(context: Context, loss: int | None) -> list[bool]:
@@ -111,12 +113,12 @@ def _gradients(context: Context, loss: int | None) -> list[bool]:
     values, ops = context.build.values, context.build.ops
     trained = [v.kind is Kind.PARAM for v in values]
     for op in ops:
-        if op.operator.differentiable and any(trained[o] for o in op.operands if o >= 0):
+        if op.operator.differentiable and any([trained[o] for o in op.operands if o >= 0]):
             for r in op.results:
                 trained[r] = values[r].type.floating
     wanted = [at == loss for at in range(len(values))]
     for op in reversed(ops):
-        if op.operator.differentiable and any(wanted[r] and trained[r] for r in op.results):
+        if op.operator.differentiable and any([wanted[r] and trained[r] for r in op.results]):
             for o in op.operands:
                 if o >= 0:
                     wanted[o] = True
@@ -132,7 +134,7 @@ def _ancestors(context: Context, loss: int | None) -> set[int]:
         producer = values[waiting.pop()].producer
         if producer >= 0 and producer not in needed:
             needed.add(producer)
-            waiting.extend(o for o in ops[producer].operands if o >= 0)
+            waiting += [o for o in ops[producer].operands if o >= 0]
     return needed
 
 

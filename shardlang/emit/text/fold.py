@@ -106,7 +106,7 @@ def _patterns(node: _Tree, counts: Mapping[int, int]) -> list[str]:
     chosen = counts.get(id(node), 0)
     if chosen in (0, node.size):
         return [""] if chosen else []
-    each = [(part, _patterns(below, counts)) for part, below in node.below.items()]
+    each = [(part, _patterns(below, counts)) for part, below in node.below.items() if id(below) in counts]
     texts: list[str] = []
     for indexed, group in groupby(each, lambda pair: pair[0].startswith("[")):
         if indexed:

@@ -6,6 +6,7 @@ a block has, and where calls are folded into a loop, is left to emit/ and to the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
@@ -41,7 +42,9 @@ class _Folding:
     tree: Tree
     orders: Mapping[int, Sequence[int]]
     kinds: Kinds
-    crossing: dict[int, tuple[dict[Form, None], dict[Form, None]]] = field(default_factory=dict)
+    crossing: dict[int, tuple[dict[Form, None], dict[Form, None]]] = field(
+        default_factory=lambda: defaultdict(lambda: ({}, {}))
+    )
 
     def root(self) -> Call:
         self._cross()
@@ -49,42 +52,37 @@ class _Folding:
 
     def _cross(self) -> None:
         """The forms that each call reads from outside, and that others read of it."""
-        tree = self.tree
-        for at, forms in enumerate(tree.reads):
-            node = tree.home[at]
+        tree, makers, home, crossing = self.tree, self.tree.makers, self.tree.home, self.crossing
+        for node, forms in zip(home, tree.reads, strict=True):
             for form in forms:
-                maker = tree.makers.get(form)
-                there = tree.home[maker] if maker is not None else ROOT
-                if node == there:
-                    continue
-                shared = tree.shared(node, there)
-                for inner in tree.above(node)[shared:]:
-                    if maker is not None or not self._own(form, inner):
-                        self._at(inner)[0][form] = None
-                for inner in tree.above(there)[shared:]:
-                    self._at(inner)[1][form] = None
+                maker = makers.get(form)
+                if maker is None:
+                    for outside in self._foreign(form, tree.above(node)):
+                        crossing[outside][0][form] = None
+                elif home[maker] != node:
+                    line, other, shared = tree.paths(node, home[maker])
+                    for inner in line[shared:]:
+                        crossing[inner][0][form] = None
+                    for inner in other[shared:]:
+                        crossing[inner][1][form] = None
         for form in tree.ends:
             form = tree.forms.form(*form)
-            maker = tree.makers.get(form)
-            for node in tree.above(tree.home[maker]) if maker is not None else ():
-                self._at(node)[1][form] = None
+            maker = makers.get(form)
+            for node in tree.above(home[maker]) if maker is not None else ():
+                crossing[node][1][form] = None
 
-    def _at(self, node: int) -> tuple[dict[Form, None], dict[Form, None]]:
-        if node not in self.crossing:
-            self.crossing[node] = {}, {}
-        return self.crossing[node]
-
-    def _own(self, form: Form, node: int) -> bool:
-        """Whether a form is a number, or a parameter or state of a layer in this node."""
-        value, graph = self.tree.plan.graph.values[form[0]], self.tree.plan.graph
+    def _foreign(self, form: Form, line: Sequence[int]) -> Sequence[int]:
+        """The calls of a line, without the root, for which a form that no step makes is no number
+        and no parameter or state of a layer in them."""
+        value, calls = self.tree.plan.graph.values[form[0]], self.tree.plan.graph.calls
         if form[1] >= 0 or value.kind not in _THERE:
-            return False
-        return value.kind is Kind.CONSTANT or is_below(value.path, graph.calls[node].path)
+            return line[1:]
+        return [] if value.kind is Kind.CONSTANT else [n for n in line[1:] if not is_below(value.path, calls[n].path)]
 
     def _call(self, node: int) -> Call:
         tree, calls = self.tree, self.tree.plan.graph.calls
         items = [self._call(~item) if item < 0 else item for item in self.orders[node]]
-        reads, gives = map(tuple, self._at(node))
+        reads, gives = map(tuple, self.crossing[node])
         steps = tuple([item if isinstance(item, Call) else tree.steps[item] for item in items])
         if node == ROOT:
             return Call("", "", steps, reads, gives, ROOT)
@@ -109,14 +107,20 @@ class _Signature:
         graph, formals = self.tree.plan.graph, self.made.arguments
         for at in reads:
             self._value(at)
-            self.row.append(formals.get(origin(graph, at[0]), ""))
-            self._new(at)
+            self.row += formals.get(origin(graph, at[0]), ""), self._number(at)
         for item in items:
             self._inner(item) if isinstance(item, Call) else self._step(item)
         return (len(reads), *self.row, *[self.forms[at] for at in gives])
 
-    def _new(self, at: Form) -> None:
-        self.row.append(self.forms.setdefault(at, len(self.forms)))
+    def _number(self, at: Form) -> int:
+        return self.forms.setdefault(at, len(self.forms))
+
+    def _called(self, value: int) -> str:
+        """The path of a value as this layer sees it."""
+        path, layer = self.tree.plan.graph.values[value].path, f"{self.made.path}."
+        if path.startswith(layer) and "@" not in path and value not in self.made.arguments:
+            return path[len(layer) :]
+        return called_as(self.tree.plan.graph, value, self.made)
 
     def _value(self, at: Form) -> None:
         """The kind of a form, and its dims as they are numbered here."""
@@ -124,28 +128,23 @@ class _Signature:
         own = self.dims
         self.row += (kind, *[own.setdefault(dim, len(own)) for dim in dims])
 
-    def _read(self, at: Form) -> None:
-        """A form made or read before, or a parameter of this layer, or a number."""
-        known = self.forms.get(at)
-        if known is not None:
-            self.row.append(known)
-            return
+    def _given(self, at: Form) -> None:
+        """A parameter of this layer, or a number."""
         value = self.tree.plan.graph.values[at[0]]
         self.row += (relative(value.path, self.made.path), repr(value.constant))
         self._value(at)
 
     def _step(self, at: int) -> None:
-        tree, op, step = self.tree, self.tree.ops[at], self.tree.steps[at]
+        tree, op, step, known = self.tree, self.tree.ops[at], self.tree.steps[at], self.forms
         self.row.append(self.kinds.steps.get(step) or self.kinds.step(step))
         for form in tree.reads[at]:
-            self._read(form)
+            self.row.append(known[form]) if form in known else self._given(form)
         if op is None:
-            self._new(tree.makes[at][0])
+            self.row.append(self._number(tree.makes[at][0]))
             return
         for form in tree.makes[at]:
             self._value(form)
-            self._new(form)
-            self.row.append(called_as(tree.plan.graph, form[0], self.made))
+            self.row += self._number(form), self._called(form[0])
         if REGISTRY[op.operator].random:
             self.row.append(relative(op.path, self.made.path))
         if tree.owners is not None:
@@ -154,6 +153,5 @@ class _Signature:
     def _inner(self, call: Call) -> None:
         self.row += ("call", call.block, call.region >= 0, relative(call.path, self.made.path))
         for at in call.reads:
-            self._read(at)
-        for at in call.gives:
-            self._new(at)
+            self.row.append(self.forms[at]) if at in self.forms else self._given(at)
+        self.row += [self._number(at) for at in call.gives]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from shardlang.graph.graph import Graph, LayerCall
 from shardlang.ops.families.internal import TRANSFER
@@ -36,6 +37,12 @@ class Call:
     region: int = -1
     call: int = ROOT
 
+    @cached_property
+    def array(self) -> tuple[str, int] | None:
+        """`encoder.blocks[3]` -> ("encoder.blocks", 3); None for what is no layer of an array."""
+        array, bracket, index = self.path[:-1].rpartition("[")
+        return (array, int(index)) if bracket and self.path[-1] == "]" else None
+
     def steps(self) -> Iterator[Step]:
         """All steps, those of inner calls too."""
         for item in self.items:
@@ -43,12 +50,6 @@ class Call:
                 yield from item.steps()
             else:
                 yield item
-
-
-def array_of(path: str) -> tuple[str, int] | None:
-    """`encoder.blocks[3]` -> ("encoder.blocks", 3); None for what is no layer of an array."""
-    array, bracket, index = path[:-1].rpartition("[")
-    return (array, int(index)) if bracket and path[-1] == "]" else None
 
 
 def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
@@ -69,7 +70,7 @@ def runs(items: Sequence[Step | Call]) -> list[Step | tuple[Call, ...]]:
 def _follows(before: Call, call: Call) -> bool:
     if before.block != call.block or (before.region < 0) != (call.region < 0):
         return False
-    first, second = array_of(before.path), array_of(call.path)
+    first, second = before.array, call.array
     return first is not None and second == (first[0], first[1] + 1)
 
 

@@ -20,6 +20,9 @@ class Forms:
     given: Set[Form] = frozenset()
     standing: Mapping[Form, Form] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.inputs = inputs(self.plan)
+
     def silent(self, step: Step) -> bool:
         """Whether a step is no line: its form is called as what it converts."""
         if step.kind == "op":
@@ -41,7 +44,7 @@ class Forms:
         return value, at
 
     def reads(self, step: Step) -> list[Form]:
-        return [at if at[1] < 0 and not self.standing else self.form(*at) for at in inputs(self.plan)[step]]
+        return [at if at[1] < 0 and not self.standing else self.form(*at) for at in self.inputs[step]]
 
     def makes(self, step: Step) -> Sequence[Form]:
         return makes(self.plan, step)

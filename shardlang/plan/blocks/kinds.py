@@ -19,8 +19,8 @@ from shardlang.types.layout import local_shape
 
 @dataclass
 class Kinds:
-    """blocks: the number of each block. numbers: of what is equal. known: of objects that were
-    seen, by their ids. forms: the number of a form's kind, and the dims of its type. sizes:
+    """blocks: the number of each block. numbers: of what is equal. known, types: of objects that
+    were seen, by their ids. forms: the number of a form's kind, and the dims of its type. sizes:
     elements of a kind."""
 
     plan: Plan
@@ -41,11 +41,11 @@ class Kinds:
         of its type."""
         found = self.forms.get(at)
         if found is None:
-            plan = self.plan
-            value, param = plan.graph.values[at[0]], plan.params.get(at[0])
-            layout = layout_of(plan, at) if at[0] in plan.produced else None
-            type, dims = self._type(value.type)
-            facts = value.gradient, plan.memory_of.get(at[0]), param is not None and param.sparse
+            plan, (id_, conversion) = self.plan, at
+            value, param = plan.graph.values[id_], plan.params.get(id_)
+            layout = plan.produced.get(id_) if conversion < 0 else plan.conversions[conversion].to
+            type, dims = self.types.get(id(value.type)) or self._type(value.type)
+            facts = value.gradient, plan.memory_of.get(id_), param is not None and param.sparse
             objects = type, id(layout), id(value.kind), *facts
             if objects not in self.known:
                 self.known[objects] = self.number((type, layout, value.kind, *facts))
@@ -61,16 +61,13 @@ class Kinds:
         return self.sizes[kind]
 
     def _type(self, type: TensorType) -> tuple[int, tuple[int, ...]]:
-        found = self.types.get(id(type))
-        if found is None:
-            dims = tuple([id(dim) for term in type.dims for dim in term])
-            whole = type.dtype, tuple([tuple([self._dim(dim) for dim in term]) for term in type.dims])
-            found = self.types[id(type)] = self.number(whole), dims
+        dims = tuple([id(dim) for term in type.dims for dim in term])
+        whole = type.dtype, tuple([tuple([self._dim(dim) for dim in term]) for term in type.dims])
+        found = self.types[id(type)] = self.number(whole), dims
         return found
 
     def _dim(self, dim: Dim) -> object:
-        by_hand = id(dim) if self.plan.sizes else 0
-        batch = dim is self.plan.graph.batch
+        by_hand, batch = id(dim) if self.plan.sizes else 0, dim is self.plan.graph.batch
         return dim.name.rpartition(".")[2], dim.size, dim.literal, dim.span is not None, by_hand, batch
 
     def step(self, step: Step) -> int:
@@ -90,11 +87,11 @@ class Kinds:
     def _op(self, step: Step) -> int:
         planned = self.plan.ops[step.index]
         op = self.plan.graph.ops[planned.op]
-        attrs = tuple([(name, repr(value)) for name, value in op.attrs.items()]) if op.attrs else ()
-        more = op.operator, attrs, planned.mesh, op.call, op.section
-        objects = id(op.rule), id(planned.factor_axes), id(op.span), *more
+        more = op.operator, planned.mesh, op.call, op.section
+        objects = id(op.rule), id(planned.factor_axes), id(op.span), id(op.attrs), *more
         if objects not in self.known:
-            self.known[objects] = self.number((_rule(op.rule), planned.factor_axes, op.span, *more))
+            attrs = tuple([(name, repr(value)) for name, value in op.attrs.items()])
+            self.known[objects] = self.number((_rule(op.rule), planned.factor_axes, op.span, attrs, *more))
         return self.known[objects]
 
 

@@ -38,11 +38,11 @@ class Tree:
 
     def __post_init__(self) -> None:
         self.plan = self.forms.plan
-        self.steps = [step for step in self.given_steps if not self.forms.silent(step)]
+        self.steps = [step for step in self.given_steps if step.kind == "op" or not self.forms.silent(step)]
         self.reads = [self.forms.reads(step) for step in self.steps]
-        self.makes = [self.forms.makes(step) for step in self.steps]
         graph, given = self.plan.graph, self.forms.given
         self.ops = [graph.ops[self.plan.ops[s.index].op] if s.kind == "op" else None for s in self.steps]
+        self.makes = [self.forms.makes(step) for step in self.steps]
         self.makers = {form: at for at, forms in enumerate(self.makes) for form in forms if form not in given}
 
     @cached_property
@@ -84,18 +84,19 @@ class Tree:
             line = self.lines[node] = [ROOT] if node == ROOT else [*self.above(self.parent(node)), node]
         return line
 
-    def shared(self, one: int, other: int) -> int:
-        """How many calls are around both nodes."""
+    def paths(self, one: int, other: int) -> tuple[list[int], list[int], int]:
+        """The calls around each of two nodes, and how many of these are around both."""
         line, second = self.above(one), self.above(other)
         found = min(len(line), len(second))
         while line[found - 1] != second[found - 1]:
             found -= 1
-        return found
+        return line, second, found
 
     def _common(self, nodes: Collection[int]) -> int:
         found, *others = nodes
         for node in others:
-            found = self.above(found)[self.shared(found, node) - 1]
+            line, _, shared = self.paths(found, node)
+            found = line[shared - 1]
         return found
 
     def _settle(self) -> None:
@@ -246,7 +247,7 @@ class Tree:
                 if node == there:
                     yield node, maker, at
                     continue
-                depth, line, other = self.shared(node, there), self.above(node), self.above(there)
+                line, other, depth = self.paths(node, there)
                 first = ~other[depth] if depth < len(other) else maker
                 yield line[depth - 1], first, ~line[depth] if depth < len(line) else at
 

@@ -22,8 +22,11 @@ from shardlang.types.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class ValueTree:
-    """A value's tree as edges, and the edge (-1: as produced) and layout that each target reads."""
+    """The layout that a value is produced in (`stored`, where no operator makes it), its tree as
+    edges, and the edge (-1: as produced) and layout that each target reads."""
 
+    source: Layout
+    stored: Stored | None
     edges: tuple[Edge, ...]
     ends: tuple[tuple[int, Layout], ...]
 
@@ -45,15 +48,14 @@ def place_conversions(planning: Planning, chosen: list[Assignment], table: Layou
 
 @dataclass
 class _Walk:
-    """One walk over all values. Trees are remembered by tensor, produced layout and targets, each
-    of which is one object (`LayoutTable`, `Planning.tensor`) and so known by its id."""
+    """One walk over all values. Trees are remembered by tensor and by the classes and assignments
+    of producer and users, each of which is one object."""
 
     planning: Planning
     chosen: list[Assignment]
     table: LayoutTable
     placed: Conversions = field(default_factory=Conversions)
     known: dict[tuple[object, ...], ValueTree] = field(default_factory=dict)
-    storage: dict[tuple[object, ...], Stored] = field(default_factory=dict)
 
     def run(self) -> Conversions:
         for value in self.planning.graph.values:
@@ -61,21 +63,58 @@ class _Walk:
         return self.placed
 
     def _place(self, value: int) -> None:
-        planning = self.planning
-        users = planning.users[value]
-        targets = tuple([self._target(op, at) for op, at in users])
-        tensor = planning.tensors[value]
-        source, through = self._source(value, tensor, targets)
-        if value == planning.graph.loss:
-            targets = (*targets, *self._summed(through or source))
-        self.placed.produced[value] = source
-        forms = self._forms(source, through, targets, tensor)
-        first = len(self.placed.conversions)
-        for i, edge in enumerate(forms.edges):
+        placed, users, first = self.placed, self.planning.users[value], len(self.placed.conversions)
+        tree = self._tree_of(value, users)
+        placed.produced[value] = tree.source
+        if tree.stored is not None:
+            placed.stored[value] = tree.stored
+        for i, edge in enumerate(tree.edges):
             parent = edge.parent + first if edge.parent >= 0 else -1
-            self.placed.conversions.append(Conversion(first + i, value, parent, edge.move, edge.to, edge.gradient))
-        for user, (end, layout) in zip(users, forms.ends, strict=False):
-            self.placed.uses[user] = OperandUse(value, end + first if end >= 0 else -1, layout)
+            placed.conversions.append(Conversion(first + i, value, parent, edge.move, edge.to, edge.gradient))
+        for user, (end, layout) in zip(users, tree.ends, strict=False):
+            placed.uses[user] = OperandUse(value, end + first if end >= 0 else -1, layout)
+
+    def _tree_of(self, value: int, users: Sequence[tuple[int, int]]) -> ValueTree:
+        planning, chosen, classes = self.planning, self.chosen, self.planning.classes
+        tensor, producer = planning.tensors[value], planning.graph.producers.get(value)
+        made: tuple[object, ...] = (id(planning.strategy.stored.get(value)),)
+        if producer is not None:
+            made = classes[producer], chosen[producer], planning.graph.ops[producer].results.index(value)
+        used = [part for op, at in users for part in (classes[op], chosen[op], at)]
+        key = (id(tensor), value == planning.graph.loss, *made, *used)
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = self._grown(value, users)
+        return known
+
+    def _grown(self, value: int, users: Sequence[tuple[int, int]]) -> ValueTree:
+        """The tree of a value: it is made or stored in some layout, and where a rule says so at
+        once converted to another."""
+        planning, classes, graph = self.planning, self.planning.classes, self.planning.graph
+        tensor, producer = planning.tensors[value], graph.producers.get(value)
+        layouts = [planning.operand(op, at, self.chosen, self.table) for op, at in users]
+        targets = [Target(x, classes[op].operands[at].gradient) for x, (op, at) in zip(layouts, users, strict=True)]
+        stored, wanted = None, None
+        if producer is None:
+            trained, pinned = tensor.kind is Kind.PARAM and tensor.gradient, planning.strategy.stored.get(value)
+            stored = choose(tensor, targets, planning.meshes, trained, pinned)
+            source = stored.root
+        else:
+            kind, result = classes[producer], graph.ops[producer].results.index(value)
+            source = self.table.layouts(kind.rule, self.chosen[producer]).results[result]
+            wanted = kind.wanted if result == 0 else None
+        edges: list[Edge] = []
+        start, at = source, -1
+        if wanted is not None:
+            edges += self._tree(source, [Target(wanted, tensor.gradient)], tensor)[0]
+            start, at = wanted, len(edges) - 1
+        targets += self._summed(start) if value == graph.loss else []
+        wants = [_shared(t, targets, start) for t in targets]
+        more, ends = self._tree(start, wants, tensor)
+        offset = len(edges)
+        edges += [Edge(e.parent + offset if e.parent >= 0 else at, e.move, e.to, e.gradient) for e in more]
+        reads = [(end + offset if end >= 0 else at, t.layout) for end, t in zip(ends, wants, strict=True)]
+        return ValueTree(source, stored, tuple(edges), tuple(reads))
 
     def _summed(self, loss: Layout) -> list[Target]:
         """The loss as the runtime takes it: with microbatches, pending over time."""
@@ -84,50 +123,6 @@ class _Walk:
             return []
         bare = along_time.without(loss, time.name)
         return [Target(self.table.intern(Layout(bare.dims, (*bare.pending, time.name), bare.replicated, bare.mesh)))]
-
-    def _target(self, op: int, at: int) -> Target:
-        layout = self.planning.operand(op, at, self.chosen, self.table)
-        return Target(layout, self.planning.classes[op].operands[at].gradient)
-
-    def _source(self, value: int, tensor: Tensor, targets: tuple[Target, ...]) -> tuple[Layout, Layout | None]:
-        """The produced layout, and the layout that a rule has it converted to at once."""
-        graph = self.planning.graph
-        producer = graph.producers.get(value)
-        if producer is not None:
-            kind = self.planning.classes[producer]
-            results = self.table.layouts(kind.rule, self.chosen[producer]).results
-            at = graph.ops[producer].results.index(value)
-            return results[at], kind.wanted if at == 0 else None
-        trained = tensor.kind is Kind.PARAM and tensor.gradient
-        pinned = self.planning.strategy.stored.get(value)
-        ids = [(id(t.layout), t.gradient) for t in targets]
-        key = (id(tensor), trained, id(pinned), *ids)
-        stored = self.storage.get(key)
-        if stored is None:
-            stored = self.storage[key] = choose(tensor, targets, self.planning.meshes, trained, pinned)
-        self.placed.stored[value] = stored
-        return stored.root, None
-
-    def _forms(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> ValueTree:
-        ids = [(id(t.layout), t.gradient) for t in targets]
-        key = (id(source), id(wanted), id(tensor), *ids)
-        known = self.known.get(key)
-        if known is None:
-            known = self.known[key] = self._grow(source, wanted, targets, tensor)
-        return known
-
-    def _grow(self, source: Layout, wanted: Layout | None, targets: tuple[Target, ...], tensor: Tensor) -> ValueTree:
-        edges: list[Edge] = []
-        start, at = source, -1
-        if wanted is not None:
-            edges += self._tree(source, [Target(wanted, tensor.gradient)], tensor)[0]
-            start, at = wanted, len(edges) - 1
-        wants = [_shared(t, targets, start) for t in targets]
-        more, ends = self._tree(start, wants, tensor)
-        offset = len(edges)
-        edges += [Edge(e.parent + offset if e.parent >= 0 else at, e.move, e.to, e.gradient) for e in more]
-        moved = [end + offset if end >= 0 else at for end in ends]
-        return ValueTree(tuple(edges), tuple((e, t.layout) for e, t in zip(moved, wants, strict=True)))
 
     def _tree(
         self, source: Layout, targets: Sequence[Target], tensor: Tensor
@@ -140,7 +135,7 @@ class _Walk:
         return found.edges, found.ends
 
 
-def _shared(target: Target, targets: tuple[Target, ...], source: Layout) -> Target:
+def _shared(target: Target, targets: Sequence[Target], source: Layout) -> Target:
     """A use without gradient reads a form of a use with one, if they differ in I and R alone."""
     if target.gradient:
         return target

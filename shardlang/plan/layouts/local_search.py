@@ -44,12 +44,12 @@ class _Improving:
     def sweep(self) -> bool:
         """Whether anything changed."""
         changed, planning, chosen, table = False, self.planning, self.chosen, self.table
-        unsettled = self._unsettled()
+        unsettled, made = self._unsettled()
         for op in reversed(self.planning.graph.ops):
             if op.id not in unsettled:
                 continue
             kind, now = self.planning.classes[op.id], self.chosen[op.id]
-            inputs = tuple([planning.result(v, chosen, table) for v in op.operands])
+            inputs = tuple([made.get(v) for v in op.operands])
             users = tuple([
                 (r, planning.operand(user, at, chosen, table), self._unused(user), planning.classes[user].operands[at])
                 for r, v in enumerate(op.results) for user, at in planning.users[v]
@@ -63,8 +63,9 @@ class _Improving:
             self.chosen[op.id] = best
         return changed
 
-    def _unsettled(self) -> set[int]:
-        """The operators around which something is converted: only these have anything to gain."""
+    def _unsettled(self) -> tuple[set[int], dict[int, Layout]]:
+        """The operators around which something is converted, and the layouts in which operators
+        make their values: only these operators have anything to gain."""
         found: set[int] = set()
         made: dict[int, Layout] = {}
         plain = self.distances.plain
@@ -79,7 +80,7 @@ class _Improving:
             made.update(zip(op.results, layouts.results, strict=True))
             if kind.wanted is not None:
                 made[op.results[0]] = kind.wanted
-        return found
+        return found, made
 
     def _ways(self, kind: OpClass, now: Assignment) -> tuple[Assignment, ...]:
         """The present assignment, then each that differs from it along one axis."""

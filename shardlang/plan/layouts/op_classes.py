@@ -71,20 +71,19 @@ class Planning:
     classes: list[OpClass] = field(default_factory=list)
     users: list[list[tuple[int, int]]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
-    _known: dict[tuple[TensorType, str, bool], Tensor] = field(default_factory=dict)
+    _known: dict[tuple[int, int, bool], Tensor] = field(default_factory=dict)
     _equal: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def tensor(self, type: TensorType, kind: Kind, gradient: bool) -> Tensor:
-        """The one Tensor with these parts."""
-        key = (type, kind.value, gradient)
+        """The one Tensor with these parts. Types are the graph's: one is known by its id."""
+        key = id(type), id(kind), gradient
         known = self._known.get(key)
         if known is None:
             dims = self.strategy.uneven
-            uneven = frozenset(i for i, t in enumerate(type.dims) if dims and len(t) == 1 and t[0] in dims)
+            uneven = frozenset([i for i, t in enumerate(type.dims) if dims and len(t) == 1 and t[0] in dims])
             made = Tensor(type.shape, BYTES[type.dtype], kind, gradient, uneven)
             known = self._known[key] = self._equal.setdefault(made, made)
         return known
-
 
     def operand(self, op: int, at: int, chosen: Sequence[Assignment], table: LayoutTable) -> Layout:
         """The layout that an operator needs of an operand."""
@@ -127,26 +126,28 @@ def _with_time(strategy: ResolvedStrategy, times: Times, graph: Graph) -> Resolv
 
 def _classify(planning: Planning, mesh_of: Mapping[int, int]) -> None:
     known: dict[tuple[object, ...], OpClass] = {}
-    trained = planning.tensors
-    plain = [planning.tensor(v.type, v.kind, False) for v in planning.graph.values]
+    graph, tensors, users, sizes = planning.graph, planning.tensors, planning.users, planning.strategy.sizes
     demands, times = planning.strategy.demands, planning.strategy.times
     same: dict[Demand, Demand] = {}
     one = {id(d): same.setdefault(d, d) for d in demands.values()}
-    batch_free = planning.graph.made_of(*LEAF - {Kind.DATA})
-    for op in planning.graph.ops:
+    batch_free = graph.made_of(*LEAF - {Kind.DATA})
+    for op in graph.ops:
         for at, value in enumerate(op.operands):
-            planning.users[value].append((op.id, at))
-        table = trained if op.section == "loss" else plain
-        operands = tuple([table[v] for v in op.operands])
-        results = tuple([table[v] for v in op.results])
+            users[value].append((op.id, at))
+        mine = [tensors[v] for v in (*op.operands, *op.results)]
+        if op.section != "loss":
+            values = [graph.values[v] for v in (*op.operands, *op.results)]
+            mine = [planning.tensor(v.type, v.kind, False) for v in values]
         demand, mesh = demands.get(op.id), mesh_of.get(op.id, 0)
         demand = one[id(demand)] if demand is not None else None
         time = times.ops[op.id] if times is not None else None
-        uneven = in_products(op, planning.graph, planning.strategy.sizes)
+        in_time = (time.factor, time.through) if time is not None else None
+        uneven = in_products(op, graph, sizes) if sizes else frozenset()
         crosses, own = op.operator in SENT, batch_free.issuperset(op.operands)
-        key = (op.rule, *map(id, operands), *map(id, results), id(demand), mesh, time, crosses, uneven, own)
+        key = (op.rule, *map(id, mine), id(demand), mesh, in_time, crosses, uneven, own)
         found = known.get(key)
         if found is None:
+            operands, results = tuple(mine[: len(op.operands)]), tuple(mine[len(op.operands) :])
             found = known[key] = OpClass(op.rule, operands, results, demand, mesh, time, crosses, uneven, own)
         planning.classes.append(found)
 

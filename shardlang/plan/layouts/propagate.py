@@ -80,7 +80,7 @@ class Sweep:
     axis: str
     options: dict[tuple[OpClass, Assignment], Candidates] = field(default_factory=dict)
     situations: dict[tuple[object, ...], Situation] = field(default_factory=dict)
-    messages: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
+    before: dict[tuple[object, ...], Situation] = field(default_factory=dict)
     choices: dict[tuple[object, ...], int] = field(default_factory=dict)
     arrivals: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
 
@@ -107,7 +107,11 @@ class Sweep:
         for op in reversed(planning.graph.ops):
             options = self._options(planning.classes[op.id], given[op.id])
             later = [(found[user], at, r) for r, value in enumerate(op.results) for user, at in users[value]]
-            found[op.id] = self._situation(options, later)
+            key = (options, *later)
+            known = self.before.get(key)
+            if known is None:
+                known = self.before[key] = self._situation(options, later)
+            found[op.id] = known
         return found
 
     def _options(self, kind: OpClass, given: Assignment) -> Candidates:
@@ -138,10 +142,6 @@ class Sweep:
 
     def _message(self, user: Situation, at: int, producer: Candidates, result: int) -> tuple[int, ...]:
         """Per candidate of a producer: the least a user adds, by converting and from there on."""
-        key = (user, at, producer, result)
-        known = self.messages.get(key)
-        if known is not None:
-            return known
         share = user.share
         made: dict[Layout, int] = {}
         for layout in producer.results[result]:
@@ -150,8 +150,7 @@ class Sweep:
                 if producer.kind.batch_free:
                     costs = self._handed(producer.kind, layout, user.options, at, costs)
                 made[layout] = min([cost + later // share for cost, later in zip(costs, user.ahead, strict=True)])
-        known = self.messages[key] = tuple([made[x] for x in producer.results[result]])
-        return known
+        return tuple([made[x] for x in producer.results[result]])
 
     def _handed(self, maker: OpClass, layout: Layout, options: Candidates, at: int, costs: list[int]) -> list[int]:
         tensor, distances = options.kind.operands[at], self.distances

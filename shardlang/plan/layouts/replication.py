@@ -6,13 +6,13 @@ Splits stay as they are."""
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 
-from shardlang.graph.graph import LEAF, Kind
+from shardlang.graph.graph import LEAF, Kind, Op
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, local_size
 from shardlang.plan.layouts.candidates import all_reduce_bytes
 from shardlang.plan.layouts.min_cut import Choice, decide
-from shardlang.plan.layouts.op_classes import Planning, Tensor
+from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
 from shardlang.plan.redistribute.steiner_tree import Target, tree
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -36,9 +36,10 @@ class _Axis:
     mesh: int
     axis: str
     costs: dict[tuple[object, ...], int] = field(default_factory=dict)
+    free: dict[tuple[OpClass, Assignment], bool] = field(default_factory=dict)
 
     def run(self) -> list[Assignment]:
-        free = [self._free(op.id) for op in self.planning.graph.ops]
+        free = [self._undecided(op) for op in self.planning.graph.ops]
         worth = self._worth(free)
         if not worth:
             return self.chosen
@@ -52,15 +53,19 @@ class _Axis:
                 chosen[op] = assign(old.factors, old.through, (*old.replicated, self.axis), old.mesh)
         return chosen
 
-    def _free(self, op: int) -> bool:
+    def _undecided(self, op: Op) -> bool:
         """Whether the operator is unsplit along the axis, and no pin nor the loss decides."""
-        kind, assignment = self.planning.classes[op], self.chosen[op]
-        graph = self.planning.graph
-        if assignment.mesh != self.mesh or graph.ops[op].section != "loss" or graph.loss in graph.ops[op].results:
+        if op.section != "loss" or self.planning.graph.loss in op.results:
+            return False
+        key = self.planning.classes[op.id], self.chosen[op.id]
+        if key not in self.free:
+            self.free[key] = self._free(*key)
+        return self.free[key]
+
+    def _free(self, kind: OpClass, assignment: Assignment) -> bool:
+        if assignment.mesh != self.mesh or not any(t.gradient for t in kind.results):
             return False
         if kind.demand is not None and (kind.demand.chosen == "pin" or kind.wanted is not None):
-            return False
-        if not any(t.gradient for t in kind.results):
             return False
         used = (*assignment.split_axes(), *assignment.replicated)
         return self.axis not in used and all(a != self.axis for a, _ in assignment.through)
@@ -114,7 +119,7 @@ class _Axis:
         """The layout as R along this axis."""
         order = [a.name for a in self.planning.meshes[self.mesh].axes]
         marks = tuple(sorted({*layout.replicated, self.axis}, key=order.index))
-        return replace(layout, replicated=marks)
+        return Layout(layout.dims, layout.pending, marks, layout.mesh)
 
     def _reduction(self, tensor: Tensor, fixed: list[Layout], free: list[Layout]) -> int:
         """The extra cost of a parameter's gradient if its free users are R: nothing where it is

@@ -6,7 +6,6 @@ looked after here; how stages that the user writes are read is stages.py's."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -18,8 +17,6 @@ from shardlang.ops.families.internal import SENT
 from shardlang.plan.pipeline.rules import StageRule
 from shardlang.plan.pipeline.stages import Named, ancestors, enclosing
 from shardlang.records import dataclass
-
-_ELEMENT = re.compile(r"\[\d+\]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,12 @@ def cost(graph: Graph, op: Op) -> Cost:
     if op.operator in SENT:
         return Cost()
     tensors = [graph.values[v] for v in (*op.operands, *op.results)]
-    elements = max(t.type.elements for t in tensors if t.kind is not Kind.PARAM)
-    forward = REGISTRY[op.operator].flops(op.rule, op.attrs) or elements
-    if op.section != "loss" or not any(graph.values[v].gradient for v in op.results):
+    products, given = REGISTRY[op.operator].flops(op.rule, op.attrs), len(op.operands)
+    forward = products or max([t.type.elements for t in tensors if t.kind is not Kind.PARAM])
+    if op.section != "loss" or not any([t.gradient for t in tensors[given:]]):
         return Cost(forward)
-    kinds = [graph.values[v].kind for v in op.operands if graph.values[v].gradient]
-    parameters = sum(k is Kind.PARAM for k in kinds)
+    kinds = [t.kind for t in tensors[:given] if t.gradient]
+    parameters = kinds.count(Kind.PARAM)
     return Cost(forward, forward * (len(kinds) - parameters), forward * parameters)
 
 
@@ -69,13 +66,15 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
 def _units(graph: Graph, count: int) -> list[str | None]:
     """Per operator the layer that is not divided further: an element of an array, or a layer
     without arrays; finer where that gives too few."""
-    chains = [ancestors(enclosing(op)) for op in graph.ops]
-    divided = {a for chain in chains for i, a in enumerate(chain) if any(_ELEMENT.search(b) for b in chain[i + 1 :])}
+    layers = [enclosing(op) for op in graph.ops]
+    chains = {layer: ancestors(layer) for layer in layers}
+    elements = {a for chain in chains.values() for a in chain if a.endswith("]")}
+    divided = {a for chain in chains.values() for i, a in enumerate(chain) if not elements.isdisjoint(chain[i + 1 :])}
     while True:
-        units = [next((a for a in chain if a not in divided), None) for chain in chains]
-        finer = {u for u, chain in zip(units, chains, strict=True) if u is not None and chain[-1] != u}
-        if len(set(units) - {None}) >= count or not finer:
-            return units
+        units = {layer: next((a for a in chain if a not in divided), None) for layer, chain in chains.items()}
+        finer = {unit for layer, unit in units.items() if unit is not None and unit != layer}
+        if len({*units.values()} - {None}) >= count or not finer:
+            return [units[layer] for layer in layers]
         divided |= finer
 
 
@@ -107,7 +106,7 @@ def _weights(graph: Graph, units: Sequence[str | None], groups: list[list[str]])
     weights = [0] * len(groups)
     at: list[int] = []
     for op, unit in zip(graph.ops, units, strict=True):
-        before = [at[p] for v in op.operands if (p := graph.producers.get(v)) is not None]
+        before = [at[p] for v in op.operands if (p := graph.producers.get(v)) is not None] if unit is None else []
         at.append(group[unit] if unit is not None else max(before, default=0))
         weights[at[-1]] += cost(graph, op).total
     return weights

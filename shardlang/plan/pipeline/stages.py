@@ -212,7 +212,7 @@ class _Assigning:
         for op in reversed(graph.ops):
             here = stages[op.id]
             here = stages[op.id] = used.get(op.id, end) if here is None else here
-            used.update({p: min(here, used.get(p, here)) for p in self._producers(op)})
+            used.update({p: min(here, used.get(p, here)) for p in self._producers(op) if stages[p] is None})
         return [s if s is not None else end for s in stages]
 
     def _producers(self, op: Op) -> list[int]:

@@ -29,9 +29,13 @@ class Rewriting:
 
     def keep(self, op: Op, operands: tuple[int, ...] | None = None, rule: FactorRule | None = None) -> None:
         """An operator of the given graph, perhaps with other operands."""
-        made = len(self.ops), op.operands if operands is None else operands, rule or op.rule
-        same = made == (op.id, op.operands, op.rule)
-        self.ops.append(op if same else replace(op, id=made[0], operands=made[1], rule=made[2]))
+        id, operands, rule = len(self.ops), op.operands if operands is None else operands, rule or op.rule
+        if (id, operands, rule) != (op.id, op.operands, op.rule):
+            op = Op(
+                id, op.operator, operands, op.results, op.attrs, rule, op.span, op.path, op.call, op.section,
+                op.within, op.statement, op.implied,
+            )  # fmt: skip
+        self.ops.append(op)
 
     def add(self, like: Op, operator: str, operands: tuple[int, ...], type: TensorType, rule: FactorRule, path: str,
             **more: Any) -> int:  # fmt: skip

@@ -83,7 +83,8 @@ class _Whole(Exception):
 class _Walk:
     """From inputs to outputs. late: values known only after the last microbatch; early: those of
     data alone; summed: of data alone, and made from a total; wrong: values of operators that were
-    reported."""
+    reported. known: the rule of an operator with a cut operand, and the states of its operands ->
+    what it does, and the states of its results."""
 
     graph: Graph
     axis: str
@@ -93,6 +94,7 @@ class _Walk:
     late: set[int] = field(default_factory=set)
     summed: set[int] = field(default_factory=set)
     wrong: set[int] = field(default_factory=set)
+    known: dict[tuple[object, ...], tuple[InTime, tuple[int, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.early = self.graph.made_of(Kind.DATA, Kind.CONSTANT)
@@ -103,10 +105,10 @@ class _Walk:
 
     def visit(self, op: Op) -> InTime:
         for some in (self.wrong, self.late, self.summed):
-            if some.intersection(op.operands):
+            if not some.isdisjoint(op.operands):
                 some.update(op.results)
         self.states.update(dict.fromkeys(op.results, WHOLE))
-        if self.wrong.intersection(op.results):
+        if not self.wrong.isdisjoint(op.results):
             return InTime(self.axis)
         try:
             return self._visit(op)
@@ -120,11 +122,21 @@ class _Walk:
             return InTime(self.axis)
 
     def _visit(self, op: Op) -> InTime:
-        pending = [i for i, v in enumerate(op.operands) if self.states[v] == PENDING]
+        states = [self.states[v] for v in op.operands]
+        pending = [i for i, state in enumerate(states) if state == PENDING]
+        settled = not pending and max(states, default=WHOLE) >= 0 and self.late.isdisjoint(op.operands)
+        key = op.rule, *states
+        if settled and key in self.known:
+            made, results = self.known[key]
+            self.states.update(zip(op.results, results, strict=True))
+            return made
         factor = self._factor(op)
         if factor >= 0:
             self._split(op, factor, pending)
-            return InTime(self.axis, factor)
+            made = InTime(self.axis, factor)
+            if settled:
+                self.known[key] = made, tuple([self.states[v] for v in op.results])
+            return made
         if not pending:
             return InTime(self.axis)
         through = self._through(op, pending)

@@ -99,7 +99,7 @@ def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Ste
     found = steps_for(plan, ends, given)
     steps = tuple(sorted(found, key=_places(plan).__getitem__))
     inputs_of = inputs(plan)
-    read = [*(at for step in steps for at in inputs_of[step]), *ends]
+    read = [*(at for step in steps for at in inputs_of[step]), *ends] if given else []
     return steps, list(dict.fromkeys(at for at in read if at in given))
 
 

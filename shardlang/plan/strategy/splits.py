@@ -57,7 +57,7 @@ class SplitRules:
     sink: Sink
     by_dim: dict[Dim, list[SplitRule]] = field(default_factory=dict)
     _known: dict[tuple[object, ...], Demand | None] = field(default_factory=dict)
-    _seen: dict[TensorType, tuple[bool, int]] = field(default_factory=dict)
+    _seen: dict[int, tuple[bool, int]] = field(default_factory=dict)
     _alike: dict[object, int] = field(default_factory=dict)
     _scoped: frozenset[int] = frozenset()
 
@@ -71,13 +71,11 @@ class SplitRules:
         """The demand of `split` rules on an operator."""
         values = self.graph.values
         types = tuple([values[v].type for v in (*op.operands, *op.results)])
-        seen = [self._as_seen(t) for t in types]
+        seen = [self._seen.get(id(t)) or self._as_seen(t) for t in types]
         if not any([named for named, _ in seen]):
             return None
-        covered = tuple(
-            v for v in (*op.results, *op.operands)
-            if v in self._scoped and (v in op.results or values[v].kind in LEAF)
-        )  # fmt: skip
+        there = [v for v in (*op.results, *op.operands) if v in self._scoped] if self._scoped else ()
+        covered = tuple([v for v in there if v in op.results or values[v].kind in LEAF])
         scoped = [r.rank(covered) for r in self.splits if r.scope is not None] if covered else []
         key = (op.rule, *[number for _, number in seen], *scoped)
         if key not in self._known:
@@ -86,11 +84,10 @@ class SplitRules:
 
     def _as_seen(self, type: TensorType) -> tuple[bool, int]:
         """Whether rules name a dim of a type, and one number for all types alike to them."""
-        found = self._seen.get(type)
-        if found is None:
-            named = any(d in self.by_dim for term in type.dims for d in term)
-            dims = tuple(tuple(d if d in self.by_dim else d.size for d in term) for term in type.dims)
-            found = self._seen[type] = named, self._alike.setdefault(dims, len(self._alike))
+        by_dim = self.by_dim
+        named = any([d in by_dim for term in type.dims for d in term])
+        dims = tuple([tuple([d if d in by_dim else d.size for d in term]) for term in type.dims])
+        found = self._seen[id(type)] = named, self._alike.setdefault(dims, len(self._alike))
         return found
 
     def _decide(self, op: Op, types: tuple[TensorType, ...], covered: tuple[int, ...]) -> Demand | None:
