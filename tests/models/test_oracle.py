@@ -1,10 +1,12 @@
 """GPT-2 and Llama against the transformers library: the same weights through a name map, the same numbers after it.
 
-Logits, loss, every gradient and five steps of AdamW, on one rank and on eight.
+Logits, loss, every gradient and five steps of AdamW, on one rank and on eight; and the same in bf16.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,34 @@ def test_five_steps_of_adamw(name: str, tmp_path: Path) -> None:
         assert curve == pytest.approx(losses, rel=1e-9 if name == "gpt2" else 1e-6), run.name
         mine = parameters(plan, [r.parameters for r in records[STEPS]])
         assert worst(mine, theirs)[0] < (1e-9 if name == "gpt2" else 1e-5), run.name
+
+
+def off(mine: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+    """The root of the mean square of all differences."""
+    assert mine.keys() == exact.keys()
+    squares = sum((mine[path].double() - exact[path].double()).square().sum().item() for path in exact)
+    return math.sqrt(squares / sum(x.numel() for x in exact.values()))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_stream_in_bf16_rounds_as_theirs(name: str, tmp_path: Path) -> None:
+    """Their model in bf16 and ours, each beside theirs in float64, of the same f32 weights. Roundings are independent,
+    so their squares add up: up to twice as many of them as theirs (of sums over ranks, say) are off by sqrt(2) of it.
+    """
+    model, text = theirs_of(name), text_of(name, "bf16(stream = bf16)", ADAMW)
+    write(model, tmp_path)
+    tokens, label = batches(tmp_path)
+    logits, loss, gradients = step_of(copy.deepcopy(model).double(), tokens[0], label[0])
+    exact = as_ours(gradients, text)
+    low_logits, _, low_gradients = step_of(copy.deepcopy(model).bfloat16(), tokens[0], label[0])
+    found = watched(text, RUNS, 1, tmp_path)
+    for run in RUNS:
+        plan, records = planned(text, run.ranks, run.strategy or None), found[run][1]
+        mine = value(plan, "train.logits", records)
+        assert mine.dtype == torch.bfloat16
+        assert off({"": mine}, {"": logits}) <= math.sqrt(2) * off({"": low_logits}, {"": logits}), run.name
+        # A label's share moves the loss by at most what its logits differ by, both ways.
+        assert abs(records[0].figures["loss"] - loss.item()) <= 2 * (mine.double() - logits).abs().max(), run.name
+        reduced = parameters(plan, [r.reduced for r in records])
+        assert all(x.dtype == torch.float32 for x in reduced.values())
+        assert off(reduced, exact) <= math.sqrt(2) * off(as_ours(low_gradients, text), exact), run.name

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shardlang.interpret.ranks.coordinates import coordinates_of
+from shardlang.interpret.ranks.coordinates import block_of
 from shardlang.plan.plan import Plan
 from shardlang.runtime.launch.observe import Record, Trial
 from shardlang.types.layout import Layout
@@ -43,10 +43,10 @@ def _records(folder: Path, step: int, ranks: int) -> list[Record]:
 def whole(plan: Plan, layout: Layout, shape: Sequence[int], parts: Sequence[Tensor]) -> Tensor:
     """The value whose blocks the ranks hold; where several hold the same, they must agree."""
     assert not layout.pending
-    at = coordinates_of(plan.meshes[layout.mesh])
+    mesh = plan.meshes[layout.mesh]
     result = torch.full(tuple(shape), torch.nan, dtype=parts[0].dtype)
     for rank, part in enumerate(parts):
-        place = tuple(slice(start, start + size) for start, size in at.block(rank, tuple(shape), layout))
+        place = tuple(slice(start, start + size) for start, size in block_of(mesh, rank, shape, layout))
         before = result[place]
         torch.testing.assert_close(part, torch.where(before.isnan(), part, before), rtol=1e-5, atol=1e-6)
         result[place] = part

@@ -68,12 +68,22 @@ def test_on_one_rank() -> None:
     assert per_block("mesh dp = 1", 1) == 4 * (sum(NUMBERS.values()) - RELU + NORMS + HEAD) + MASKS
 
 
+GELU = TEXT.replace("std.transformer: Encoder", "std.gpt2: Block").replace(
+    "Encoder(LAYERS, d, heads, ffn, dropout = 0.1)", "Block(d, heads, ffn, 0.1, 1e-5, 0.02)"
+)
+GELU = GELU.replace("layer encoder", "layer blocks[LAYERS]").replace("encoder(x)", "x |> blocks")
+
+
 def test_with_gelu_all_of_the_terms_are_there() -> None:
-    text = TEXT.replace("std.transformer: Encoder", "std.gpt2: Block").replace(
-        "Encoder(LAYERS, d, heads, ffn, dropout = 0.1)", "Block(d, heads, ffn, 0.1, 1e-5, 0.02)"
-    )
-    text = text.replace("layer encoder", "layer blocks[LAYERS]").replace("encoder(x)", "x |> blocks")
-    assert per_block("mesh dp = 1", 1, text) == 4 * (sum(NUMBERS.values()) + NORMS + HEAD) + MASKS
+    assert per_block("mesh dp = 1", 1, GELU) == 4 * (sum(NUMBERS.values()) + NORMS + HEAD) + MASKS
+
+
+STREAM = ("  optimizer = sgd", "  precision = bf16(stream = bf16)\n  optimizer = sgd")
+
+
+def test_a_stream_in_bf16_is_megatrons_34() -> None:
+    """All numbers have 2 bytes, but for one a place: in f32, as Megatron's statistics are."""
+    assert per_block("mesh dp = 1", 1, GELU.replace(*STREAM)) == 34 + 4 * (NORMS + HEAD)
 
 
 @pytest.mark.parametrize("t", [2, 4])
