@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -24,7 +25,12 @@ class _Read(Function):
         return gradient.to(ctx.dtype), None
 
 
+# What torch's `apply` ends with: to look for torch.func before that takes longer than a cast does.
+_APPLY: Any = super(Function, _Read).apply
+
+
 def read(leaf: Tensor, copy: Tensor) -> Tensor:
     """The copy of a parameter, in its own memory, with a gradient for `leaf`."""
-    found: Tensor = _Read.apply(leaf, copy)
+    apply = _Read.apply if torch.compiler.is_compiling() else _APPLY
+    found: Tensor = apply(leaf, copy)
     return found
