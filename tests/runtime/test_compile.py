@@ -43,6 +43,13 @@ strategy staged {{
   at blocks[*]: recompute
 }}
 
+strategy in_part {{
+  mesh tp = 2
+  split heads, ffn, vocab over tp
+  split seq over tp?
+  at blocks[*]: recompute all but products
+}}
+
 strategy gathered {{
   mesh dp = 2
   split batch over dp
@@ -65,7 +72,7 @@ GPT2 = MODEL.format(file="gpt2", name="GPT2", sizes="max_len = 8, dropout = 0.1"
 EVAL = "eval = random(tokens: i64[batch, seq] < 40, label: i64[batch, seq] < 40, batches = 1, seed = 2)"
 LLAMA = MODEL.format(file="llama", name="Llama", sizes="kv_heads = 1, ffn = 24", precision="f32", eval="")
 ALONE = RunOf("", 1)
-RUNS = [RunOf("replicas", 2), RunOf("tensor_parallel", 2), RunOf("staged", 2), RunOf("gathered", 2)]
+RUNS = [RunOf(name, 2) for name in ("replicas", "in_part", "tensor_parallel", "staged", "gathered")]
 
 
 @pytest.fixture(scope="module")

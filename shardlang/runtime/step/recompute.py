@@ -54,7 +54,8 @@ def _contexts() -> tuple[Any, Any]:
 def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = False) -> Any:
     """function(*inputs). Only its inputs are kept; backward calls it again. drop_results: what it
     gives is not kept either, where later operators would save it for backward."""
-    if not torch.is_grad_enabled():
+    # Within a compiled block the compiler decides what is kept.
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return function(*inputs)
     Recomputing.note()
     owners = [alive.owner(x) if isinstance(x, Tensor) else None for x in inputs]
