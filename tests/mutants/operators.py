@@ -8,6 +8,14 @@ RULES = ("ops/test_factor_rules.py",)
 STATES = ("ops/test_random_and_states.py",)
 
 FAULTS = (
+    Fault("a stream in bf16 is widened by norms", "what layers hand on", "check/model/precision.py",
+          "frame.context.stream and precision is not Precision.F32 and", "frame.context.stream and False and",
+          ("end_to_end/test_precision.py",)),
+    Fault("single numbers of a stream are in bf16", "means that are f32", "check/model/precision.py",
+          "return precision is Precision.SUM and (", "return precision is Precision.LOW and (",
+          ("end_to_end/test_precision.py",)),
+    Fault("a norm's weight has a gradient summed in bf16", "norms of a stream", "runtime/functions/normalisations.py",
+          "gradient, rows = gradient.float(),", "gradient, rows = gradient,", ("end_to_end/test_precision.py",)),
     Fault("a sum passes one pending side", "a bias is counted by every rank", "ops/families/arithmetic.py",
           '_binary("add", "+", ((0, 1),)', '_binary("add", "+", ((0,), (1,))', RULES),
     Fault("a product passes two pending sides", "products of pending values", "ops/families/arithmetic.py",

@@ -31,6 +31,7 @@ def heading(found: Found, room: int) -> Iterator[Line]:
     axes = ((mesh["name"], [f"{axis['name']} = {axis['size']}" for axis in mesh["axes"]]) for mesh in found["meshes"])
     meshes = [f"{name} {', '.join(sizes)}" for name, sizes in axes if sizes]
     parts = [f"{found['microbatches']} microbatches"] if found["microbatches"] > 1 else []
+    parts += [found["precision"]] if found["precision"] != "f32" else []
     if meshes or parts:
         yield from (Line(text) for text in filled("; ".join([*meshes, *parts]).split(" "), room, "", "  "))
     if "rank" in found:

@@ -40,6 +40,14 @@ MOST_LISTED = 64
 Report = dict[str, Any]
 
 
+def _precision(plan: Plan) -> str:
+    """The precision of the run, as a program writes it."""
+    training = plan.program.training
+    if training is None or not training.stream:
+        return training.precision if training is not None else "f32"
+    return f"{training.precision}(stream = {training.precision})"
+
+
 def report(plan: Plan, folded: bool = True) -> Report:
     """Everything about a plan that is shown, as plain data. folded: `blocks` in runs."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
@@ -50,6 +58,7 @@ def report(plan: Plan, folded: bool = True) -> Report:
         "strategy": plan.strategy,
         "ranks": plan.ranks,
         "microbatches": plan.microbatches,
+        "precision": _precision(plan),
         "meshes": [{"name": m.name, "axes": [{"name": a.name, "size": a.size} for a in m.axes]} for m in meshes],
         "pipeline": _pipeline(plan),
         "operators": list(operators.all()),
