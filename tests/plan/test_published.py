@@ -50,3 +50,41 @@ def test_llama_405b(rules: str, most: int) -> None:
     largest = max(found, key=lambda kept: kept.total)
     assert largest.gradients == pytest.approx(2 * largest.copies, rel=0.01)
     assert largest.parameters + largest.optimizer < 0.5 * GB
+
+
+# Korthikanti et al. (2022), table 3: Megatron's 22B on 8 devices, tensor and sequence parallel, 4 sequences of 2,048.
+MEGATRON_22B = """\
+use std.gpt2: GPT2
+
+dim batch = 4, seq = 2048
+
+strategy s {
+  mesh tp = 8
+  split heads, ffn, vocab over tp
+  split seq over tp?
+  at blocks[*]: recompute gathers
+}
+
+train {
+  model = GPT2(vocab = 51200, d = 6144, heads = 64, layers = LAYERS, max_len = 2048)
+  data = random(tokens: i64[batch, seq] < 51200, label: i64[batch, seq] < 51200, batches = 1, seed = 1)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = adamw(lr = 3e-4)
+  precision = PRECISION
+  steps = 1
+}
+"""
+
+
+@pytest.mark.parametrize(("precision", "ratio"), [("bf16(stream = bf16)", 1.001), ("bf16", 1.119)])
+def test_megatron_22b(precision: str, ratio: float) -> None:
+    """A layer keeps 34 s b h / t bytes, their formula with the sequence split and scores computed again. Under
+    torch.autocast's rules norms and what they give are f32.
+    """
+    few, many = (
+        by_coordinate(planned(MEGATRON_22B.replace("PRECISION", precision).replace("LAYERS", str(n)), 8, "s"))[0]
+        for n in (2, 48)
+    )
+    layer = (many.activations - few.activations) / 46
+    assert layer / (34 * 2048 * 4 * 6144 / 8) == pytest.approx(ratio, abs=0.001)
