@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NAMES = (
     "check_process", "large_model", "depth", "quickstart_process", "tensor_parallel", "dtensor_dispatch", "dtensor",
-    "pipeline", "data_parallel", "gpt2", "zero_3", "one_rank", "tables", "exchange", "mindspore_job",
+    "pipeline", "data_parallel", "gpt2", "zero_3", "one_rank", "compiled", "tables", "exchange", "mindspore_job",
 )  # fmt: skip
 VERDICT = re.compile(r"^(.+): ratio (\S+) \(limit (\S+), spread (\S+)\): (held|MISSED)$")
 

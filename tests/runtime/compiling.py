@@ -73,6 +73,12 @@ def main(file: Path) -> int:
 
     job = json.loads(file.read_text())
     compiled.Compiling.backend = job["backend"]
+    if job["backend"] == "inductor":
+        from torch._inductor import config, cpu_vec_isa
+
+        # What takes most of the time, and is not what is tested: trials of vector instructions, all headers at once.
+        cpu_vec_isa.valid_vec_isa_list = lambda: []
+        config.cpp_cache_precompile_headers = False
     for run in (RunOf(*pair) for pair in job["runs"]):
         sink, folder = Sink(), file.parent / run.name
         checked = driver.check_source(Source("test.shard", job["text"]), sink)

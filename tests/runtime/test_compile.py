@@ -18,7 +18,7 @@ from tests.end_to_end.curves import ROOT, RunOf
 from tests.runtime.compiling import Both, trained
 
 MODEL = """
-use std.{file}: {name}
+use std.gpt2: GPT2
 
 dim batch = 24, seq = 8
 
@@ -58,7 +58,7 @@ strategy gathered {{
 }}
 
 train {{
-  model = {name}(vocab = 40, d = 16, heads = 2, {sizes}, layers = 4)
+  model = GPT2(vocab = 40, d = 16, heads = 2, layers = 4, max_len = 8, dropout = 0.1)
   data = random(tokens: i64[batch, seq] < 40, label: i64[batch, seq] < 40, batches = 3, seed = 1)
   {eval}
   scores = model(tokens)
@@ -68,9 +68,38 @@ train {{
   epochs = 1
 }}
 """
-GPT2 = MODEL.format(file="gpt2", name="GPT2", sizes="max_len = 8, dropout = 0.1", precision="f64", eval="")
+GPT2 = MODEL.format(precision="f64", eval="")
 EVAL = "eval = random(tokens: i64[batch, seq] < 40, label: i64[batch, seq] < 40, batches = 1, seed = 2)"
-LLAMA = MODEL.format(file="llama", name="Llama", sizes="kv_heads = 1, ffn = 24", precision="f32", eval="")
+SMALL = """
+use std.nn: Linear
+
+dim batch = 4, d = 8
+
+model Block() {
+  layer up = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x + dropout(x |> up |> tanh, p = 0.2)
+  }
+}
+
+model Net() {
+  layer blocks[3] = Block()
+  layer last = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> last |> blocks
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: [batch, d], batches = 3)
+  loss = mse_loss(model(x), label)
+  optimizer = sgd(lr = 0.1)
+  epochs = 1
+}
+"""
 ALONE = RunOf("", 1)
 RUNS = [RunOf(name, 2) for name in ("replicas", "in_part", "tensor_parallel", "staged", "gathered")]
 
@@ -93,7 +122,7 @@ def test_a_block_is_compiled_once(both: dict[RunOf, Both], run: RunOf) -> None:
 
 
 def test_evaluation_is_compiled_too(tmp_path: Path) -> None:
-    text = MODEL.format(file="gpt2", name="GPT2", sizes="max_len = 8, dropout = 0.1", precision="f64", eval=EVAL)
+    text = MODEL.format(precision="f64", eval=EVAL)
     found = trained(text, [ALONE], tmp_path)[ALONE]
     kinds = (tmp_path / ALONE.name / "main.py").read_text().count("@rt.block(")
     assert found.compiled == pytest.approx(found.eager, rel=1e-9)
@@ -107,7 +136,7 @@ def test_collectives_are_operators_of_the_graph(both: dict[RunOf, Both]) -> None
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_it_compiles_to_machine_code(tmp_path: Path) -> None:
-    found = trained(LLAMA, [ALONE], tmp_path, "inductor")[ALONE]
+    found = trained(SMALL, [ALONE], tmp_path, "inductor")[ALONE]
     assert found.compiled == pytest.approx(found.eager, rel=1e-5)
     assert (found.graphs, found.breaks) == (1, 0)
     assert any((tmp_path / "cache").rglob("*.so"))
@@ -125,7 +154,7 @@ def emitted(text: str, folder: Path) -> Path:
 
 
 def test_a_machine_without_a_compiler_is_told_before_the_start(tmp_path: Path) -> None:
-    file = emitted(LLAMA.replace("epochs = 1", "epochs = 1\n  compile = blocks"), tmp_path)
+    file = emitted(SMALL.replace("epochs = 1", "epochs = 1\n  compile = blocks"), tmp_path)
     none = {**warm.os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = warm.run([sys.executable, str(file)], cwd=tmp_path, env=none)
     assert (done.returncode, done.stdout) == (3, "")
@@ -137,11 +166,11 @@ def test_a_machine_without_a_compiler_is_told_before_the_start(tmp_path: Path) -
 
 
 def test_a_block_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
-    file = emitted(LLAMA, tmp_path)
+    file = emitted(SMALL, tmp_path)
     text = file.read_text()
     assert text.count("    return out\n") == 1
     file.write_text(text.replace("    return out\n", "    print(out.sum().item())\n    return out\n"))
     done = warm.run([sys.executable, str(file), "--compile"], cwd=tmp_path)
     assert done.returncode == 3
-    assert done.stderr.startswith("error[SH514]: `block` (Block of std.llama:")
+    assert done.stderr.startswith("error[SH514]: `block` (Block of test.shard:6")
     assert "cannot be compiled: " in done.stderr and "--no-compile" in done.stderr
