@@ -95,13 +95,13 @@ def by_hand_low(p: object, image: torch.Tensor, label: torch.Tensor, weights: di
 
 
 def test_a_stream_in_bf16() -> None:
-    graph = checked(STREAM).graph
+    graph = checked(STREAM.replace("  optimizer", "  metric size = sqrt(mean(square(scores)))\n  optimizer")).graph
     wide = [v.path for v in graph.values if v.type.dtype == "f32" and v.type.dims]
-    assert wide == ["train.image", "down.return:f32"]
+    assert wide == ["train.image", "down.return:f32", "train.metric:size:1:f32"]
     given = checked(PROGRAM, **{"train.precision": "bf16(stream = bf16)"}).graph
-    assert [v.type.dtype for v in given.values] == [v.type.dtype for v in graph.values]
+    assert [v.type.dtype for v in given.values] == [v.type.dtype for v in checked(STREAM).graph.values]
     numbers = [v.path for v in graph.values if v.kind is Kind.RESULT and v.type.dtype == "f32" and not v.type.dims]
-    assert numbers == ["train.loss", "train.metric:accuracy"]
+    assert numbers == ["train.loss", "train.metric:accuracy", "train.metric:size:2", "train.metric:size"]
 
 
 @pytest.mark.parametrize(("text", "by_hand"), [(PROGRAM, by_hand), (STREAM, by_hand_low)], ids=["autocast", "stream"])
