@@ -151,6 +151,18 @@ def _refused(function: Callable[..., Any], error: BaseException) -> RunError:
     return RunError("SH514", f"`{function.__name__}` ({place}) cannot be compiled: {reason}", help=_HELP)
 
 
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Backward is compiled when it first runs: a RunError where that fails, as in a call."""
+    try:
+        yield
+    except Exception as error:
+        if not Compiling.on or not isinstance(error, _errors()):
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        raise RunError("SH514", f"the backward of a block cannot be compiled: {reason}", help=_HELP) from error
+
+
 def asked(program: Program, compile: bool | None) -> str:
     """The setting of a program, with what was asked for at the start (None: nothing)."""
     return program.compile if compile is None else "blocks" if compile else "none"

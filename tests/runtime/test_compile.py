@@ -174,3 +174,18 @@ def test_a_block_that_cannot_be_compiled_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stderr.startswith("error[SH514]: `block` (Block of test.shard:6")
     assert "cannot be compiled: " in done.stderr and "--no-compile" in done.stderr
+
+
+def test_a_backward_that_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    from shardlang.errors import RunError
+    from shardlang.runtime import compiled
+
+    monkeypatch.setattr(compiled.Compiling, "on", True)
+    said = "the backward of a block cannot be compiled: no storage"
+    with pytest.raises(RunError, match=said) as found, compiled.told():
+        raise TorchDynamoException("no storage\nand more")
+    assert found.value.code == "SH514"
+    with pytest.raises(ValueError, match="other"), compiled.told():
+        raise ValueError("other")

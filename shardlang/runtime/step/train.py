@@ -223,6 +223,7 @@ def run(program: Program, data: Mapping[str, Dataset], log: Log, save_weights: P
         for note in dataset.notes:
             log.note(note)
     training = Run(program, data, log)
-    training.train()
+    with compiled.told():
+        training.train()
     if save_weights is not None:
         training.save(save_weights)
