@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shardlang.runtime.as_it_is import as_it_is
+
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, causal: bool = False, scale: float | None = None,
@@ -43,6 +45,7 @@ def _mask(q: Tensor, keys: int, keep: Tensor | None, causal: bool, start: int) -
 
 
 @lru_cache(maxsize=16)
+@as_it_is
 def _turns(
     size: int, start: int, width: int, base: float, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
