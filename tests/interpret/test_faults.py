@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from shardlang.graph.graph import Graph
-from shardlang.interpret.verify.one_device import following, undecided
+from shardlang.interpret.meaning.undecided import undecided
+from shardlang.interpret.verify.one_device import following
 from shardlang.plan.plan import Plan
 from tests.interpret.building import Builder, planned
 from tests.interpret.verify_plan import verify_plan

@@ -90,7 +90,7 @@ def test_a_schedule_is_that_of_the_steps_that_are_verified(schedule: str) -> Non
     rate = f"optimizer = sgd(lr = 0.1)\n  lr_schedule = {schedule}(warmup = 1, min = 1e-3)"
     text = in_parts("mesh a = 2\n  split batch over a", 2).replace("optimizer = sgd(lr = 0.1)", rate)
     report = verify_plan(planned(text, 2), steps=3)
-    assert report.ok and report.steps == 3, report.difference
+    assert report.ok and report.step == 3, report.difference
 
 
 # The second look at layouts took `a` from `maps`, the major factor of what `flatten` makes.

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from shardlang.interpret.meaning import whole
+from shardlang.interpret.meaning.undecided import undecided
 from shardlang.interpret.ranks import ranks
 from shardlang.interpret.ranks.coordinates import Block, Grid, block_of, cut_out, groups_of, sizes_of_dims
 from shardlang.interpret.ranks.optimizers import Optimizers
 from shardlang.interpret.ranks.ranks import CannotRun
 from shardlang.interpret.ranks.stored import storage
-from shardlang.interpret.verify.one_device import following, form_gradients, scale_of, undecided, zero_in_truth
+from shardlang.interpret.verify.one_device import following, form_gradients, scale_of, zero_in_truth
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, layout_of, makers, makes
 from shardlang.records import remembered
@@ -157,7 +158,7 @@ class Comparison:
     optimizers: what they should make of the gradients that these ranks have. step: the last that
     was compared. values, gradients: how many forms were, parameters: what ranks store of them, once
     a step. largest: the greatest relative error. undecided: paths of values that rounding decides
-    (one_device.py): nothing that depends on them is compared."""
+    (undecided.py): nothing that depends on them is compared."""
 
     plan: Plan
     tolerance: float

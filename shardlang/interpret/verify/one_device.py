@@ -1,17 +1,15 @@
-"""One device's values for each form of a plan, their size, and where rounding decides them: what is
-zero in truth, and what a comparison, an argmax or a ranking may take either way.
+"""One device's values for each form of a plan, their size, and which of them are zero in truth, so
+that rounding decides them.
 
 Such an element says nothing of a plan, nor does what is computed from it; everything else is
 compared as ever."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from shardlang.graph.graph import Graph, Op
+from shardlang.graph.graph import Graph
 from shardlang.interpret.meaning import whole
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, final_form
@@ -71,33 +69,6 @@ def _computed(plan: Plan, kind: str, form: Form, results: whole.Results) -> Tens
         tables = {"stored gradient": results.gradients, "state": results.states, "parameter": {}}
         found = tables.get(kind, results.values).get(form[0])
     return None if found is None or not found.numel() else found.double()
-
-
-COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-
-
-def undecided(op: Op, values: Mapping[int, Tensor], tolerance: float) -> Tensor | None:
-    """bool, of the result's shape: where rounding decides. None for an operator that is continuous
-    or of whole numbers.
-
-    values: one device's. Equal up to rounding is what differs by `tolerance` of the greatest
-    magnitude at most."""
-    operands = [values[v] for v in op.operands]
-    if not any(x.is_floating_point() for x in operands):
-        return None
-    room = tolerance * max(float(x.abs().max()) if x.numel() else 0.0 for x in operands)
-    if op.operator in COMPARISONS:
-        return (operands[0] - operands[1]).abs() <= room
-    if op.operator == "auc":
-        ranked = operands[0].flatten().sort().values
-        return torch.as_tensor(bool((ranked.diff() <= room).any()))
-    if op.operator != "argmax":
-        return None
-    (dim,), (x,) = op.attrs["dims"], operands
-    if x.shape[dim] < 2:
-        return None
-    best, second = x.topk(2, dim).values.unbind(dim)
-    return torch.as_tensor(best - second <= room)
 
 
 def following(graph: Graph, value: int) -> set[int]:
