@@ -11,6 +11,7 @@ As a script: `wired.py MAIN_FILE RANKS`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def wired(text: str, ranks: int, folder: Path, strategy: str | None = None) -> l
     for name, content in emitted_files(text, ranks, strategy).items():
         (folder / name).write_text(content)
     command = [sys.executable, "-m", "tests.end_to_end.wired", str(folder / "main.py"), str(ranks)]
-    done = warm.run(command, cwd=ROOT)
+    # Weights may be compared bit by bit, and the number of threads decides the order of sums within a rank.
+    done = warm.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((folder / f"sent-{rank}.json").read_text()) for rank in range(ranks)]
 
