@@ -14,6 +14,7 @@ from shardlang import runtime as rt
 from shardlang.runtime import random
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.state import alive
 from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.zero import shard
 from shardlang.runtime.state.zero3 import Gathers, Stored
@@ -44,7 +45,7 @@ def test_dropped_results_are_computed_once_for_all_their_uses() -> None:
     """Two functions, of which the second reads what the first drops, products of these, and a view."""
     torch.manual_seed(0)
     x, w, v = (torch.randn(8, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    calls, made = [], []
+    calls, made, inputs = [], [], []
 
     def normed(x):
         calls.append("normed")
@@ -55,6 +56,7 @@ def test_dropped_results_are_computed_once_for_all_their_uses() -> None:
 
     def gated(g, h):
         calls.append("gated")
+        inputs.append(StorageWeakRef(g.untyped_storage()))
         return F.silu(g) * h
 
     def net(again):
@@ -63,12 +65,15 @@ def test_dropped_results_are_computed_once_for_all_their_uses() -> None:
         return (y @ w + n.T @ v + h).square().sum()
 
     expected = torch.autograd.grad(net(lambda f, *given: f(*given)), (x, w, v))
-    calls.clear()
-    made.clear()
+    for each in (calls, made, inputs):
+        each.clear()
     with dropped_between():
         loss = net(partial(rt.recompute, drop_results=True))
     assert calls == ["normed", "gated"] and made[0].expired()
     found = torch.autograd.grad(loss, (x, w, v))
+    del loss
+    # After backward nothing is held, what went in neither.
+    assert all(each.expired() for each in (*made, *inputs)) and alive._known == {}
     assert sorted(calls) == ["gated", "gated", "normed", "normed"]
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 

@@ -22,13 +22,19 @@ class Owner(Protocol):
         """The value, now."""
 
 
-# Live values by the identity of their memory (it may be another's once the value is gone).
+# Live values by the identity of their memory. An owner may hold much: it goes with its value.
 _known: dict[int, tuple[weakref.ref[Tensor], Owner]] = {}
 
 
 def note(value: Tensor, owner: Owner) -> None:
     """From now on autograd saves the owner in place of a value."""
-    _known[value.untyped_storage()._cdata] = (weakref.ref(value), owner)
+    at = value.untyped_storage()._cdata
+
+    def gone(reference: weakref.ref[Tensor]) -> None:
+        if at in _known and _known[at][0] is reference:  # else the memory is another value's by now
+            del _known[at]
+
+    _known[at] = (weakref.ref(value, gone), owner)
 
 
 def owner(tensor: Tensor) -> Owner | None:

@@ -64,19 +64,23 @@ def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = F
     if not drop_results:
         return _checkpoint(function, *inputs)
 
-    end: list[Any] = []  # what asks autograd for the results
+    ends: list[Any] = []
+    first = [True]
 
     def ended(*given: Any) -> Any:
         made = function(*given)
-        asked = _Ending.apply(*(made if isinstance(made, tuple) else (made,))).grad_fn
-        if not end:  # else backward is at work
-            end.append(asked)
+        end = _Ending.apply(*(made if isinstance(made, tuple) else (made,))).grad_fn
+        if first:  # else backward is at work
+            first.clear()
+            ends.append(end)
         return made
 
     made = _checkpoint(ended, *inputs)
-    if end[0] is not None:
+    # Taken out of what `ended` holds: an end holds all that its function was given, and `ended` too.
+    end = ends.pop()
+    if end is not None:
         there = {x.untyped_storage()._cdata for x in inputs if isinstance(x, Tensor)}
-        again = _Again(end[0])
+        again = _Again(end)
         for at, x in enumerate(made if isinstance(made, tuple) else (made,)):
             if x.untyped_storage()._cdata not in there:
                 alive.note(x, _Result(again, at))
