@@ -16,6 +16,7 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Kind
 from shardlang.plan.bytes.fits import check_memory
+from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.candidates import inside_bytes
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
@@ -73,6 +74,8 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     if sink.failed:
         return None
     made = assemble(program, planning, chosen, placed)
+    if any(group.drops for group in made.recompute):
+        made = replace(made, recompute=saved_activations(made).needed())
     check_rows(written, made, sink)
     check_memory(made, sink)
     return None if sink.failed else made

@@ -109,6 +109,9 @@ def _watch(folder: Path) -> None:
         if KeyParts.step == 2 and last:
             (folder / f"alive-{rank}.json").write_text(json.dumps(modes[id(model)].left()))
         backward(model, loss, last)
+        if KeyParts.step == 2 and last:  # the loss and metrics are there yet, a number each
+            left = [(name, size) for name, size in modes[id(model)].left() if size > 8]
+            assert not left, f"backward leaves {left}"
 
     Model.forward_context = followed  # type: ignore[method-assign, assignment]
     Model.backward = measured  # type: ignore[method-assign]

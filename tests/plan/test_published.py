@@ -40,14 +40,13 @@ train {
 GB = 10**9
 
 
-@pytest.mark.parametrize(("rules", "most"), [("at blocks[*]: recompute all but products", 68), ("", 195)])
-def test_llama_405b(rules: str, most: int) -> None:
+@pytest.mark.parametrize(("rules", "most"), [("at blocks[*]: recompute all but products", 67.3), ("", 194.0)])
+def test_llama_405b(rules: str, most: float) -> None:
     """80 GB are enough without any whole block computed again; keeping all of it, they are not."""
     found = by_coordinate(planned(LLAMA_405B.replace("RULES", rules), 16384, "s"))
-    assert max(kept.total for kept in found) < most * GB
-    assert all(kept.total == kept.device for kept in found)
-    # A rank's 3.2 billion parameters at most: one copy in bf16, gradients in f32, its part of the rest.
     largest = max(found, key=lambda kept: kept.total)
+    assert largest.total == largest.device == pytest.approx(most * GB, abs=0.1 * GB)
+    # Of 3.2 billion parameters: one copy in bf16, gradients in f32, a 128th part of the rest.
     assert largest.gradients == pytest.approx(2 * largest.copies, rel=0.01)
     assert largest.parameters + largest.optimizer < 0.5 * GB
 
@@ -77,14 +76,14 @@ train {
 """
 
 
-@pytest.mark.parametrize(("precision", "ratio"), [("bf16(stream = bf16)", 1.001), ("bf16", 1.119)])
-def test_megatron_22b(precision: str, ratio: float) -> None:
+@pytest.mark.parametrize(("precision", "numbers"), [("bf16(stream = bf16)", 34), ("bf16", 38)])
+def test_megatron_22b(precision: str, numbers: int) -> None:
     """A layer keeps 34 s b h / t bytes, their formula with the sequence split and scores computed again. Under
-    torch.autocast's rules norms and what they give are f32.
+    torch.autocast's rules the two norms read f32, 2 bytes more each. Besides, statistics of norms and heads in f32.
     """
+    s, b, h, a, t = 2048, 4, 6144, 64, 8
     few, many = (
-        by_coordinate(planned(MEGATRON_22B.replace("PRECISION", precision).replace("LAYERS", str(n)), 8, "s"))[0]
+        by_coordinate(planned(MEGATRON_22B.replace("PRECISION", precision).replace("LAYERS", str(n)), t, "s"))[0]
         for n in (2, 48)
     )
-    layer = (many.activations - few.activations) / 46
-    assert layer / (34 * 2048 * 4 * 6144 / 8) == pytest.approx(ratio, abs=0.001)
+    assert many.activations - few.activations == 46 * s * b // t * (numbers * h + 16 + 4 * a)

@@ -104,8 +104,10 @@ def command(
     try:
         with Claims() as claims:
             claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
-            options = {"device": device, "base": base, "resume": resume, "host_storage": host_storage}
-            code = _train(files, claimed, ranks, profile=profile, compile=compile, **options)
+            code = _train(
+                files, claimed, ranks, device=device, base=base, resume=resume, host_storage=host_storage,
+                profile=profile, compile=compile,
+            )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3

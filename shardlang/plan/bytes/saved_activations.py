@@ -7,6 +7,7 @@ kept but computed again."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import shardlang.ops.all_families  # noqa: F401  (fills the registry)
@@ -15,7 +16,7 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.saved_activations import Local
-from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Step
+from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Recomputed, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import remembered
@@ -36,13 +37,14 @@ class SavedActivations:
         self._order: dict[Form, tuple[int, ...]] = {}
         # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by
         # operator.
-        self._sizes: dict[tuple[int, int], dict[object, int]] = {}
+        self._sizes: dict[tuple[int, int], dict[Any, int]] = {}
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
         self.hosted = 0  # what of all that is in the host's memory
         self._place = {step: at for at, step in enumerate(plan.steps)}
         # Group -> the place of its last step that saves anything: so far it is computed again.
         self._ends: dict[int, int] = {}
+        self._savers: set[int] = set()  # the operators of groups that save anything
         for step in plan.steps:
             self._lay(step)
         for planned in plan.ops:
@@ -81,13 +83,30 @@ class SavedActivations:
         """Whether backward takes a step again: in a group that drops what it makes, a step whose
         result is needed; in another one, each step up to the last that saves anything."""
         group = self._owners.of(step)
-        if not self._owners.drops(group):
+        if group is None or not self._owners.drops(group):
             return group is not None and self._place[step] <= self._ends.get(group, -1)
         if step.kind == "op":
             return True
-        c = self.plan.conversions[step.index]
-        kept = any((c.value, c.id) in roots for (_, of), roots in self._sizes.items() if of == group)
-        return kept or any(self._owners.group(op) == group for op in self._owners.readers(c.id))
+        c, kept = self.plan.conversions[step.index], self._sizes.get(self._at_group(group), {})
+        return (c.value, c.id) in kept or any(self._owners.group(op) == group for op in self._owners.readers(c.id))
+
+    def needed(self) -> tuple[Recomputed, ...]:
+        """The groups of the plan; of those that drop what they make, without operators whose
+        results backward does not read, nor what is computed again of them."""
+        return tuple(g if not g.drops else self._needed(number, g) for number, g in enumerate(self.plan.recompute))
+
+    def _needed(self, number: int, group: Recomputed) -> Recomputed:
+        graph = self.plan.graph
+        kept = {at[0] for at in self._sizes.get(self._at_group(number), {}) if at[0] != "made by"}
+        needed: list[int] = []
+        for op in (graph.ops[at] for at in reversed(group.ops)):
+            if op.id in self._savers or not kept.isdisjoint(op.results):
+                needed.append(op.id)
+                kept.update(op.operands)
+        return replace(group, ops=tuple(reversed(needed)))
+
+    def _at_group(self, group: int) -> tuple[int, int]:
+        return self._stage(self.plan.recompute[group].call[0]), group
 
     # --- where tensors lie
 
@@ -154,6 +173,7 @@ class SavedActivations:
             self._keep(self._stage(op.id) - 1, -1, self._at(planned, 0))
         saved = REGISTRY[op.operator].saved(self._local(planned))
         if group >= 0 and (saved.operands or saved.results or saved.more):
+            self._savers.add(op.id)
             self._ends[group] = max(self._ends.get(group, 0), self._place[Step("op", op.id)])
         for operand in saved.operands:
             self._keep(self._stage(op.id), group, self._at(planned, operand), op.id)
@@ -168,7 +188,7 @@ class SavedActivations:
         group = self._owners.of(step)
         if group is None:
             return
-        stage = self._stage(self.plan.recompute[group].call[0])
+        stage, _ = self._at_group(group)
         for form in inputs(self.plan)[step]:
             root = self._memory(form)
             if self._made_in(form) != group and not self._owners.drops(self._made_in(root)):

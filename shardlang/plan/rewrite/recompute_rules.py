@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from shardlang.check.selectors import matcher
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
-from shardlang.graph.graph import Graph
+from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Recomputed
@@ -126,10 +126,20 @@ def _group(graph: Graph, ops: Sequence[int], what: str, readers: dict[int, list[
     call = tuple(ops)
     if what in ("", "value"):
         return Recomputed(call, call, drops=what == "value")
-    inside, again = set(call), []
-    for op in (graph.ops[at] for at in call) if what == NO_PRODUCTS else ():
-        given = any(reader not in inside for v in op.results for reader in readers.get(v, [-1]))
-        gradient = any(graph.values[v].gradient for v in op.results)
-        if gradient and not given and not REGISTRY[op.operator].flops(op.rule, op.attrs):
+    inside, given, again = set(call), set[int](), []
+    for op in reversed([graph.ops[at] for at in call] if what == NO_PRODUCTS else []):
+        read = [reader for v in op.results for reader in readers.get(v, [-1])]
+        if any(reader not in inside or (reader in given and _moves(graph.ops[reader])) for reader in read):
+            given.add(op.id)
+        elif any(graph.values[v].gradient for v in op.results) and not _is_product(op):
             again.append(op.id)
-    return Recomputed(tuple(again), call, drops=True)
+    return Recomputed(tuple(reversed(again)), call, drops=True)
+
+
+def _moves(op: Op) -> bool:
+    """Whether an operator only moves or casts elements: its result may be memory of its operand."""
+    return REGISTRY[op.operator].moves
+
+
+def _is_product(op: Op) -> bool:
+    return REGISTRY[op.operator].flops(op.rule, op.attrs) > 0

@@ -34,28 +34,28 @@ def with_casts_inside(graph: Graph, groups: Groups, stages: Sequence[int]) -> tu
     work.settle()
     for op in graph.ops:
         if op not in casts:
-            group = work.group(op)
-            work.keep(replace(op, operands=tuple([work.value(v, group) for v in op.operands])), group)
+            own = work.group(op)
+            work.keep(replace(op, operands=tuple([work.value(v, own) for v in op.operands])), own)
     metrics = {name: work.value(v, OUTSIDE) for name, v in graph.metrics.items()}
-    of_group: list[list[int]] = [[] for _ in groups]
+    of_group: list[set[int]] = [set() for _ in groups]
     now: dict[int, list[int]] = {}
-    for op, old, group in zip(work.made.ops, work.old, work.groups_of_new, strict=True):
+    for op, old, number in zip(work.made.ops, work.old, work.groups_of_new, strict=True):
         now.setdefault(old, []).append(op.id)
-        if group != OUTSIDE:
-            of_group[group].append(op.id)
-    found = replace(work.made.result(), metrics=metrics)
-    calls = (sorted({*ops, *(op for old in group.call for op in now.get(old, ()))})
-             for ops, group in zip(of_group, groups, strict=True))  # fmt: skip
-    again = (Recomputed(tuple(ops), tuple(call), group.drops)
-             for ops, call, group in zip(of_group, calls, groups, strict=True))  # fmt: skip
-    return found, tuple(again), tuple(work.stages_of_new)
+        if number != OUTSIDE:
+            of_group[number].add(op.id)
+    again = []
+    for group, ops in zip(groups, of_group, strict=True):
+        call = ops.union(*(now.get(op, ()) for op in group.call))
+        again.append(Recomputed(tuple(sorted(ops)), tuple(sorted(call)), group.drops))
+    return replace(work.made.result(), metrics=metrics), tuple(again), tuple(work.stages_of_new)
 
 
 @dataclass
 class _Moving:
     """group_of: operator -> its group. readers: value -> group -> the operators there that read it,
     without casts. trained: (value, group) that the loss reads. there: (value, group) -> the cast
-    there. old: of each new operator the one that it was before."""
+    there; whole: the values whose own cast stands somewhere. old: of each new operator the one that
+    it was before."""
 
     graph: Graph
     group_of: Mapping[int, int]
@@ -65,6 +65,7 @@ class _Moving:
     readers: dict[int, dict[int, list[Op]]] = field(default_factory=dict)
     trained: set[tuple[int, int]] = field(default_factory=set)
     there: dict[tuple[int, int], int] = field(default_factory=dict)
+    whole: set[int] = field(default_factory=set)
     old: list[int] = field(default_factory=list)
     groups_of_new: list[int] = field(default_factory=list)
     stages_of_new: list[int] = field(default_factory=list)
@@ -145,7 +146,8 @@ class _Moving:
         whole = self.graph.values[value]
         op = replace(self._moved(cast, place), section=cast.section if trained else "metric")
         operands = (self.value(cast.operands[0], place),)
-        if trained == (cast.section == "loss") and value not in self.there.values():
+        if trained == (cast.section == "loss") and value not in self.whole:
+            self.whole.add(value)
             self.keep(replace(op, operands=operands), place)
             return value
         path = f"{whole.path}@{len(self.stages) + place}"

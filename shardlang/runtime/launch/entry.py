@@ -16,7 +16,7 @@ from typing import NoReturn
 from shardlang import ending
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
-from shardlang.locks import Claims
+from shardlang.locks import Claims, unwritable
 from shardlang.owned import TRACE, WEIGHTS, target
 from shardlang.run_files import steps_of, trace_file
 from shardlang.runtime.comm import mesh, primitives
@@ -47,7 +47,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--save-weights", type=Path, help="safetensors file of the final parameters")
     parser.add_argument(
-        "--log-dir", type=Path, help="a log per rank, where this file forks its ranks; by default a new folder each"
+        "--log-dir", type=Path,
+        help="a log per rank, where this file forks its ranks, by default a new folder each; traces of --profile",
     )
     parser.add_argument("--profile", type=steps_of, metavar="STEPS", help="a trace of these steps, as in 10 or 10..13")
     return parser.parse_args()
@@ -120,7 +121,10 @@ def _profiled(options: argparse.Namespace, main_file: Path, rank: int) -> Profil
     if options.profile is None:
         return None
     folder: Path = options.log_dir or main_file.parent / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, "a trace", error, "--log-dir DIR, another folder") from None
     target(trace_file(folder, rank), TRACE)
     return Profiled(options.profile, folder, main_file.parent)
 

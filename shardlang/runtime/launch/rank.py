@@ -50,8 +50,9 @@ class Report:
         """The message for the user about what went wrong on a rank."""
         if self.kind == "error":
             return self.message
-        cited, line = f"\n  --> {self.place}" * bool(self.place), f"\n  in: {self.line}" * bool(self.line)
-        return f"error[SH501]: rank {rank} failed: {self.message}{cited}{line}"
+        place = f"\n  --> {self.place}" if self.place else ""
+        line = f"\n  in: {self.line}" if self.line else ""
+        return f"error[SH501]: rank {rank} failed: {self.message}{place}{line}"
 
 
 @dataclass

@@ -34,6 +34,8 @@ from shardlang.runtime.tree import path as layer_path
 
 # So many lines of the program are shown at the end, those that take most.
 _SHOWN = 10
+# What torch writes into JSON as it is, though it may not stand in a text there.
+_UNSAFE = str.maketrans({'"': "'", "\\": "/"})
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Text:
 
     @cached_property
     def lines(self) -> list[str]:
-        return self.file.read_text().splitlines()
+        return self.file.read_text().split("\n")
 
     @cached_property
     def statements(self) -> dict[int, tuple[int, str]]:
@@ -62,7 +64,8 @@ class Text:
     def name(self, line: int) -> str:
         """`model.shard:44  h = F.relu(x)  (main.py:33)`."""
         place = cited(self.lines, line - 1).partition(" ")[0]
-        return f"{place + '  ' if place else ''}{self.statements[line][1]}  ({self.file.name}:{line})"
+        name = f"{place + '  ' if place else ''}{self.statements[line][1]}  ({self.file.name}:{line})"
+        return name.translate(_UNSAFE)
 
 
 class Ranges:

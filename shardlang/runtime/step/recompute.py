@@ -76,7 +76,7 @@ def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = F
         return made
 
     made = _checkpoint(ended, *inputs)
-    # Taken out of what `ended` holds: an end holds all that its function was given, and `ended` too.
+    # No longer held by `ended`, which an end holds, with all that its function was given.
     end = ends.pop()
     if end is not None:
         there = {x.untyped_storage()._cdata for x in inputs if isinstance(x, Tensor)}
