@@ -26,6 +26,8 @@ from shardlang.runtime.comm import mesh
 
 WARMUP = 2  # turns that are not counted
 CLOSE = 1e-4  # relative: how much losses in float32 may differ
+# Threads of OpenMP do not come along into a forked rank, which would wait for them: there are none before.
+torch.set_num_threads(1)
 # What a turn of each side does; it gives the losses of its steps, or nothing.
 Turns = Mapping[str, Callable[[], Sequence[float] | None]]
 Sides = Callable[[], Turns]

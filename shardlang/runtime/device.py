@@ -29,6 +29,8 @@ class Cpu:
     name, backend, noun = "cpu", "gloo", "CPU"
     # Whether messages of one group are told apart by tags; else they run one by one.
     tags = True
+    # Batches that a thread makes while a step runs. On the CPU it would take a step's processor.
+    batches_ahead = 0
 
     def count(self) -> int | None:
         """Devices of this kind that this process sees, each for one rank; None: as many ranks as
@@ -65,7 +67,7 @@ class Cpu:
         return ""
 
     def take(self, device: torch.device) -> dict[str, Any]:
-        """Makes it this process's own; what torch.distributed is to be told of it besides."""
+        """Makes it this thread's own; what torch.distributed is to be told of it besides."""
         return {}
 
     def group(self, store: dist.Store, ranks: Sequence[int], at: int, name: str) -> Any:
@@ -97,7 +99,7 @@ class Cpu:
 class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
 
-    name, backend, noun, tags = "cuda", "nccl", "GPU", False
+    name, backend, noun, tags, batches_ahead = "cuda", "nccl", "GPU", False, 2
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, Any] = {}

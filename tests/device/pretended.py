@@ -219,7 +219,7 @@ class Group:
 class Pretended(Cpu):
     """The kind of the pretended device: `devices` of them are in the machine."""
 
-    name, noun, tags = NAME, "pretended device", False
+    name, noun, tags, batches_ahead = NAME, "pretended device", False, 2
     devices = 64
 
     def count(self) -> int:

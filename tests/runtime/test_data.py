@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import gzip
 import struct
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from shardlang import runtime as rt
 from shardlang.errors import RunError
+from shardlang.runtime import device as devices
 from shardlang.runtime import random
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.data.loader import Loader, load, order
+from shardlang.runtime.data.loader import Batch, Loader, load, made_ahead, order
+from shardlang.runtime.device import Cpu
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +70,56 @@ def test_ranks_hold_the_parts_of_one_order(epoch: int) -> None:
             (x, label), (x_whole, label_whole) = part.values(), part_whole.values()
             assert (x == x_whole[rows, columns]).all()
             assert (label == label_whole[rows]).all()
+
+
+class Slow(Cpu):
+    """A kind for which a thread makes batches."""
+
+    batches_ahead = 2
+    taken: ClassVar[list[str]] = []
+
+    def take(self, device: torch.device) -> dict[str, object]:
+        self.taken.append(threading.current_thread().name)
+        return {}
+
+
+def test_a_thread_makes_batches_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two beside the one that is used, in their order; the thread has taken the device, and ends with the batches."""
+    whole = list(loader(source((), ()), rt.Mesh()).epoch(1))
+    monkeypatch.setitem(devices.KINDS, "cpu", Slow())
+    makers = []
+
+    class Watched(Loader):
+        def _batch(self, examples: np.ndarray) -> Batch:
+            makers.append(threading.current_thread().name)
+            return super()._batch(examples)
+
+    watched = loader(source((), ()), rt.Mesh())
+    watched.__class__ = Watched
+    found = []
+    for number, (batch, expected) in enumerate(zip(watched.epoch(1), whole, strict=True)):
+        for _ in range(200):
+            if len(makers) == min(number + 3, 4):
+                break
+            time.sleep(0.01)
+        found.append(len(makers))
+        assert all(torch.equal(batch[0][name], expected[0][name]) for name in expected[0])
+    assert found == [3, 4, 4, 4]
+    assert set(makers) == set(Slow.taken) == {"batches_0"}
+    assert not [thread for thread in threading.enumerate() if thread.name == "batches_0"]
+
+
+def test_what_a_batch_raises_ahead_is_raised_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(devices.KINDS, "cpu", Slow())
+
+    def made() -> Iterator[int]:
+        yield 1
+        raise RunError("SH502", "the file is gone")
+
+    batches = made_ahead(made(), torch.device("cpu"))
+    assert next(batches) == 1
+    with pytest.raises(RunError, match="the file is gone"):
+        next(batches)
 
 
 def test_uneven_cuts() -> None:

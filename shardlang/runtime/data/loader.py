@@ -3,12 +3,18 @@ seed alone, not on the ranks.
 
 A source's module reads it into a `Dataset` (arrays.py, drawn.py): examples by number. Here they are
 ordered, cut into batches, and each rank takes the slices that its fields' cuts name, one a
-microbatch. Loading happens once, before the ranks are forked."""
+microbatch. Loading happens once, before the ranks are forked.
+
+On a device, a thread makes batches ahead and starts their way there, so that no step waits for its
+batch."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +22,7 @@ from torch import Tensor
 
 from shardlang.errors import RunError
 from shardlang.runtime.comm.host_copies import device_of
-from shardlang.runtime.comm.mesh import microbatches
+from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.data import arrays, criteo, csv_columns, drawn, text
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import kind_of
@@ -27,7 +33,7 @@ from shardlang.runtime.program import Program, Source, dtype_of
 Reader = Callable[[Source, Path, Dataset | None], Dataset]
 # A batch as a rank has it: per microbatch, its fields by name, in the source's order.
 Batch = list[dict[str, Tensor]]
-
+T = TypeVar("T")
 
 READERS: Mapping[str, Reader] = {
     "criteo": criteo.read_criteo, "parallel_text": text.read_parallel, "tokens": text.read_tokens,
@@ -58,6 +64,23 @@ def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), epoch])).permutation(length)
 
 
+def made_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
+    """The batches, of which a thread makes as many ahead as the device's kind wants. What making
+    one raises is raised where its turn is."""
+    kind = kind_of(device)
+    if not kind.batches_ahead:
+        yield from batches
+        return
+    with ThreadPoolExecutor(1, "batches", kind.take, (device,)) as thread:
+        under_way = deque(thread.submit(next, batches, None) for _ in range(kind.batches_ahead))
+        try:
+            while (batch := under_way.popleft().result()) is not None:
+                under_way.append(thread.submit(next, batches, None))
+                yield batch
+        finally:
+            thread.shutdown(cancel_futures=True)
+
+
 class Loader:
     """The batches of one source for this rank: the fields that it uses."""
 
@@ -81,8 +104,8 @@ class Loader:
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of a training epoch from number `first` on; what is left over after the last
         whole batch is dropped."""
-        for number in range(first, self.batches):
-            yield self._batch(self._numbered(epoch, number))
+        numbers = range(first, self.batches)
+        yield from made_ahead((self._batch(self._numbered(epoch, number)) for number in numbers), world.device)
 
     def examples(self, step: int) -> np.ndarray:
         """int64 [batch]: the examples of a training step, from 1."""
@@ -91,13 +114,17 @@ class Loader:
 
     def _numbered(self, epoch: int, number: int) -> np.ndarray:
         """The examples of batch `number` of an epoch."""
-        if self._ordered is None or self._ordered[0] != epoch:
-            self._ordered = epoch, order(self.dataset.length, self.seed, epoch, self.shuffle)
-        return self._ordered[1][number * self.source.batch : (number + 1) * self.source.batch]
+        ordered = self._ordered
+        if ordered is None or ordered[0] != epoch:
+            self._ordered = ordered = epoch, order(self.dataset.length, self.seed, epoch, self.shuffle)
+        return ordered[1][number * self.source.batch : (number + 1) * self.source.batch]
 
     def once(self) -> Iterator[tuple[Batch, int]]:
         """All examples in their own order, with the number of real ones in each batch; the last is
         filled up with example 0."""
+        yield from made_ahead(self._in_order(), world.device)
+
+    def _in_order(self) -> Iterator[tuple[Batch, int]]:
         batch, length = self.source.batch, self.dataset.length
         for start in range(0, length, batch):
             examples = np.arange(start, start + batch)
