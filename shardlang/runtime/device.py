@@ -82,6 +82,11 @@ class Cpu:
     def leave(self, group: Any) -> None:
         """Gives a group up."""
 
+    def attention(self, dtype: torch.dtype, biased: bool) -> str:
+        """The kernel for attention in a type, of those in functions/attention_kernels.py. biased:
+        something is added to scores."""
+        return "host"
+
     def peak_memory(self, device: torch.device) -> int:
         """The most bytes that tensors have held on a device at one time; 0: not counted."""
         return 0
@@ -141,6 +146,11 @@ class Cuda(Cpu):
 
     def leave(self, group: Any) -> None:
         group.shutdown()
+
+    def attention(self, dtype: torch.dtype, biased: bool) -> str:
+        if dtype == torch.float64:
+            return "plain"
+        return "efficient" if biased or dtype == torch.float32 else "flash"
 
     def peak_memory(self, device: torch.device) -> int:
         return int(torch.cuda.max_memory_allocated(device))

@@ -93,13 +93,14 @@ CASES = {
     "llama-cp": (LLAMA, CONTEXT, 2),
     "llama-cp-cheap": (LLAMA, CONTEXT + CHEAP, 2),
     "translator": (TRANSLATOR, ONE, 1),
+    "translator-cp": (TRANSLATOR, "mesh cp = 2\n  split src, tgt over cp", 2),
     "translator-tp": (TRANSLATOR, TENSOR, 2),
     "translator-tp-recompute": (TRANSLATOR, TENSOR + "\n  at encoder.blocks[*], decoder.blocks[*]: recompute", 2),
 }
 LOW = {
     "gpt2": (GPT2, ONE, 1), "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2), "llama": (LLAMA, ONE, 1),
     "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-tp": (LLAMA, GROUPED, 2),
-    "llama-tp-sequence-cheap": (LLAMA, GROUPED + SEQUENCE + CHEAP, 2),
+    "llama-tp-sequence-cheap": (LLAMA, GROUPED + SEQUENCE + CHEAP, 2), "llama-cp": (LLAMA, CONTEXT, 2),
 }  # fmt: skip
 
 

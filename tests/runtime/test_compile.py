@@ -43,6 +43,11 @@ strategy staged {{
   at blocks[*]: recompute
 }}
 
+strategy context {{
+  mesh cp = 2
+  split seq over cp
+}}
+
 strategy in_part {{
   mesh tp = 2
   split heads, ffn, vocab over tp
@@ -101,7 +106,7 @@ train {
 }
 """
 ALONE = RunOf("", 1)
-RUNS = [RunOf(name, 2) for name in ("replicas", "in_part", "tensor_parallel", "staged", "gathered")]
+RUNS = [RunOf(name, 2) for name in ("replicas", "context", "in_part", "tensor_parallel", "staged", "gathered")]
 
 
 @pytest.fixture(scope="module")

@@ -147,27 +147,35 @@ def _fused(local: Local) -> bool:
 
 def _saved_attention(local: Local) -> Saved:
     """Queries, keys, values and result with a number per query and head; torch's part of a mask."""
-    q, k = local.operands[:2]
-    dtype = local.operand_types[0].dtype
-    mask = _mask(local, dtype)
+    q, k, v = local.operands[:3]
+    dtype, keep = local.operand_types[0].dtype, local.attrs["keep"]
+    # The logarithms of the sums are in f32 at least.
+    sums = size(q[:-1], "f64" if dtype == "f64" else "f32")
+    if local.attrs["causal"] and (keep or q[-2] != local.operand_types[1].shape[-2]):
+        return _saved_in_parts(local, sums)
+    # What is added to the scores of each key.
+    mask = size((elements(local.operands[3]),), dtype) if keep else 0
     if _fused(local):
-        # The logarithms of the sums are in f32 at least.
-        return Saved((0, 1, 2), (0,), size(q[:-1], "f64" if dtype == "f64" else "f32") + mask)
+        return Saved((0, 1, 2), (0,), sums + mask)
     # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for
     # each of them.
     sharing = q[-3] // k[-3] if len(q) > 2 and k[-3] else 1
     more = elements(q) + elements(k) * sharing + elements(q[:-1]) * k[-2]
     if sharing == 1:
         return Saved((2,), (), size((more,), dtype) + mask)
-    return Saved(more=size((more + elements(local.operands[2]) * sharing,), dtype) + mask)
+    return Saved(more=size((more + elements(v) * sharing,), dtype) + mask)
 
 
-def _mask(local: Local, dtype: str) -> int:
-    """Bytes of what is added to the scores: of each key, or of each pair."""
-    q, k = local.operands[:2]
-    pairs = local.attrs["causal"] and (local.attrs["keep"] or q[-2] != local.operand_types[1].shape[-2])
-    lead = elements(local.operands[3][:-1]) if local.attrs["keep"] else 1
-    return size((lead * (q[-2] if pairs else 1) * k[-2],), dtype) if pairs or local.attrs["keep"] else 0
+def _saved_in_parts(local: Local, sums: int) -> Saved:
+    """As one kernel keeps it; of the narrower of queries and values a copy that is as wide as the
+    other."""
+    q, k, v = local.operands[:3]
+    dtype, keep = local.operand_types[0].dtype, tuple(range(3, len(local.operands)))
+    if q[-1] == v[-1]:
+        return Saved((0, 1, 2, *keep), (0,), sums)
+    if q[-1] < v[-1]:
+        return Saved((2, *keep), (0,), sums + size(((elements(q[:-1]) + elements(k[:-1])) * v[-1],), dtype))
+    return Saved((0, 1, *keep), (), sums + size(((elements(q[:-1]) + elements(v[:-1])) * q[-1],), dtype))
 
 
 def _aliasing(local: Local) -> Aliasing:

@@ -1,17 +1,29 @@
 """Attention of some of a sequence's queries, or with keys left out; rotary positions from a place
 on.
 
-Plain attention of a whole sequence is torch's own call in the emitted text."""
+Plain attention of a whole sequence is torch's own call in the emitted text. Other causal attention
+is computed in parts: one kernel for the keys before the queries, all of which are seen, and one for
+the square of both. No mask of all pairs is made, and memory grows with the sequence, not with its
+square."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import Function
 
 from shardlang.runtime.as_it_is import as_it_is
+from shardlang.runtime.device import kind_of
+from shardlang.runtime.functions.attention_kernels import KERNELS, Pair, Seen
+
+# Keys from one place to another, and whether query i sees them only up to the i-th.
+Part = tuple[int, int, bool]
 
 
 def attention(
@@ -23,25 +35,92 @@ def attention(
 
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
     sees."""
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if causal and (start > 0 or keep is not None or start + q.shape[-2] < k.shape[-2]):
+        end = start + q.shape[-2]
+        return in_parts(q, k, v, keep, scale, ((0, start, False), (start, end, True)))
     grouped = q.dim() > 2 and q.shape[-3] != k.shape[-3]
-    queries = q.shape[-2]
-    if causal:
-        # Keys after the last query are seen by none: they need no product at all.
-        seen = min(k.shape[-2], start + queries)
-        k, v = k[..., :seen, :], v[..., :seen, :]
-        keep = None if keep is None else keep[..., :seen]
-    plain = causal and start == 0 and keep is None
-    mask = None if plain else _mask(q, k.shape[-2], keep, causal, start)
-    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=plain, scale=scale, enable_gqa=grouped)
-
-
-def _mask(q: Tensor, keys: int, keep: Tensor | None, causal: bool, start: int) -> Tensor | None:
-    """Which keys each query sees, [..., queries, keys]; None: all."""
     mask = None if keep is None else keep[..., None, None, :] if q.dim() > 2 else keep
-    if not causal:
-        return mask
-    earlier = torch.ones(q.shape[-2], keys, dtype=torch.bool, device=q.device).tril_(start)
-    return earlier if mask is None else earlier & mask
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
+
+
+def in_parts(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]) -> Tensor:
+    """The attention of q to some parts of the keys."""
+    lead, width, given = q.shape[:-1], v.shape[-1], (q, k, v)
+    if q.dim() != 4 or q.shape[-1] != width:
+        # Kernels take four dims and one width: zeros change no score.
+        given = tuple(_of_four(x, max(q.shape[-1], width)) for x in given)
+        keep = None if keep is None else keep.reshape(-1, keep.shape[-1])
+    result = _InParts.apply(*given, keep, scale, parts)
+    return result[..., :width].contiguous().view(*lead, width) if given[0] is not q else result
+
+
+def _of_four(x: Tensor, width: int) -> Tensor:
+    x = x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:]) if x.dim() > 2 else x[None, None]
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
+
+
+class _InParts(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]
+    ) -> Tensor:
+        kernel, found = KERNELS[kind_of(q.device).attention(q.dtype, keep is not None)], Merged(q)
+        for at, seen in _given(q, keep, scale, parts):
+            found.add(kernel.forward(q, k[:, :, at], v[:, :, at], seen))
+        result, sums = found.whole(keep is not None)
+        ctx.save_for_backward(q, k, v, keep, result, sums)
+        ctx.scale, ctx.parts, ctx.kernel = scale, parts, kernel
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, keep, *whole = ctx.saved_tensors
+        dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
+        for at, seen in _given(q, keep, ctx.scale, ctx.parts):
+            slopes = ctx.kernel.backward(gradient, q, k[:, :, at], v[:, :, at], whole, seen)
+            for total, slope in zip((dq, dk[:, :, at], dv[:, :, at]), slopes, strict=True):
+                total += slope
+        return dq, dk, dv, None, None, None
+
+
+def _given(q: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]) -> Iterator[tuple[slice, Seen]]:
+    """The keys of each part that has pairs, and how it sees them."""
+    for start, end, causal in parts:
+        if start < end and q.numel():
+            yield slice(start, end), Seen(scale, causal, None if keep is None else hidden(keep[:, start:end], q.dtype))
+
+
+def hidden(keep: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores, [batch, 1, 1, keys]: 0 for keys that are kept, else a number that no
+    softmax sees beside another score. Infinity would make NaN of a query that sees no key."""
+    return torch.zeros_like(keep, dtype=dtype).masked_fill_(~keep, torch.finfo(dtype).min / 2)[:, None, None, :]
+
+
+class Merged:
+    """The attention of q to all keys of some parts: their mean by weight."""
+
+    def __init__(self, q: Tensor) -> None:
+        self.q = q
+        self.found: Pair | None = None
+
+    def add(self, part: Pair) -> None:
+        if self.found is None:
+            self.found = part
+            return
+        both = torch.logaddexp(self.found[1], part[1])
+        result = sum(result * torch.exp(sums - both).unsqueeze(-1) for result, sums in (self.found, part))
+        self.found = result, both
+
+    def whole(self, masked: bool) -> Pair:
+        """Result and sums. A query that has seen no key has 0, and weighs 0 in backward."""
+        if self.found is None:
+            return torch.zeros_like(self.q), self.q.new_zeros(self.q.shape[:-1])
+        result, sums = self.found
+        if masked:
+            blind = sums < torch.finfo(self.q.dtype).min / 4
+            result, sums = result.masked_fill(blind.unsqueeze(-1), 0.0), sums.masked_fill(blind, torch.inf)
+        return result.to(self.q.dtype), sums
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,136 @@
+"""The kernels for attention, by name: each gives the result and the logarithm of the sum of each
+query's weights, and from those of all keys the gradients of some.
+
+All take [batch, heads, places, width], where heads of q may share those of k and v. Which one a
+device has is in device.py; those for GPUs have not run yet."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shardlang.records import dataclass
+
+aten = torch.ops.aten
+Pair = tuple[Tensor, Tensor]
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How scores are made. bias: what is added to them, [batch, 1, 1, keys]. causal: query i sees
+    keys up to i of those given."""
+
+    scale: float
+    causal: bool = False
+    bias: Tensor | None = None
+
+
+class Kernel(Protocol):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+        """The attention of q to k and v, and the sums."""
+
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+        """The gradients of q, k and v. whole: result and sums of these keys and all others."""
+
+
+class Plain(Kernel):
+    """All scores at once, by products: for types that a device has no kernel for."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+        scores = self._scores(q, k, seen)
+        sums = scores.logsumexp(-1)
+        return torch.exp(scores - sums.unsqueeze(-1)).to(v.dtype) @ _shared(v, q), sums
+
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+        result, sums = whole
+        weights = torch.exp(self._scores(q, k, seen) - sums.unsqueeze(-1)).to(q.dtype)
+        slope = gradient @ _shared(v, q).mT - (gradient * result).sum(-1, keepdim=True)
+        slope = weights * slope * seen.scale
+        return slope @ _shared(k, q), _summed(slope.mT @ q, k), _summed(weights.mT @ gradient, v)
+
+    def _scores(self, q: Tensor, k: Tensor, seen: Seen) -> Tensor:
+        scores = (q @ _shared(k, q).mT).to(torch.promote_types(q.dtype, torch.float32)) * seen.scale
+        scores = scores if seen.bias is None else scores + seen.bias
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
+        return scores.masked_fill(later, -torch.inf) if seen.causal else scores
+
+
+class Host(Kernel):
+    """The CPU's."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+        call = aten._scaled_dot_product_flash_attention_for_cpu
+        result, sums = call(q, k, v, 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
+        return result, sums
+
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+        call = aten._scaled_dot_product_flash_attention_for_cpu_backward
+        dq, dk, dv = call(gradient, q, k, v, *whole, 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
+        return dq, dk, dv
+
+
+class Flash(Kernel):
+    """A GPU's for 16 bits. It adds nothing to scores."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+        call, padded = aten._scaled_dot_product_flash_attention, _padded(q, k, v)
+        result, sums, *_ = call(*padded, 0.0, seen.causal, False, scale=seen.scale)
+        return result[..., : q.shape[-1]], sums
+
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+        call, padded = aten._scaled_dot_product_flash_attention_backward, _padded(gradient, q, k, v, whole[0])
+        # Without dropout the state of random numbers is not read.
+        none, state = _nothing(q), torch.zeros(2, dtype=torch.uint64, device=q.device)
+        sizes = none, none, q.shape[-2], k.shape[-2], 0.0, seen.causal, state, state
+        dq, dk, dv = (x[..., : q.shape[-1]] for x in call(*padded, whole[1], *sizes, scale=seen.scale))
+        return dq, dk, dv
+
+
+class Efficient(Kernel):
+    """A GPU's for all types up to f32, with the same number of heads of queries and of keys."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
+        call, bias = aten._scaled_dot_product_efficient_attention, _spread(q, k, seen)
+        result, sums, *_ = call(q, _shared(k, q), _shared(v, q), bias, True, 0.0, seen.causal, scale=seen.scale)
+        return result, sums[..., : q.shape[-2]]
+
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
+        call, state = aten._scaled_dot_product_efficient_attention_backward, _nothing(q)
+        sums = F.pad(whole[1], (0, -q.shape[-2] % 32), value=torch.inf)  # as the kernel gives them
+        given = gradient, q, _shared(k, q), _shared(v, q), _spread(q, k, seen), whole[0], sums, state, state, 0.0
+        dq, dk, dv, _ = call(*given, [True, True, True, False], seen.causal, scale=seen.scale)
+        return dq, _summed(dk, k), _summed(dv, v)
+
+
+KERNELS: dict[str, Kernel] = {"plain": Plain(), "host": Host(), "flash": Flash(), "efficient": Efficient()}
+
+
+def _padded(*xs: Tensor) -> list[Tensor]:
+    """Tensors with zeros behind their last dim, up to a multiple of 8."""
+    return [F.pad(x, (0, -x.shape[-1] % 8)) for x in xs]
+
+
+def _nothing(q: Tensor) -> Tensor:
+    return q.new_empty(0)
+
+
+def _spread(q: Tensor, k: Tensor, seen: Seen) -> Tensor | None:
+    """The bias for each pair, without memory of its own; rows begin at multiples of 16 elements."""
+    if seen.bias is None:
+        return None
+    keys = k.shape[-2]
+    return F.pad(seen.bias, (0, -keys % 16))[..., :keys].expand(*q.shape[:-1], keys)
+
+
+def _shared(k: Tensor, q: Tensor) -> Tensor:
+    """k with a copy of a head for each head of q that shares it."""
+    return k if k.shape[1] == q.shape[1] else k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+
+
+def _summed(gradient: Tensor, k: Tensor) -> Tensor:
+    """The gradient of k from that of its copies."""
+    return gradient if k.shape[1] == gradient.shape[1] else gradient.unflatten(1, (k.shape[1], -1)).sum(2)

@@ -1,0 +1,85 @@
+"""Attention of a part of a sequence: the numbers of the whole in float64, and memory that grows with the sequence, not
+with its square.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from shardlang.runtime.device import Cpu
+from shardlang.runtime.functions.attention import attention
+from shardlang.runtime.functions.attention_kernels import KERNELS, Seen
+
+SHAPES = (((2, 4), (2, 2)), ((2, 4), (2, 4)), ((4,), (2,)), ((), ()), ((2, 3, 4), (2, 3, 1)))  # leading dims of q, of k
+
+
+def by_formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, start: int) -> Tensor:
+    if q.dim() > 2:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    seen = torch.arange(k.shape[-2]) <= start + torch.arange(q.shape[-2])[:, None]
+    if keep is not None:
+        seen = seen & (keep[..., None, None, :] if q.dim() > 2 else keep)
+    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~seen, -1e300)
+    return (torch.softmax(scores, -1) * seen) @ v
+
+
+@pytest.mark.parametrize("kernel", ["host", "plain"])
+def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cpu, "attention", lambda *_: kernel)
+    torch.manual_seed(0)
+    for (many, few), width, (start, count), padded in itertools.product(
+        SHAPES, (4, 6, 3), ((0, 4), (7, 5), (12, 4), (5, 0)), (False, True)
+    ):
+        sizes = ((*many, count, 4), (*few, 16, 4), (*few, 16, width))
+        given = [torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in sizes]
+        keep = (torch.rand(*many[:-1], 16) > 0.5).index_fill(-1, torch.arange(6), False) if padded else None
+        ours, formula = attention(*given, keep, True, start=start), by_formula(*given, keep, start)
+        slope = torch.randn_like(formula)
+        for one, other in zip(
+            (ours, *torch.autograd.grad(ours, given, slope)), (formula, *torch.autograd.grad(formula, given, slope)),
+            strict=True,
+        ):  # fmt: skip
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that a tensor made within has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.found = max([self.found, *(x.numel() for x in tree_leaves(made) if isinstance(x, Tensor))])
+        return made
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_no_tensor_has_an_element_for_each_pair(padded: bool) -> None:
+    q, k = (torch.randn(1, heads, size, 2, requires_grad=True) for heads, size in ((4, 256), (2, 512)))
+    keep = torch.ones(1, 512, dtype=torch.bool) if padded else None
+    with Largest() as largest:
+        attention(q, k, k, keep, True, start=256).sum().backward()
+    assert largest.found == k.numel() == q.numel() < 256 * 512
+
+
+@pytest.mark.parametrize("kernel, dtype, masked", [
+    ("flash", torch.bfloat16, False), ("efficient", torch.float32, False), ("efficient", torch.bfloat16, True),
+])  # fmt: skip
+def test_kernels_of_gpus_take_what_they_are_given(kernel: str, dtype: torch.dtype, masked: bool) -> None:
+    """By shapes alone: no GPU is needed."""
+    q, k = (torch.empty(2, heads, size, 12, dtype=dtype, device="meta") for heads, size in ((4, 6), (2, 10)))
+    seen = Seen(0.3, True, torch.empty(2, 1, 1, 10, dtype=dtype, device="meta") if masked else None)
+    result, sums = KERNELS[kernel].forward(q, k, k, seen)
+    assert (result.shape, sums.shape, sums.dtype) == (q.shape, (2, 4, 6), torch.float32)
+    slopes = KERNELS[kernel].backward(result, q, k, k, (result, sums), seen)
+    assert [x.shape for x in slopes] == [q.shape, k.shape, k.shape]
