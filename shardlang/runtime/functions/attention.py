@@ -92,8 +92,9 @@ def _given(q: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]
 
 
 def hidden(keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores, [batch, 1, 1, keys]: 0 for keys that are kept, else a number that no
-    softmax sees beside another score. Infinity would make NaN of a query that sees no key."""
+    """The numbers to add to scores, [batch, 1, 1, keys]: 0 for keys that are kept, else one so low
+    that no softmax sees it beside another score. Infinity would make NaN of a query that sees no
+    key."""
     return torch.zeros_like(keep, dtype=dtype).masked_fill_(~keep, torch.finfo(dtype).min / 2)[:, None, None, :]
 
 
