@@ -90,7 +90,7 @@ def parameter_lines(plan: Plan, groups: Groups, kinds: Kinds) -> str:
     items = []
     for value in (plan.graph.values[value] for value in plan.graph.params):
         p = plan.params.get(value.id)
-        how = p and (id(p.stored), p.reduce_axes, p.zero, p.zero_axes)
+        how = p and (id(p.stored), p.reduce_axes, p.zero, p.zero_axes, p.keep)
         key = kinds.form((value.id, -1))[0], id(value.init), how
         if key not in said:
             said[key] = tuple(_parameter(plan, value, groups))
@@ -146,6 +146,8 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> list[str]:
         arguments.append("once=True")
     if planned.zero:
         arguments.append(f"zero=({planned.zero}, {axes_text(planned.zero_axes)})")
+    if planned.keep:
+        arguments.append("keep=True")
     return arguments
 
 

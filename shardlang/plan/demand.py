@@ -41,11 +41,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class ZeroRule:
-    """`zero LEVEL over AXES`."""
+    """`zero LEVEL over AXES`. keep: what level 3 gathers stays until the update."""
 
     level: int
     axes: tuple[str, ...]
     span: Span
+    keep: bool = False
 
 
 @dataclass(frozen=True)

@@ -104,9 +104,9 @@ class PlannedOp:
 class ParamPlan:
     """A parameter: `stored` layout (S and I only, without ZeRO), the axes over which its gradient
     is reduced once a step (where its uses are R; deferred, bucketed), and ZeRO: level 0..3 over
-    `zero_axes` (most minor cut of dim 0 in torch.chunk's sizes of the local shape). sparse: its
-    gradient is rows, those of the batch. Its conversions other than I -> R are ordinary conversions
-    of the plan."""
+    `zero_axes` (most minor cut of dim 0 in torch.chunk's sizes of the local shape). keep: level 3
+    gathers it once a step. sparse: its gradient is rows, those of the batch. Its conversions other
+    than I -> R are ordinary conversions of the plan."""
 
     value: int
     stored: Layout
@@ -114,6 +114,7 @@ class ParamPlan:
     zero: int = 0
     zero_axes: tuple[str, ...] = ()
     sparse: bool = False
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,8 @@ def _params(planning: Planning, stored: dict[int, Stored]) -> dict[int, ParamPla
             rule = None  # what is frozen has neither a gradient nor optimizer state to cut
         axes = sharded(rule.axes, form.layout, planning.meshes) if rule and planning.tensors[value].shape else ()
         level = rule.level if rule and axes else 0
-        found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes)
+        keep = rule is not None and level == 3 and rule.keep
+        found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes, keep=keep)
     return found
 
 

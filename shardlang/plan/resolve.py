@@ -13,7 +13,7 @@ from typing import TypeVar
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Value
-from shardlang.plan.demand import Demand, ResolvedStrategy, ZeroRule
+from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import uneven_dims
 from shardlang.plan.pipeline.assemble import Staging, stage
 from shardlang.plan.redistribute.mesh_factorings import Grouping, group
@@ -87,7 +87,7 @@ class Resolving:
             meshes = tuple(Mesh((*m.axes, Axis(times.axis, times.count, time=True)), m.name) for m in meshes)
         return ResolvedStrategy(
             self.strategy.name.text, self.ranks, meshes, self.demands, self.stored,
-            {v: ZeroRule(z.level, axes.refined(z.axes), z.span) for v, (_, z) in rules.zero.items()},
+            {v: replace(z, axes=axes.refined(z.axes)) for v, (_, z) in rules.zero.items()},
             frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes}),
             rules.bucket if rules.bucket is not None else 25_000_000, rules.strict, times, graph, pipeline,
             self.recompute, axes.part_sizes, self.hosted,

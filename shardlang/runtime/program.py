@@ -98,7 +98,7 @@ class Declared:
 @dataclass(frozen=True)
 class Parameter(Declared):
     """A trained tensor. reduce: the axes over ranks that its gradient is summed over. zero: level
-    and axes of ZeRO.
+    and axes of ZeRO. keep: level 3 gathers it once a step.
 
     once: its gradient is whole in each microbatch, and counts in the first alone. use: the type of
     the copy that `forward` works with (copies.py), where that is not its own. sparse: its gradient
@@ -106,6 +106,7 @@ class Parameter(Declared):
 
     reduce: Axes = ()
     zero: tuple[int, Axes] = (0, ())
+    keep: bool = False
     once: bool = False
     use: str = ""
     sparse: bool = False

@@ -124,8 +124,11 @@ class Schedule(Node):
 
 @node
 class Zero(Node):
+    """`zero 3 over dp`, or with a word: `zero 3 over dp, keep`."""
+
     level: Number
     axes: tuple[Name, ...]
+    word: Name | None = None
 
 
 @node

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.saved_activations import SavedActivations
 from tests.emit.sources import planned
 from tests.end_to_end.alive import alive
@@ -86,6 +87,7 @@ CASES = {
     "gpt2-values": (GPT2, ONE + "\n  at blocks[*].attention.mixed, blocks[*].wide: recompute", 1),
     "gpt2-cp": (GPT2, CONTEXT, 2),
     "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2),
+    "gpt2-zero3-keep": (GPT2, DATA + "\n  zero 3 over dp, keep", 2),
     "gpt2-microbatches": (GPT2, DATA + "\n  microbatches 2", 2),
     "llama": (LLAMA, ONE, 1),
     "llama-tp-sequence-recompute": (LLAMA, GROUPED + SEQUENCE + AGAIN, 2),
@@ -99,6 +101,7 @@ CASES = {
 }
 LOW = {
     "gpt2": (GPT2, ONE, 1), "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2), "llama": (LLAMA, ONE, 1),
+    "llama-zero3-keep": (LLAMA, DATA + "\n  zero 3 over dp, keep" + CHEAP, 2),
     "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-tp": (LLAMA, GROUPED, 2),
     "llama-tp-sequence-cheap": (LLAMA, GROUPED + SEQUENCE + CHEAP, 2), "llama-cp": (LLAMA, CONTEXT, 2),
 }  # fmt: skip
@@ -108,7 +111,9 @@ def kept(text: str, rules: str, ranks: int, precision: str, folder: Path) -> tup
     """Bytes that the plan says, and what the rank that keeps most of it does."""
     program = text.replace("RULES", rules).replace("PRECISION", precision)
     found = alive(program, ranks, folder / "run", "s")
-    return SavedActivations(planned(program, ranks, "s")).of(0), max(sum(size for _, size in rank) for rank in found)
+    plan = planned(program, ranks, "s")
+    gathered = memory(plan).copies if any(param.keep for param in plan.params.values()) else 0
+    return SavedActivations(plan).of(0) + gathered, max(sum(size for _, size in rank) for rank in found)
 
 
 @pytest.mark.parametrize("case", CASES)

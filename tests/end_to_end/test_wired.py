@@ -42,6 +42,9 @@ CASES = {
     "zero 2, microbatches": (DATA + "zero 2 over dp\n  microbatches 2", "f32"),
     "zero 3": (DATA + "zero 3 over dp", "f32"),
     "zero 3, microbatches": (DATA + "zero 3 over dp\n  microbatches 2", "f32"),
+    "zero 3, keep, microbatches, recompute": (
+        DATA + "zero 3 over dp, keep\n  microbatches 2\n  at blocks[*]: recompute", "bf16"
+    ),
     "zero 3, small buckets": (DATA + "zero 3 over dp\n  bucket gradients 10kB", "f32"),
     "zero 3, recompute": (DATA + "zero 3 over dp\n  at blocks[*]: recompute", "f32"),
     "zero 1, bf16": (DATA + "zero 1 over dp", "bf16"),
@@ -65,3 +68,17 @@ def test_bytes_of_a_step(case: str, tmp_path: Path) -> None:
     text = TEXT.replace("RULES", rules).replace("PRECISION", precision)
     forward, backward = sent_bytes(planned(text, RANKS, "s"))
     assert wired(text, RANKS, tmp_path / "run", "s") == [{"forward": forward, "backward": backward}] * RANKS
+
+
+def test_what_is_gathered_once_learns_the_same(tmp_path: Path) -> None:
+    """`zero 3 over dp, keep` sends a part of what `zero 3` does, for the same weights bit for bit."""
+    sent, weights = [], []
+    for keep in ("", ", keep"):
+        rules = f"{DATA}zero 3 over dp{keep}\n  microbatches 2"
+        text, folder = TEXT.replace("RULES", rules).replace("PRECISION", "f32"), tmp_path / f"run{keep}"
+        sent.append(wired(text, RANKS, folder, "s"))
+        forward, backward = sent_bytes(planned(text, RANKS, "s"))
+        assert sent[-1] == [{"forward": forward, "backward": backward}] * RANKS
+        weights.append((folder / "weights.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+    assert sum(sent[1][0].values()) < sum(sent[0][0].values())

@@ -46,7 +46,7 @@ def _rule(rng: random.Random, dims: list[str], values: list[str], axes: list[str
     if pick < 0.85:
         return f"at {_selector(rng, values)}: {_narrow(rng, dims, axes)}"
     if pick < 0.93:
-        return f"zero {rng.choice('01233459')} over {_axes(rng, axes)}"
+        return f"zero {rng.choice('01233459')} over {_axes(rng, axes)}{rng.choice(('', '', ', keep', ', kept'))}"
     return rng.choice((
         "strict", "bucket gradients 25MB", "microbatches 4", "recompute", "place on host", 'schedule "gpipe"',
         "bucket gradients 0B",

@@ -364,7 +364,8 @@ class _Writer:
         over = some[0] if len(some) == 1 else f"({', '.join(some)})"
         params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]
         place = f"at {self.rng.choice(params)}: " if params and self.rng.random() < 0.3 else ""
-        self._say(f"{place}zero {level} over {over}", tuple(some), f"zero {level}")
+        keep = ", keep" if level == 3 and self.rng.random() < 0.4 else ""
+        self._say(f"{place}zero {level} over {over}{keep}", tuple(some), f"zero {level}{keep}")
         if len(some) > 1:
             self.features.add("zero over several axes")
 

@@ -49,7 +49,7 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
 def _notes(p: Found) -> str:
     """The remarks on a parameter."""
     kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
-    zero = f"zero {p['zero']}{over(p['zero_axes'])}" if p["zero"] else ""
+    zero = f"zero {p['zero']}{over(p['zero_axes'])}{', keep' * p['keep']}" if p["zero"] else ""
     stages = p["stages"] if p["stages"] is not None and len(p["stages"]) > 1 else []
     shared = f"in stages {', '.join(map(str, stages))}" if stages else ""
     rows, host = "gradients of rows" if p["rows"] else "", "on the host" if p["place"] == "host" else ""

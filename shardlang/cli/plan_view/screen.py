@@ -109,7 +109,9 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
     yield from _title(f"memory of {_which(found, 'keeps', 'total_bytes')}: {kept}", room)
     kinds = ("parameters", "copies", "gradients", "optimizer", "activations")
     parts = [(key, totals[f"{key}_bytes"]) for key in kinds if key != "copies" or totals["copies_bytes"]]
-    words = [f"{'copies in bf16' if key == 'copies' else key} {size(count)}" for key, count in parts]
+    gathered = any(p["keep"] for p in found["parameters"])
+    copies = "copies" if gathered else "copies in bf16"
+    words = [f"{copies if key == 'copies' else key} {size(count)}" for key, count in parts]
     if totals["host_bytes"]:
         words += [f"on the device {size(totals['device_bytes'])}{device}", f"on the host {size(totals['host_bytes'])}"]
         words += [f"copied in a step to the device {size(totals['to_device_bytes'])}"]

@@ -1,5 +1,5 @@
-"""Bytes that a plan keeps on each rank: parameters and their copies in a lower precision,
-gradients, optimizer state, activations, the largest over the ranks.
+"""Bytes that a plan keeps on each rank: parameters and their copies (in a lower precision, or
+gathered), gradients, optimizer state, activations, the largest over the ranks.
 
 An estimate before any run: allocators, buffers of collectives and temporaries are not counted."""
 
@@ -42,8 +42,8 @@ class Memory:
 
 
 class HeldBytes(NamedTuple):
-    """Bytes of a parameter on one rank: itself, its copy in a lower precision, its gradient, its
-    optimizer's state."""
+    """Bytes of a parameter on one rank: itself, its copy in a lower precision or as ZeRO 3 keeps it
+    gathered, its gradient, its optimizer's state."""
 
     itself: int
     copy: int
@@ -84,7 +84,7 @@ def held_bytes(plan: Plan, param: ParamPlan) -> HeldBytes:
     value, whole = plan.graph.values[param.value], local_bytes(plan, param)
     part = -(-whole // zero_degree(plan, param))
     low = value.kind is Kind.PARAM and value.type.dtype != stored_type(plan, param)
-    copy = plan.local_bytes(param.value, param.stored) if low and param.zero < 3 else 0
+    copy = plan.local_bytes(param.value, param.stored) if param.keep or (low and param.zero < 3) else 0
     itself = part if param.zero == 3 or copy else whole
     if value.kind is not Kind.PARAM or not value.gradient:
         return HeldBytes(itself, copy, 0, 0)

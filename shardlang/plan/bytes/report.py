@@ -158,6 +158,7 @@ def _parameter(plan: Plan, param: ParamPlan) -> Report:
         "copy_bytes": held.copy,
         "zero": param.zero,
         "zero_axes": list(param.zero_axes),
+        "keep": param.keep,
         "place": plan.memory_of.get(param.value, "device"),
         "rows": param.sparse,
         "stages": list(plan.pipeline.param_stages.get(param.value, ())) if plan.pipeline else None,

@@ -201,12 +201,12 @@ def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
 
 def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:
     """Bytes that each rank sends in a step so that others have a parameter whole, in the type that
-    they read, forward and backward: under ZeRO 1 and 2 once, after the update; under 3 in each
-    microbatch, wherever it is used."""
+    they read, forward and backward: under ZeRO 1 and 2 once, after the update, and once under 3 if
+    it keeps them; else under 3 in each microbatch, wherever it is used."""
     if not param.zero:
         return 0, 0
     each = (plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1) * part_bytes(plan, param)
-    if param.zero < 3:
+    if param.zero < 3 or param.keep:
         return each, 0
     each *= plan.microbatches
     return times.forward[param.value] * each, times.backward[param.value] * each

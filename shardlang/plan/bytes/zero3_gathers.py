@@ -74,7 +74,7 @@ def brought(plan: Plan, uses: Sequence[int]) -> Counter[int]:
     kind, size = None, 0
     for value in uses:
         param = plan.params[value]
-        if param.zero != 3:
+        if param.zero != 3 or param.keep:
             continue
         mine = param.stored.mesh, param.zero_axes, plan.graph.values[value].type.dtype
         if kind == mine and value in here:

@@ -25,6 +25,7 @@ from shardlang.types.dim import Dim
 
 R = TypeVar("R", ast.Stages, ast.Schedule)
 W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, ZeroRule)
+KEEP = "keep"
 _INDEX = re.compile(r"\[\d+\]")
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -263,12 +264,16 @@ class Rules:
         if rule.level.value not in (1, 2, 3):
             help = "1 shards optimizer state, 2 gradients too, 3 parameters too"
             return self.sink.report("SH321", f"there is no zero {rule.level.text}", rule.level.span, help=help)
+        if rule.word is not None and (rule.word.text != KEEP or rule.level.value != 3):
+            fact = f"`zero {rule.level.text}` knows no `{rule.word.text}`"
+            offers = f"`zero 3 over .., {KEEP}` gathers parameters once a step", "several axes are `over (a, b)`"
+            return self.sink.report("SH321", fact, rule.word.span, help=offers)
         if axes is None:
             return
-        zero = ZeroRule(int(rule.level.value), axes, rule.span)
+        zero = ZeroRule(int(rule.level.value), axes, rule.span, rule.word is not None)
         covered = scope.values if scope is not None else dict.fromkeys(self.graph.params, EVERYWHERE)
         params = {v: rank for v, rank in covered.items() if self.graph.values[v].kind is Kind.PARAM}
         if not params and covered:
             self.sink.report("SH308", "the selector covers no parameter", rule.span, help="name a layer or a parameter")
         conflict = "two rules give `{0.path}` different zero levels or axes"
-        self._win(self.zero, params, zero, lambda rule: (rule.level, rule.axes), conflict)
+        self._win(self.zero, params, zero, lambda rule: (rule.level, rule.axes, rule.keep), conflict)

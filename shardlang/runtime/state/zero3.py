@@ -29,7 +29,7 @@ class Stored:
 
     Calling it gives the whole, with a gradient unless `frozen`, as a value of type `dtype`. leaf:
     what autograd knows it by, without elements; the gradient of the whole is taken from here. once:
-    it counts in the first microbatch only."""
+    it counts in the first microbatch only. keep: it is gathered once a step."""
 
     def __init__(
         self, piece: Tensor, shape: tuple[int, ...], group: Group, gathers: Gathers, dtype: torch.dtype | None = None,
@@ -39,7 +39,7 @@ class Stored:
         self.dtype = dtype or piece.dtype
         self.leaf = piece.new_empty(0, requires_grad=not frozen)
         self.gradient: Tensor | None = None
-        self.once = False
+        self.once = self.keep = False
 
     def gather(self, dtype: torch.dtype | None = None) -> Tensor:
         """The whole, without gradient; in its own type, unless another is given."""
@@ -146,6 +146,7 @@ class Gathers:
         self.limit = limit
         self.orders: dict[Hashable, Order] = {}
         self.now: Pass | None = None
+        self.kept: dict[Stored, Tensor] = {}
 
     @contextlib.contextmanager
     def during(self, kind: Hashable) -> Iterator[None]:
@@ -162,9 +163,17 @@ class Gathers:
             self.orders[kind] = Order.of(now.uses, self.limit)
             self._forget(now)
 
+    def release(self) -> None:
+        """Lets go of what is kept: what it was gathered from will change."""
+        self.kept.clear()
+
     def bring(self, stored: Stored) -> Tensor:
         """The whole of a parameter, now."""
         now = self.now
+        if now is not None and stored.keep:
+            if stored not in self.kept:
+                self.kept[stored] = stored.gather(stored.dtype)
+            return self.kept[stored]
         if now is None:
             return stored.gather(stored.dtype)
         at = len(now.uses)

@@ -120,7 +120,7 @@ class Model:
         if group is not None and tensor.zero[0] == 3:
             piece = mapped.clone(shard(value, group))
             made = self.stored[path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
-            made.once = tensor.once
+            made.once, made.keep = tensor.once, tensor.keep
             self.leaves[path], self.trained[path] = made.leaf, piece
             return
         if use is not None:
@@ -201,6 +201,7 @@ class Model:
             loss.backward()
         self.reducer.complete()
         if last:
+            self.gathers.release()
             self.reducer.finish()
 
     @torch.no_grad()

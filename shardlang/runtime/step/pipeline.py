@@ -104,6 +104,7 @@ class Pipeline:
             now.figures.values.update(conclusion(self.program.stages[stage].conclude, self.model.trees[stage], sums))
         figures = self.figures.start(now.figures.values)
         now.exchange.finish()
+        self.model.gathers.release()
         self.model.reducer.finish()
         return figures
 
