@@ -6,13 +6,13 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
 from shardlang.check.graph.drafts import Builder
 from shardlang.check.graph.unify import Unifier
-from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, LayerArray, ModelDecl, Tensor
+from shardlang.check.values import UNKNOWN, FileScope, FunctionDecl, Instance, ModelDecl, Tensor
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import MISSING, Unreadable
 from shardlang.records import dataclass
@@ -39,8 +39,7 @@ class Context:
     `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
     name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
     in it too. `wide`: parameters used in f32 there.
-    `casts`: value and type -> the cast made of it. `copies`: of an array whose layers are copied of
-    the first, how (model/copies.py)."""
+    `casts`: value and type -> the cast made of it."""
 
     sink: Sink
     dtype: str = "f32"
@@ -66,7 +65,6 @@ class Context:
     stream: bool = False
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
-    copies: dict[LayerArray, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass
@@ -115,10 +113,7 @@ class Frame:
 
     def steps_to(self, layer: Instance) -> int:
         """How many layers deeper `layer` is: its dims go through those of all layers between."""
-        steps = 1
-        while layer.parent is not None and layer.parent is not self.instance:
-            layer, steps = layer.parent, steps + 1
-        return steps
+        return layer.depth - (self.instance.depth if self.instance is not None else -1)
 
     def leaf(self) -> str:
         """A name for the result of the layer if the program gives it none."""

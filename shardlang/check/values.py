@@ -5,7 +5,7 @@ Plain values only; evaluating is left to `expressions`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from typing import Any
@@ -100,7 +100,7 @@ class HardwareDecl:
 class Instance:
     """One layer: a model with its formals given. `names`: formals, dims, layers, parameters.
     `calls` counts calls so far. `sound`: False after a mistake in what it was given, so that its
-    results are unknown. `parent`: the layer that declares it, None for the root.
+    results are unknown. `depth`: how many layers it is in.
 
     `results`: the names its last call bound. `missing`: names of members that a static `if`
     removed."""
@@ -108,7 +108,7 @@ class Instance:
     decl: ModelDecl
     path: str
     span: Span
-    parent: Instance | None = None
+    depth: int = 0
     names: dict[str, Any] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
     nodes: dict[str, object] = field(default_factory=dict)
@@ -124,11 +124,19 @@ class Instance:
 
 
 @dataclass(eq=False)
-class LayerArray:
-    """`layer blocks[4] = ...`."""
+class LayerArray(Sequence[Instance]):
+    """`layer blocks[4] = ...`. `copies`: how those that are not declared each by itself are copied
+    of the first one (model/copies.py)."""
 
-    items: tuple[Instance, ...]
     path: str
+    declared: Sequence[Instance]
+    copies: Sequence[Any] = ()
+
+    def __len__(self) -> int:
+        return len(self.declared) + len(self.copies)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.declared[at] if at < len(self.declared) else self.copies[at - len(self.declared)].layers[0]
 
 
 def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") -> Any:

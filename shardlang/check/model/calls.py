@@ -105,15 +105,15 @@ def _each(
         fact = f"`{array.path}` needs a value to pass through its layers"
         return frame.wrong("SH221", fact, span, "none here")
     build = frame.context.build
-    before, first, copies = len(build.ops), None, frame.context.copies.get(array, ())
-    for at, layer in enumerate(array.items):
+    before, first, copies = len(build.ops), None, array.copies
+    for at in range(len(array)):
         value = first.copied(copies[at - 1], values[0][0]) if first is not None else None
         if value is None:
             asked = ready(copies, [value for value, _ in values], frame.context) if not at and not keywords else None
-            value = call_layer(layer, values, keywords, span, frame)
+            value = call_layer(array[at], values, keywords, span, frame)
             first = asked.made(value) if asked is not None else first
         if value is UNKNOWN or (
-            at == 0 and too_many_operators(before + (len(build.ops) - before) * len(array.items), span, frame)
+            at == 0 and too_many_operators(before + (len(build.ops) - before) * len(array), span, frame)
         ):
             return UNKNOWN
         values = [(value, span), *values[1:]]

@@ -8,8 +8,9 @@ after a mistake, where numbers become dims, and where what goes in is not as it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 from shardlang.check.context import Context
@@ -56,21 +57,26 @@ class Copy:
     """One further layer: its path, the numbers there of what the first one has, its dims by those
     of the first.
 
-    `pairs`: the first layer and those within it, each with its copy. `calls`: how often each was
-    called when both were alike. `same`: dims, types and attrs (by identity) that are the same in
-    all layers of the array."""
+    `inner`: the first layer and those within it. `calls`: how often each of these and its copy were
+    called when both were alike. `made`: the calls of the first that were copied, each with the
+    numbers there. `same`: dims, types and attrs (by identity) that are the same in all layers of
+    the array."""
 
     build: Builder
     unifier: Unifier
-    old: str
+    inner: Sequence[Instance]
     new: str
     same: dict[int, Any]
     ids: dict[int, int] = field(default_factory=dict)
     dims: dict[Dim, Dim] = field(default_factory=dict)
     types: dict[int, tuple[TensorType, TensorType]] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
-    pairs: list[tuple[Instance, Instance]] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
+    calls: Sequence[int] = ()
+    made: list[tuple[Call, int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.old = self.inner[0].path
+        self.calls = [0] * len(self.inner)
 
     def path(self, path: str) -> str:
         """The place below this layer; all who ask for one get one text."""
@@ -132,20 +138,39 @@ class Copy:
             self.same[id(attrs)] = made = attrs
         return made
 
-    def instance(self, first: Instance, parent: Instance | None) -> Instance:
+    @cached_property
+    def layers(self) -> list[Instance]:
+        """The copy of each layer of `inner`. Few programs name a further layer of an array, and no
+        other needs them."""
+        found: list[Instance] = []
+        self._instance(self.inner[0], found)
+        for call, first, given in self.made:
+            call.tell(self, found, call.ids(self, first, given))
+        return found
+
+    @property
+    def named(self) -> bool:
+        """Whether the program names this layer."""
+        return "layers" in vars(self)
+
+    def now(self) -> Sequence[int]:
+        """How often each of `layers` was called."""
+        return [layer.calls for layer in self.layers] if self.named else self.calls
+
+    def _instance(self, first: Instance, found: list[Instance]) -> Instance:
         """A layer with all that it declares; its parameters are in the graph already."""
         made = Instance(
-            first.decl, self.path(first.path), first.span, parent, {}, first.spans, first.nodes, first.missing,
+            first.decl, self.path(first.path), first.span, first.depth, {}, first.spans, first.nodes, first.missing,
             first.forward,
         )  # fmt: skip
-        self.pairs.append((first, made))
+        found.append(made)
         for name, value in first.names.items():
             match value:
                 case Instance():
-                    made.names[name] = self.instance(value, made)
+                    made.names[name] = self._instance(value, found)
                 case LayerArray():
-                    items = tuple([self.instance(item, made) for item in value.items])
-                    made.names[name] = LayerArray(items, self.path(value.path))
+                    items = [self._instance(item, found) for item in value]
+                    made.names[name] = LayerArray(self.path(value.path), items)
                 case _:
                     made.names[name] = self.value(value, self.ids)
         return made
@@ -166,24 +191,30 @@ class Copy:
                 self.build.address(self.path(path), ids.get(id, id))
 
 
-def copied(context: Context, before: Mark, first: Instance, paths: list[str]) -> tuple[list[Instance], list[Copy]]:
-    """The layers of an array at `paths` as the first one was declared, with how they are copied;
-    none where each is to be declared by itself."""
+def copied(context: Context, before: Mark, first: Instance, paths: list[str]) -> list[Copy]:
+    """How the layers of an array at `paths` are copied of the first one, as that was declared; none
+    where each is to be declared by itself."""
     build, after = context.build, mark(context)
     if not COPIED or not first.sound or after.firm != before.firm:
-        return [], []
+        return []
     added, dims = build.paths[before.paths :], list(build.dims.items())[before.dims :]
     same: dict[int, Any] = {}
-    copies = [Copy(build, context.dims, first.path, path, same) for path in paths]
-    layers = []
+    inner = list(_all_layers(first))
+    copies = [Copy(build, context.dims, inner, path, same) for path in paths]
     for copy in copies:
         context.layers += after.layers - before.layers
         copy.add_values(range(before.values, after.values))
-        layers.append(copy.instance(first, first.parent))
         build.dims.update((copy.path(name), copy.term(term)) for name, term in dims)
         copy.add_paths(added, copy.ids)
-        copy.calls = [0] * len(copy.pairs)
-    return layers, copies
+    return copies
+
+
+def _all_layers(layer: Instance) -> Iterator[Instance]:
+    """A layer and those within it, in the order in which they are copied."""
+    yield layer
+    for value in layer.names.values():
+        for inner in value if isinstance(value, LayerArray) else [value] if isinstance(value, Instance) else []:
+            yield from _all_layers(inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +224,8 @@ class Ready:
 
     context: Context
     before: Mark
-    copy: Copy
+    layers: Sequence[Instance]
+    ids: Mapping[int, int]
     input: Tensor
     others: frozenset[int]
     counts: list[int]
@@ -208,21 +240,22 @@ class Ready:
             return None
         values = context.build.values
         casts = list(context.casts.items())[before.casts :]
-        inside = {self.input.id, *self.copy.ids, *range(before.values, after.values)}
+        inside = {self.input.id, *self.ids, *range(before.values, after.values)}
         shared = {made.id for (value, _), made in casts if value not in inside}
         made = [v for v in range(before.values, after.values) if values[v].kind is not Kind.CONSTANT]
         ops = [at for at in range(before.ops, after.ops) if shared.isdisjoint(context.build.ops[at].results)]
         kept = [cast for cast in casts if cast[1].id not in shared]
-        return Call(self, after, result, [v for v in made if v not in shared], ops, kept)
+        told = [(layer.calls, layer.results, layer.result_nodes) for layer in self.layers]
+        return Call(self, after, result, [v for v in made if v not in shared], ops, kept, told)
 
 
 def ready(copies: Sequence[Copy], given: list[Any], context: Context) -> Ready | None:
     """Before the first layer of an array is called; None where the others will not be copied."""
     if not copies or not _may_be_given(given[0], context):
         return None
-    copy, others = copies[0], frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
-    counts = [layer.calls for layer, _ in copy.pairs]
-    return None if given[0].id in others else Ready(context, mark(context), copy, given[0], others, counts)
+    first, others = (copies[0].inner, copies[0].ids), frozenset(v.id for v in given[1:] if isinstance(v, Tensor))
+    counts = [layer.calls for layer in first[0]]
+    return None if given[0].id in others else Ready(context, mark(context), *first, given[0], others, counts)
 
 
 def _may_be_given(given: Any, context: Context) -> bool:
@@ -245,6 +278,8 @@ class Call:
     values: list[int]
     ops: list[int]
     casts: list[tuple[tuple[int, str], Tensor]]
+    # How often each layer was called then, with what its last call told.
+    told: list[tuple[int, Mapping[str, Any], Mapping[str, object]]]
 
     def copied(self, copy: Copy, given: Tensor) -> Tensor | None:
         """The result of the same call of another layer; None where that is to be called itself."""
@@ -253,16 +288,32 @@ class Call:
         resolve = context.dims.resolve_type
         same = given.type is input.type or resolve(given.type) == resolve(input.type)
         fits = len(build.ops) + len(self.ops) <= build.operators_limit and context.calls + calls < CALLS_LIMIT
-        alike = copy.calls == start.counts == [layer.calls for _, layer in copy.pairs]
+        alike = copy.calls == start.counts == copy.now()
         if not (same and fits and alike and given.id not in start.others and _may_be_given(given, context)):
             return None
-        ids = copy.ids | {v: at for at, v in enumerate(self.values, len(build.values))} | {input.id: given.id}
+        first = len(build.values)
+        ids = self.ids(copy, first, given.id)
         ops = {op: at for at, op in enumerate(self.ops, len(build.ops))}
         self._add(copy, ids, ops)
         self._keep(copy, ids)
+        copy.calls = [calls for calls, _, _ in self.told]
+        copy.made.append((self, first, given.id))
+        if copy.named:
+            self.tell(copy, copy.layers, ids)
         context.calls += calls
         result: Tensor = copy.value(self.result, ids)
         return result
+
+    def ids(self, copy: Copy, first: int, given: int) -> dict[int, int]:
+        """The numbers there of the values here: those that the call made begin with `first`."""
+        return copy.ids | {v: at for at, v in enumerate(self.values, first)} | {self.start.input.id: given}
+
+    def tell(self, copy: Copy, layers: Sequence[Instance], ids: Mapping[int, int]) -> None:
+        """What the call makes known of each layer, to those who name it."""
+        for layer, before, (calls, results, nodes) in zip(layers, self.start.counts, self.told, strict=True):
+            if calls > before:
+                layer.calls, layer.result_nodes = calls, nodes
+                layer.results = {name: copy.value(v, ids) for name, v in results.items()}
 
     def _add(self, copy: Copy, ids: Mapping[int, int], ops: Mapping[int, int]) -> None:
         """Values, operators, calls and paths."""
@@ -289,7 +340,7 @@ class Call:
         copy.add_paths(build.paths[before.paths : self.after.paths], ids)
 
     def _keep(self, copy: Copy, ids: Mapping[int, int]) -> None:
-        """Facts that later calls may ask for: types of parameters, casts, names."""
+        """Facts that later calls may ask for: types of parameters, and casts."""
         context, values = self.start.context, self.start.context.build.values
         for first, own in copy.ids.items():
             if values[own].type.dtype != values[first].type.dtype:
@@ -300,8 +351,3 @@ class Call:
             context.casts[ids.get(value, value), dtype] = copy.value(made, ids)
             if value in copy.ids:
                 copy.ids[made.id] = ids[made.id]
-        for (first_layer, layer), count in zip(copy.pairs, self.start.counts, strict=True):
-            if first_layer.calls > count:
-                layer.calls, layer.result_nodes = first_layer.calls, first_layer.result_nodes
-                layer.results = {name: copy.value(v, ids) for name, v in first_layer.results.items()}
-        copy.calls = [layer.calls for _, layer in copy.pairs]

@@ -162,9 +162,9 @@ def _index(node: ast.Index, frame: Frame) -> Any:
         help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ""
         fact = f"`{node.value.span.text}` is {describe(owner)} and has no index"
         return frame.wrong("SH214", fact, node.span, "here", help=help)
-    count = len(owner.items)
+    count = len(owner)
     if 0 <= index < count:
-        return owner.items[index]
+        return owner[index]
     fact = f"`{owner.path}` has {count} layers, and this asks for {index}"
     return frame.wrong("SH215", fact, node.index.span, f"0 to {count - 1} exist")
 

@@ -39,7 +39,7 @@ def declare_model(
     if id(decl.node) not in context.instantiated:
         context.uncalled[id(decl.node)] = decl.node.span
     context.instantiated.add(id(decl.node))
-    instance = Instance(decl, path, context.sink.placed(span), frame.instance)
+    instance = Instance(decl, path, context.sink.placed(span), len(context.models))
     inner = Frame(context, decl.file, path, 0, instance)
     context.models.append(decl)
     with context.sink.called(instance.span, None):
@@ -232,11 +232,10 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
         all_layers = before.layers + (context.layers - before.layers) * count
         if _too_many_layers(all_layers, member.value.span, context):
             return UNKNOWN
-        further, copies = copied(context, before, item, [f"{path}[{at}]" for at in range(1, count)])
-        if further:
-            context.copies[array := LayerArray((item, *further), path)] = copies
-            return array
-    return LayerArray(tuple(items), path)
+        copies = copied(context, before, item, [f"{path}[{at}]" for at in range(1, count)])
+        if copies:
+            return LayerArray(path, items, copies)
+    return LayerArray(path, items)
 
 
 def model_call(node: ast.Expr, frame: Frame) -> tuple[ModelDecl | None, dict[str, tuple[Any, Span]]]:
