@@ -57,8 +57,8 @@ def evaluate_of(scope: Scope, evaluation: Evaluation, functions: Functions) -> E
     sends = zip(scope.sent, evaluated_sends(scope, wanted), strict=True)
     mine, sent = tuple(accumulators_of(scope, evaluation)), tuple(at for at, needed in sends if needed)
     ends = [*sent, *(at for a in mine for at in _summed_forms(plan, a))]
-    steps = [step for step in plan.steps if step in wanted & scope.steps]
-    scene = Scene(plan, False, Forms(plan, standing=_without_dropout(plan)), frozenset(steps), scope.stage)
+    steps = [step for step in plan.steps if step in wanted and step in scope.steps]
+    scene = Scene(plan, False, Forms(plan, standing=_without_dropout(plan)), steps, scope.stage)
     return Evaluate(scope, evaluation, mine, sent, functions.body(scene, steps, ends))
 
 

@@ -40,7 +40,7 @@ class Forward:
         plan, found = self.scope.plan, self.scope.phases
         forms = {*self.trained.visible, *self.shown.visible, *self.scope.sent, *found.step_inputs, *found.handed}
         for step in (*found.ahead, *found.known, *found.after):
-            forms.update([*inputs(plan)[step], *makes(plan, step)])
+            forms.update([*inputs(plan)[step], *makes(plan)[step]])
         last = {*self.scope.received, *self.scope.fields, *self.scope.metrics.values()}
         return {value for value, _ in forms} | last | (set() if self.scope.loss is None else {self.scope.loss})
 
@@ -50,16 +50,16 @@ def forward_of(scope: Scope, functions: Functions) -> Forward:
     plan, found = scope.plan, scope.phases
     losses = [] if scope.loss is None else [scope.loss]
     ends = [*scope.trained, *(final_form(plan, value) for value in losses)]
-    for_loss = steps_for(plan, ends, {*found.step_inputs, *((value, -1) for value in scope.received)})
+    for_loss = {*steps_for(plan, ends, {*found.step_inputs, *((value, -1) for value in scope.received)})}
     trained = [step for step in found.body if step in for_loss]
     shown = [step for step in found.body if step not in for_loss]
     later = [*ends, *scope.sent, *(final_form(plan, value) for value in scope.metrics.values()), *found.handed]
     later += [(plan.conversions[at].value, plan.conversions[at].parent) for at in found.sums]
-    scene = Scene(plan, True, Forms(plan, frozenset(found.step_inputs)), frozenset(trained), scope.stage)
+    scene = Scene(plan, True, Forms(plan, frozenset(found.step_inputs)), trained, scope.stage)
     read = [at for step in shown for at in scene.forms.reads(step)]
     bodies = [
         functions.body(scene, trained, [*later, *read]),
-        functions.body(replace(scene, steps=frozenset(shown)), shown, later),
+        functions.body(replace(scene, steps=shown), shown, later),
     ]
     return Forward(scope, tuple(ends), *bodies)
 

@@ -42,7 +42,7 @@ class Scene:
     plan: Plan
     training: bool
     forms: Forms
-    steps: frozenset[Step]
+    steps: Sequence[Step]
     stage: int | None
 
     @cached_property

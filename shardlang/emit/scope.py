@@ -7,13 +7,13 @@ operand is sent by one stage, its result received by the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.plan import Pipeline, Plan, PlannedOp, Step
-from shardlang.plan.reads import Form, final_form, form, inputs, steps_for
+from shardlang.plan.reads import Form, final_form, form, inputs, makes, steps_for
 from shardlang.plan.rewrite.once_a_step import Phases, phases
 from shardlang.plan.rewrite.stage_transfers import loss_stage
 from shardlang.records import dataclass
@@ -30,7 +30,7 @@ class Scope:
 
     plan: Plan
     stage: int | None
-    steps: frozenset[Step]
+    steps: Set[Step]
     received: tuple[int, ...]
     sent: tuple[Form, ...]
     trained: frozenset[Form]
@@ -50,8 +50,8 @@ def scopes(plan: Plan) -> list[Scope]:
     """All of a plan, or its stages in order."""
     graph = plan.graph
     if plan.pipeline is None:
-        steps, found = frozenset(plan.steps), phases(plan)
-        return [Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, dict(graph.metrics), {}, found)]
+        steps, metrics, found = makes(plan).keys(), dict(graph.metrics), phases(plan)
+        return [Scope(plan, None, steps, (), (), frozenset(), graph.data, graph.loss, metrics, {}, found)]
     division = _Division(plan, plan.pipeline)
     return [division.scope(stage) for stage in range(len(plan.pipeline.coordinates))]
 
@@ -122,5 +122,5 @@ class _Division:
         mine = {step for step in self.by_stage.get(stage, ()) if not is_transfer(self.plan, step)}
         of = inputs(self.plan)
         read = [at for step in mine if step.kind == "op" for at in of[step]]
-        needed = steps_for(self.plan, [*ends, *read], self.made)
+        needed = set(steps_for(self.plan, [*ends, *read], self.made))
         return frozenset(mine | needed.intersection(self.by_stage.get(None, ())))

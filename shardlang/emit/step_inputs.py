@@ -16,7 +16,7 @@ from shardlang.plan.rewrite.once_a_step import Phases, summed_in_time
 
 def made_forms(plan: Plan, steps: Iterable[Step]) -> list[Form]:
     """The forms that lines of their own make."""
-    return [(value, made_form(plan, at)) for step in steps for value, at in makes(plan, step)]
+    return [(value, made_form(plan, at)) for step in steps for value, at in makes(plan)[step]]
 
 
 def apart(plan: Plan, found: Phases) -> frozenset[int]:

@@ -11,33 +11,34 @@ from shardlang.types.layout import Layout
 Form = tuple[int, int]  # value id, conversion id (-1: as produced)
 
 
-def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset()) -> frozenset[Step]:
-    """The steps that make `forms`; those in `given` are taken as there already."""
-    made_by, read, found = _steps(plan), inputs(plan), set[Step]()
+def steps_for(plan: Plan, forms: Iterable[Form], given: Set[Form] = frozenset()) -> list[Step]:
+    """The steps that make `forms`, in order; those in `given` are taken as there already."""
+    made_by, steps, read, found = _places(plan), plan.steps, inputs(plan), set[int]()
     open_forms = list(forms)
     while open_forms:
         at = open_forms.pop()
-        step = made_by.get(at)
-        if step is not None and step not in found and at not in given:
-            found.add(step)
-            open_forms += read[step]
-    return frozenset(found)
+        place = made_by.get(at)
+        if place is not None and place not in found and at not in given:
+            found.add(place)
+            open_forms += read[steps[place]]
+    return [steps[place] for place in sorted(found)]
 
 
 @remembered
-def _steps(plan: Plan) -> Mapping[Form, Step]:
-    """Form -> the step that makes it."""
-    return {form: step for step in plan.steps for form in makes(plan, step)}
+def _places(plan: Plan) -> Mapping[Form, int]:
+    """Form -> the place of the step that makes it."""
+    return {form: place for place, forms in enumerate(makes(plan).values()) for form in forms}
 
 
 @remembered
 def inputs(plan: Plan) -> Mapping[Step, Sequence[Form]]:
     """Step -> the forms that it reads."""
     ops, conversions = plan.ops, plan.conversions
+    one = {form: form for forms in makes(plan).values() for form in forms}.setdefault
     return {
-        step: [(use.value, use.conversion) for use in ops[step.index].operands]
+        step: [one(at, at) for at in [(use.value, use.conversion) for use in ops[step.index].operands]]
         if step.kind == "op"
-        else [(conversions[step.index].value, conversions[step.index].parent)]
+        else [one(at, at) for at in [(conversions[step.index].value, conversions[step.index].parent)]]
         for step in plan.steps
     }
 
@@ -48,11 +49,16 @@ def makers(plan: Plan) -> Mapping[int, int]:
     return {value: at for at, op in enumerate(plan.ops) for value in plan.graph.ops[op.op].results}
 
 
-def makes(plan: Plan, step: Step) -> Sequence[Form]:
-    """The forms that a step makes."""
-    if step.kind == "op":
-        return [(value, -1) for value in plan.graph.ops[plan.ops[step.index].op].results]
-    return [(plan.conversions[step.index].value, step.index)]
+@remembered
+def makes(plan: Plan) -> Mapping[Step, Sequence[Form]]:
+    """Step -> the forms that it makes."""
+    ops = plan.graph.ops
+    return {
+        step: tuple([(value, -1) for value in ops[plan.ops[step.index].op].results])
+        if step.kind == "op"
+        else ((plan.conversions[step.index].value, step.index),)
+        for step in plan.steps
+    }
 
 
 def made_form(plan: Plan, conversion: int) -> int:

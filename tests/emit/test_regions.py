@@ -86,7 +86,7 @@ by_strategy = pytest.mark.parametrize("strategy", ["whole", "nested", "values"])
 
 def unfolded(plan: Plan) -> Body:
     """All steps of a plan in one function."""
-    scene = Scene(plan, True, Forms(plan), frozenset(plan.steps), None)
+    scene = Scene(plan, True, Forms(plan), plan.steps, None)
     return Functions(plan, Groups(plan.meshes), folded=False).body(scene, plan.steps, [])
 
 

@@ -56,7 +56,7 @@ class Builder:
 
     values: list[ValueDraft] = field(default_factory=list)
     ops: list[OpDraft] = field(default_factory=list)
-    addresses: dict[str, list[int]] = field(default_factory=dict)
+    addresses: dict[str, tuple[int, ...]] = field(default_factory=dict)
     declared: dict[str, None] = field(default_factory=dict)
     constants: dict[tuple[str, str], int] = field(default_factory=dict)
     dims: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Builder:
         return self.named(ValueDraft(Kind.DATA, path, name, type, span, bound=bound))
 
     def address(self, path: str, id: int) -> None:
-        self.addresses.setdefault(path, []).append(id)
+        self.addresses[path] = (*self.addresses.get(path, ()), id)
         self.declared[path] = None
         self.paths.append((path, id))
 

@@ -309,7 +309,7 @@ class Call:
         return copy.ids | {v: at for at, v in enumerate(self.values, first)} | {self.start.input.id: given}
 
     def tell(self, copy: Copy, layers: Sequence[Instance], ids: Mapping[int, int]) -> None:
-        """What the call makes known of each layer, to those who name it."""
+        """Sets what is known of each layer after the call."""
         for layer, before, (calls, results, nodes) in zip(layers, self.start.counts, self.told, strict=True):
             if calls > before:
                 layer.calls, layer.result_nodes = calls, nodes

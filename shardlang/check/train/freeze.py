@@ -53,7 +53,7 @@ def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch
     found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
         values, ops, ids[Kind.DATA], ids[Kind.PARAM], ids[Kind.STATE], loss, metrics,
-        {path: tuple(at if len(at) == 1 else dict.fromkeys(at)) for path, at in build.addresses.items()},
+        {path: at if len(at) == 1 else tuple(dict.fromkeys(at)) for path, at in build.addresses.items()},
         tuple(build.declared), _dims(context), found[0] if found else None,
         {v: o.id for o in ops for v in o.results}, tuple(build.calls),
     )  # fmt: skip
@@ -100,9 +100,9 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     needed = _ancestors(context, loss)
     return tuple([
         Op(
-            i, o.operator.name, tuple([v for v in o.operands if v >= 0]), o.results, o.attrs, o.rule, o.span, o.path,
-            o.call, "loss" if loss is None or i in needed else "metric", o.within, o.statement,
-            o.implied,
+            i, o.operator.name, tuple([v for v in o.operands if v >= 0]) if -1 in o.operands else o.operands,
+            o.results, o.attrs, o.rule, o.span, o.path, o.call,
+            "loss" if loss is None or i in needed else "metric", o.within, o.statement, o.implied,
         )
         for i, o in enumerate(context.build.ops)
     ])  # fmt: skip

@@ -201,7 +201,7 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
     """The source of `eval`: the fields of `data`, in values of its own that nothing else reads."""
     frame, build = reading.frame, reading.frame.context.build
     candidates = dict(frame.context.candidates)
-    before = (len(build.values), {path: [*at] for path, at in build.addresses.items()}, dict(build.declared))
+    before = (len(build.values), dict(build.addresses), dict(build.declared))
     inner = Frame(frame.context, frame.file, "train")
     source, _ = read_source(setting.value, inner)
     del build.values[before[0] :]

@@ -93,7 +93,7 @@ class _Pass:
 
     def compute(self) -> None:
         for step in self.plan.steps:
-            form = makes(self.plan, step)[0]
+            form = makes(self.plan)[step][0]
             try:
                 if step.kind == "op":
                     self.forms[form] = self.operate(self.plan.ops[step.index])

@@ -132,7 +132,7 @@ def due(plan: Plan) -> set[Form]:
 
 
 def _made(plan: Plan, steps: Iterable[Step]) -> set[Form]:
-    return {form for step in steps for form in makes(plan, step)}
+    return {form for step in steps for form in makes(plan)[step]}
 
 
 @dataclass(frozen=True)

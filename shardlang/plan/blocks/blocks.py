@@ -19,6 +19,7 @@ from shardlang.plan.blocks.tree import Tree
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
 from shardlang.records import dataclass
+from shardlang.types.dim import Dim
 
 _THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a layer to have it
 
@@ -82,7 +83,7 @@ class _Folding:
     def _call(self, node: int) -> Call:
         tree, calls = self.tree, self.tree.plan.graph.calls
         items = [self._call(~item) if item < 0 else item for item in self.orders[node]]
-        reads, gives = map(tuple, self.crossing[node])
+        reads, gives = map(tuple, self.crossing.pop(node, ((), ())))
         steps = tuple([item if isinstance(item, Call) else tree.steps[item] for item in items])
         if node == ROOT:
             return Call("", "", steps, reads, gives, ROOT)
@@ -99,7 +100,7 @@ class _Signature:
         self.tree, self.kinds, self.made = tree, kinds, made
         self.row: list[object] = [made.model]
         self.forms: dict[Form, int] = {}
-        self.dims: dict[int, int] = {}
+        self.dims: dict[Dim, int] = {}
 
     def of(self, items: Sequence[Call | int], reads: Sequence[Form], gives: Sequence[Form]) -> tuple[object, ...]:
         """Where one ends and the next begins is known: how many numbers follow depends on those
@@ -136,7 +137,7 @@ class _Signature:
 
     def _step(self, at: int) -> None:
         tree, op, step, known = self.tree, self.tree.ops[at], self.tree.steps[at], self.forms
-        self.row.append(self.kinds.steps.get(step) or self.kinds.step(step))
+        self.row.append(self.kinds.step(step))
         for form in tree.reads[at]:
             self.row.append(known[form]) if form in known else self._given(form)
         if op is None:

@@ -43,8 +43,10 @@ class Forms:
                 break
         return value, at
 
-    def reads(self, step: Step) -> list[Form]:
-        return [at if at[1] < 0 and not self.standing else self.form(*at) for at in self.inputs[step]]
+    def reads(self, step: Step) -> Sequence[Form]:
+        found = self.inputs[step]
+        plain = not self.standing and all([at[1] < 0 for at in found])
+        return found if plain else [self.form(*at) for at in found]
 
     def makes(self, step: Step) -> Sequence[Form]:
-        return makes(self.plan, step)
+        return makes(self.plan)[step]

@@ -13,7 +13,7 @@ from shardlang.ops.rule import FactorRule
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, layout_of
 from shardlang.records import dataclass
-from shardlang.types.dim import Dim, TensorType
+from shardlang.types.dim import Dim, TensorType, Term
 from shardlang.types.layout import local_shape
 
 
@@ -27,16 +27,15 @@ class Kinds:
     blocks: dict[object, int] = field(default_factory=dict)
     numbers: dict[object, int] = field(default_factory=dict)
     known: dict[tuple[object, ...], int] = field(default_factory=dict)
-    types: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    forms: dict[Form, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    steps: dict[Step, int] = field(default_factory=dict)
+    types: dict[tuple[object, ...], tuple[int, Term]] = field(default_factory=dict)
+    forms: dict[Form, tuple[int, Term]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
 
     def number(self, what: object) -> int:
         """The number of everything that is equal to this."""
         return self.numbers.setdefault(what, len(self.numbers))
 
-    def form(self, at: Form) -> tuple[int, tuple[int, ...]]:
+    def form(self, at: Form) -> tuple[int, Term]:
         """The kind of a form (its type without dims, its layout and further facts), and the dims
         of its type."""
         found = self.forms.get(at)
@@ -44,12 +43,12 @@ class Kinds:
             plan, (id_, conversion) = self.plan, at
             value, param = plan.graph.values[id_], plan.params.get(id_)
             layout = plan.produced.get(id_) if conversion < 0 else plan.conversions[conversion].to
-            type, dims = self.types.get(id(value.type)) or self._type(value.type)
             facts = value.gradient, plan.memory_of.get(id_), param is not None and param.sparse
-            objects = type, id(layout), id(value.kind), *facts
-            if objects not in self.known:
-                self.known[objects] = self.number((type, layout, value.kind, *facts))
-            found = self.forms[at] = self.known[objects], dims
+            objects = id(value.type), id(layout), id(value.kind), *facts
+            if objects not in self.types:
+                type, dims = self._type(value.type)
+                self.types[objects] = self.number((type, layout, value.kind, *facts)), dims
+            found = self.forms[at] = self.types[objects]
         return found
 
     def elements(self, at: Form) -> int:
@@ -60,11 +59,10 @@ class Kinds:
             self.sizes[kind] = math.prod(local_shape(type, layout, self.plan.meshes[layout.mesh]))
         return self.sizes[kind]
 
-    def _type(self, type: TensorType) -> tuple[int, tuple[int, ...]]:
-        dims = tuple([id(dim) for term in type.dims for dim in term])
+    def _type(self, type: TensorType) -> tuple[int, Term]:
+        dims = tuple([dim for term in type.dims for dim in term])
         whole = type.dtype, tuple([tuple([self._dim(dim) for dim in term]) for term in type.dims])
-        found = self.types[id(type)] = self.number(whole), dims
-        return found
+        return self.number(whole), dims
 
     def _dim(self, dim: Dim) -> object:
         by_hand, batch = id(dim) if self.plan.sizes else 0, dim is self.plan.graph.batch
@@ -72,10 +70,7 @@ class Kinds:
 
     def step(self, step: Step) -> int:
         """The number of what a step does, whatever forms it reads and makes."""
-        found = self.steps.get(step)
-        if found is None:
-            found = self.steps[step] = self._conversion(step) if step.kind == "conversion" else self._op(step)
-        return found
+        return self._conversion(step) if step.kind == "conversion" else self._op(step)
 
     def _conversion(self, step: Step) -> int:
         c = self.plan.conversions[step.index]

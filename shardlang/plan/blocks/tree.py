@@ -47,15 +47,18 @@ class Tree:
 
     @cached_property
     def readers(self) -> dict[Form, list[int]]:
-        found: dict[Form, list[int]] = {}
+        """The steps that read what a conversion or transfer makes."""
+        moved = [at for at, op in enumerate(self.ops) if op is None or op.operator == TRANSFER]
+        found: dict[Form, list[int]] = {form: [] for at in moved for form in self.makes[at]}
         for at, forms in enumerate(self.reads):
             for form in forms:
-                found.setdefault(form, []).append(at)
+                if form in found:
+                    found[form].append(at)
         return found
 
     @cached_property
     def owners(self) -> Owners | None:
-        return Owners(self.plan, frozenset(self.given_steps)) if self.plan.recompute else None
+        return Owners(self.plan, self.given_steps) if self.plan.recompute else None
 
     def ordered(self) -> dict[int, list[int]]:
         """Node -> what is in it, in order, after giving each step its node (`home`)."""
@@ -117,7 +120,7 @@ class Tree:
     def _ops_after(self, form: Form) -> list[int]:
         """The operators that read a form or what it is converted to."""
         found: list[int] = []
-        for at in self.readers.get(form, ()):
+        for at in self.readers[form]:
             found.extend([at] if self.ops[at] is not None else self._ops_after(self.makes[at][0]))
         return found
 
@@ -259,7 +262,7 @@ class Tree:
 
     def _lone(self, at: int) -> bool:
         """Whether nothing here reads what a conversion makes: it is for the calls around."""
-        return all(self.home[other] != self.home[at] for other in self.readers.get(self.makes[at][0], ()))
+        return all(self.home[other] != self.home[at] for other in self.readers[self.makes[at][0]])
 
 
 def _sorted(keys: Mapping[int, tuple[float, int]], after: Mapping[int, Set[int]]) -> list[int]:

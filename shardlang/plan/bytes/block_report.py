@@ -44,7 +44,7 @@ def blocks(plan: Plan, lines: Mapping[Step, dict[str, int]], folded: bool) -> li
             "items": list(items(first)),
         }
 
-    owners = Owners(plan, frozenset(plan.steps if plan.recompute else ()))
+    owners = Owners(plan, plan.steps if plan.recompute else ())
     return list(items(call_tree(plan, plan.steps)))
 
 

@@ -32,7 +32,7 @@ class SavedActivations:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._stage = plan.stage
-        self._owners = Owners(plan, frozenset(plan.steps))
+        self._owners = Owners(plan, plan.steps)
         self._root: dict[Form, Form] = {}
         self._order: dict[Form, tuple[int, ...]] = {}
         # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by

@@ -28,7 +28,7 @@ class Gathered:
         self.backward: Counter[int] = Counter()
         if any(param.zero == 3 for param in plan.params.values()):
             self._saved = saved_activations(plan).saved
-            self._owners = Owners(plan, frozenset(plan.steps))
+            self._owners = Owners(plan, plan.steps)
             for stage in range(len(plan.pipeline.coordinates) if plan.pipeline else 1):
                 steps = [step for step in plan.steps if self._stage(step) in (stage, -1)]
                 self.forward += brought(plan, [p for step in steps for p in self._read(step)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from operator import is_
 from typing import Any
 
 from shardlang.graph.graph import Graph, Kind, Op, Value
@@ -58,6 +59,8 @@ class Rewriting:
         return value.id
 
     def result(self) -> Graph:
+        if len(self.ops) == len(self.graph.ops) and all(map(is_, self.ops, self.graph.ops)):
+            return self.graph
         producers = {v: op.id for op in self.ops for v in op.results}
         return replace(self.graph, values=tuple(self.values), ops=tuple(self.ops), producers=producers)
 

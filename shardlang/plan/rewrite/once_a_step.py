@@ -9,7 +9,7 @@ another stage sends. Two functions may compute a value that is the same in every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import field
 
 from shardlang.graph.graph import Kind
@@ -77,9 +77,9 @@ def _once(plan: Plan) -> set[Form]:
     found, read = set[Form](), inputs(plan)
     for step in plan.steps if plan.microbatches > 1 else ():
         if step.kind == "conversion" and summed_in_time(plan, plan.conversions[step.index]):
-            found.update(makes(plan, step))
+            found.update(makes(plan)[step])
         elif not found.isdisjoint(read[step]):
-            found.update(at for at in makes(plan, step) if _whole_in_time(plan, at))
+            found.update(at for at in makes(plan)[step] if _whole_in_time(plan, at))
     return found
 
 
@@ -96,16 +96,10 @@ def _of_data_alone(plan: Plan) -> set[int]:
 
 def _back(plan: Plan, ends: Sequence[Form], given: Set[Form]) -> tuple[tuple[Step, ...], list[Form]]:
     """The steps from what is given to `ends`, and the given that they read, in the plan's order."""
-    found = steps_for(plan, ends, given)
-    steps = tuple(sorted(found, key=_places(plan).__getitem__))
+    steps = tuple(steps_for(plan, ends, given))
     inputs_of = inputs(plan)
     read = [*(at for step in steps for at in inputs_of[step]), *ends] if given else []
     return steps, list(dict.fromkeys(at for at in read if at in given))
-
-
-@remembered
-def _places(plan: Plan) -> Mapping[Step, int]:
-    return {step: place for place, step in enumerate(plan.steps)}
 
 
 def _parts(plan: Plan, sums: Iterable[int]) -> list[Form]:

@@ -6,7 +6,7 @@ on the side that leaves the smaller form to be kept."""
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import cached_property
 
 from shardlang.graph.graph import Kind
@@ -23,7 +23,7 @@ class Owners:
     """Which group each step of a function is of."""
 
     plan: Plan
-    steps: frozenset[Step]
+    steps: Sequence[Step]
 
     @cached_property
     def _groups(self) -> dict[int, int]:
