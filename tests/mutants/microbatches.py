@@ -46,7 +46,7 @@ FAULTS = (
           "[shown[value] for value in last], totals | received)",
           "[shown[value] for value in last], totals | known | received)", TOTALS),
     Fault("what depends on a total is computed once", "single examples beside a total", "plan/rewrite/once_a_step.py",
-          "for at in makes(plan, step) if _whole_in_time(plan, at))", "for at in makes(plan, step))", SIMULATED),
+          "for at in makes(plan)[step] if _whole_in_time(plan, at))", "for at in makes(plan)[step])", SIMULATED),
     Fault("what is handed on counts in every microbatch", "a value of an earlier stage", "emit/step_inputs.py",
           'f"rt.{MoveKind.I_TO_P.value}({names[at]}, {groups.text((time.name,), mesh)})"', "names[at]", TOTALS),
     Fault("a total is called as its parts", "a count that forward is given and sums up again", "emit/text/names.py",
