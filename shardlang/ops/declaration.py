@@ -1,5 +1,5 @@
 """An operator is one declaration: signature, shape and factor rule, cost, emitted text. Families
-register theirs here.
+declare theirs here.
 
 `infer` gets a `CallSite` (typed operands, evaluated static arguments) and returns an `Inference`,
 or reports what is wrong on `site.sink` and returns None."""
@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol
 
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.ops.code import Code
+from shardlang.ops.code import Code, Module, infix
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own
 from shardlang.ops.site import OpSite
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import TensorType, Term
+
+Given = ParamSpec("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,6 @@ class Inference:
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _no_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    return 0
-
-
 class Precision(Enum):
     """The type in which an operator computes in a run of low precision; as torch.autocast does.
 
@@ -163,7 +161,7 @@ class Operator:
     infer: Callable[[CallSite], Inference | None]
     emit: Callable[[OpSite], Code]
     doc: str
-    flops: Callable[[FactorRule, Mapping[str, Any]], int] = _no_flops
+    flops: Callable[[FactorRule, Mapping[str, Any]], int] = lambda rule, attrs: 0
     differentiable: bool = True
     random: bool = False
     updates: tuple[int, ...] = ()
@@ -191,14 +189,30 @@ REGISTRY: dict[str, Operator] = {}
 SYMBOLS: dict[tuple[str, int], str] = {}
 
 
-def register(operator: Operator) -> Operator:
-    """Add an operator under its name; a second of the same name is our fault."""
-    if operator.name in REGISTRY:
-        raise ValueError(f"operator {operator.name} is declared twice")
-    REGISTRY[operator.name] = operator
-    if operator.symbol:
-        SYMBOLS[operator.symbol, len(operator.params)] = operator.name
-    return operator
+def _registered(make: Callable[Given, Operator]) -> Callable[Given, None]:
+    def declare(*given: Given.args, **facts: Given.kwargs) -> None:
+        operator = make(*given, **facts)
+        if operator.name in REGISTRY:
+            raise ValueError(f"operator {operator.name} is declared twice")
+        REGISTRY[operator.name] = operator
+        if operator.symbol:
+            SYMBOLS[operator.symbol, len(operator.params)] = operator.name
+
+    return declare
+
+
+# Declares the operator with these facts; a second of the same name is our fault.
+declare = _registered(Operator)
+
+
+def calls(module: Module, name: str) -> Callable[[OpSite], Code]:
+    """`emit` of an operator that a function of all its operands is."""
+    return lambda site: module(name, *site.operands)
+
+
+def between(symbol: str) -> Callable[[OpSite], Code]:
+    """`emit` of an operator that is written between its operands."""
+    return lambda site: infix(symbol, *site.operands)
 
 
 def written(operator: str) -> str:

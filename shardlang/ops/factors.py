@@ -5,7 +5,7 @@ Each family says what its dims mean; texts to emit are in texts.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -90,6 +90,21 @@ def unary_rule(type: TensorType, through: bool) -> FactorRule:
     factors = Factors()
     (dims,) = factors.by_place([type.dims])
     return factors.rule((dims,), (dims,), ((0,),) if through else ())
+
+
+def each_element(kind: str, through: bool = False) -> Callable[[CallSite], Inference | None]:
+    """`infer` of an operator on each element of a value of this kind, see `require`."""
+
+    def infer(site: CallSite) -> Inference | None:
+        type = site.operands[0]
+        return Inference((type,), unary_rule(type, through)) if require(site, 0, kind) else None
+
+    return infer
+
+
+def same_dims(site: CallSite, dims: Sequence[Term], wanted: Sequence[Term]) -> bool:
+    """Whether two lists of dims are one, literal dims unified."""
+    return len(dims) == len(wanted) and all(a == b or site.dims.same(a, b) for a, b in zip(dims, wanted, strict=True))
 
 
 def sized(term: Term) -> str:

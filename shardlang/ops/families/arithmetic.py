@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.code import Code, around, atom, infix
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
-from shardlang.ops.factors import elementwise, promote, require, unary_rule
+from shardlang.ops.code import around, atom
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
+from shardlang.ops.factors import each_element, elementwise, promote, require
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
-from shardlang.ops.site import OpSite
 
 # How many operands of truth values torch refuses.
 _REFUSED = {"sub": 1, "pow": 2}
@@ -53,12 +52,9 @@ def _binary(
     name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[Local], Saved],
     floating: bool = False, precision: Precision = Precision.BESIDE,
 ) -> None:  # fmt: skip
-    def emit(site: OpSite) -> Code:
-        return infix(symbol, *site.operands)
-
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
-    register(Operator(name, _PAIR, _infer(through, floating), emit, doc, example=example, numbers=True, saved=saved,
-                      symbol=symbol, precision=precision))  # fmt: skip
+    declare(name, _PAIR, _infer(through, floating), between(symbol), doc, example=example, numbers=True, saved=saved,
+            symbol=symbol, precision=precision)  # fmt: skip
 
 
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
@@ -68,18 +64,6 @@ _binary("div", "/", ((0,),), "The quotient of two values, floating also for whol
 _binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.INSIDE)
 
 
-def _infer_neg(site: CallSite) -> Inference | None:
-    if not require(site, 0, "number"):
-        return None
-    type = site.operands[0]
-    return Inference((type,), unary_rule(type, through=True))
-
-
-def _emit_neg(site: OpSite) -> Code:
-    return around("-", atom(site.operands[0]))
-
-
-register(
-    Operator("neg", (Param("x", "tensor"),), _infer_neg, _emit_neg, "The negative of x.",
-             example="(x: [..., d]) -> [..., d] { -x }", saved=nothing, symbol="-", precision=Precision.GIVEN)
-)  # fmt: skip
+declare("neg", (Param("x", "tensor"),), each_element("number", through=True),
+        lambda site: around("-", atom(site.operands[0])), "The negative of x.",
+        example="(x: [..., d]) -> [..., d] { -x }", saved=nothing, symbol="-", precision=Precision.GIVEN)  # fmt: skip

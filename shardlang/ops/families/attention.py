@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardlang.ops.code import RT, Code, F
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
-from shardlang.ops.factors import Factors, marked, quoted, require, sized
-from shardlang.ops.families.normalisations import report_shape, same_dims
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
+from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized
+from shardlang.ops.families.normalisations import report_shape
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors, FactorRule, Split
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
@@ -183,29 +183,27 @@ def _aliasing(local: Local) -> Aliasing:
     return Aliasing(False, local.order) if _fused(local) else own(local)
 
 
-register(
-    Operator(
-        "attention",
-        (
-            Param("q", "tensor"),
-            Param("k", "tensor"),
-            Param("v", "tensor"),
-            Param("keep", "tensor", None),
-            Param("causal", "bool", False),
-            Param("scale", "number", None),
-        ),
-        _infer_attention,
-        _emit_attention,
-        "The mean of the values for each query, weighted by softmax(q k' * scale) over the keys; `scale` is 1 / "
-        "sqrt(width) by default. Heads of q share those of k and v in groups. With `causal` a query sees no key of a "
-        "later position; keys where `keep` is false are never seen. A query that sees no key gives 0.",
-        _attention_flops,
-        example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
-        "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
-        saved=_saved_attention,
-        aliasing=_aliasing,
-        precision=Precision.LOW,
-    )
+declare(
+    "attention",
+    (
+        Param("q", "tensor"),
+        Param("k", "tensor"),
+        Param("v", "tensor"),
+        Param("keep", "tensor", None),
+        Param("causal", "bool", False),
+        Param("scale", "number", None),
+    ),
+    _infer_attention,
+    _emit_attention,
+    "The mean of the values for each query, weighted by softmax(q k' * scale) over the keys; `scale` is 1 / "
+    "sqrt(width) by default. Heads of q share those of k and v in groups. With `causal` a query sees no key of a "
+    "later position; keys where `keep` is false are never seen. A query that sees no key gives 0.",
+    _attention_flops,
+    example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
+    "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
+    saved=_saved_attention,
+    aliasing=_aliasing,
+    precision=Precision.LOW,
 )
 
 
@@ -248,17 +246,15 @@ def _emit_rotary(site: OpSite) -> Code:
     return RT("rotary", *parts, **({"start": start} if start != "0" else {}))
 
 
-register(
-    Operator(
-        "rotary",
-        (Param("x", "tensor"), Param("over", "dim"), Param("along", "dim"), Param("base", "number", 10000.0)),
-        _infer_rotary,
-        _emit_rotary,
-        "Turns each pair (i, i + n/2) of the n elements over a dim by position * base ** (-2 i / n), as Llama does. "
-        "The position is the index along another dim.",
-        example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
-        "{ rotary(x, over = head_dim, along = seq) }",
-        saved=nothing,
-        precision=Precision.GIVEN,
-    )
+declare(
+    "rotary",
+    (Param("x", "tensor"), Param("over", "dim"), Param("along", "dim"), Param("base", "number", 10000.0)),
+    _infer_rotary,
+    _emit_rotary,
+    "Turns each pair (i, i + n/2) of the n elements over a dim by position * base ** (-2 i / n), as Llama does. "
+    "The position is the index along another dim.",
+    example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
+    "{ rotary(x, over = head_dim, along = seq) }",
+    saved=nothing,
+    precision=Precision.GIVEN,
 )

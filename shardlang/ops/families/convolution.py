@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardlang.ops.code import RT, Code, F
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
-from shardlang.ops.factors import Factors, quoted, require
-from shardlang.ops.families.normalisations import report_shape, same_dims
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
+from shardlang.ops.factors import Factors, quoted, require, same_dims
+from shardlang.ops.families.normalisations import report_shape
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import Local, Saved, elements, first
 from shardlang.ops.site import OpSite
@@ -166,27 +166,25 @@ def _saved_conv(local: Local) -> Saved:
     return Saved((0,) * weight + (1,) * image)
 
 
-register(
-    Operator(
-        "conv2d",
-        (
-            _X,
-            Param("weight", "tensor"),
-            Param("bias", "tensor", None),
-            Param("stride", "pair", (1, 1)),
-            Param("padding", "pair", (0, 0)),
-            Param("dilation", "pair", (1, 1)),
-            Param("groups", "int", 1),
-        ),
-        _infer_conv2d,
-        _emit_conv2d,
-        "The sliding product of an image [batch, in, height, width] and a weight [out, in, kernel, kernel].",
-        _conv_flops,
-        example="(x: [batch, in, 32, 32], weight: [out, in, 5, 5], bias: [out]) -> [batch, out, 28, 28] "
-        "{ conv2d(x, weight, bias) }",
-        saved=_saved_conv,
-        precision=Precision.LOW,
-    )
+declare(
+    "conv2d",
+    (
+        _X,
+        Param("weight", "tensor"),
+        Param("bias", "tensor", None),
+        Param("stride", "pair", (1, 1)),
+        Param("padding", "pair", (0, 0)),
+        Param("dilation", "pair", (1, 1)),
+        Param("groups", "int", 1),
+    ),
+    _infer_conv2d,
+    _emit_conv2d,
+    "The sliding product of an image [batch, in, height, width] and a weight [out, in, kernel, kernel].",
+    _conv_flops,
+    example="(x: [batch, in, 32, 32], weight: [out, in, 5, 5], bias: [out]) -> [batch, out, 28, 28] "
+    "{ conv2d(x, weight, bias) }",
+    saved=_saved_conv,
+    precision=Precision.LOW,
 )
 
 
@@ -240,8 +238,8 @@ def _pool(name: str, through: tuple[tuple[int, ...], ...], saved: Callable[[Loca
         Param("padding", "pair", (0, 0)),
     )
     example = f"(x: [batch, channels, 32, 32]) -> [batch, channels, 16, 16] {{ {name}(x, 2) }}"
-    register(Operator(name, params, _infer_pool(through), emit, doc, example=example, saved=saved,
-                      precision=Precision.GIVEN))  # fmt: skip
+    declare(name, params, _infer_pool(through), emit, doc, example=example, saved=saved,
+            precision=Precision.GIVEN)  # fmt: skip
 
 
 _pool("max_pool2d", (), _saved_max_pool,

@@ -6,40 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.code import TORCH, Code, F, Module, infix
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
-from shardlang.ops.factors import elementwise, promote, require, unary_rule
+from shardlang.ops.code import TORCH, Code, F, Module
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, calls, declare
+from shardlang.ops.factors import each_element, elementwise, promote, require
 from shardlang.ops.saved_activations import Local, Saved, first, made
 from shardlang.ops.site import OpSite
 from shardlang.python_text import literal
 
-_X = Param("x", "tensor")
+_X, _PAIR = Param("x", "tensor"), (Param("left", "tensor"), Param("right", "tensor"))
 _GIVEN = Precision.GIVEN
 
 
-def _floating(site: CallSite) -> Inference | None:
-    if not require(site, 0, "floating"):
-        return None
-    type = site.operands[0]
-    return Inference((type,), unary_rule(type, through=False))
-
-
-def _any_number(site: CallSite) -> Inference | None:
-    if not require(site, 0, "number"):
-        return None
-    type = site.operands[0]
-    return Inference((type,), unary_rule(type, through=False))
+_floating, _any_number = each_element("floating"), each_element("number")
 
 
 def _unary(
     name: str, module: Module, doc: str, saved: Callable[[Local], Saved],
     infer: Callable[[CallSite], Inference | None] = _floating, precision: Precision = Precision.INSIDE,
 ) -> None:  # fmt: skip
-    def emit(site: OpSite) -> Code:
-        return module(name, site.operands[0])
-
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x) }}"
-    register(Operator(name, (_X,), infer, emit, doc, example=example, saved=saved, precision=precision))
+    declare(name, (_X,), infer, calls(module, name), doc, example=example, saved=saved, precision=precision)
 
 
 _unary("relu", TORCH, "The greater of x and 0.", made, _any_number, _GIVEN)
@@ -73,32 +59,17 @@ def _emit_gelu(site: OpSite) -> Code:
     return F("gelu", site.operands[0], **({} if kind == "none" else {"approximate": literal(kind)}))
 
 
-register(
-    Operator(
-        "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
-        'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
-        example="(x: [..., d]) -> [..., d] { gelu(x) }", saved=first, precision=_GIVEN,
-    )
+declare(
+    "gelu", (_X, Param("approximate", "str", "none")), _infer_gelu, _emit_gelu,
+    'x * Phi(x), Phi the normal distribution function; `approximate = "tanh"` as in torch.',
+    example="(x: [..., d]) -> [..., d] { gelu(x) }", saved=first, precision=_GIVEN,
 )  # fmt: skip
 
 
-def _infer_pair(site: CallSite) -> Inference | None:
-    """Two operands line up; the result has the promoted type; nothing pending passes."""
-    return elementwise(site, promote(site.operands))
-
-
-def _infer_comparison(site: CallSite) -> Inference | None:
-    return elementwise(site, "bool")
-
-
 def _comparison(name: str, symbol: str, doc: str) -> None:
-    def emit(site: OpSite) -> Code:
-        return infix(symbol, *site.operands)
-
-    params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> bool[..., d] {{ left {symbol} right }}"
-    register(Operator(name, params, _infer_comparison, emit, doc, example=example, numbers=True, differentiable=False,
-                      symbol=symbol, precision=_GIVEN))  # fmt: skip
+    declare(name, _PAIR, lambda site: elementwise(site, "bool"), between(symbol), doc, example=example,
+            numbers=True, differentiable=False, symbol=symbol, precision=_GIVEN)  # fmt: skip
 
 
 _comparison("eq", "==", "Where left equals right, as bool.")
@@ -123,10 +94,9 @@ def _extremum(name: str, bound: str, doc: str) -> None:
                 return TORCH("clamp", x, **{bound: number})
         return TORCH(name, *site.operands)
 
-    params = (Param("left", "tensor"), Param("right", "tensor"))
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ {name}(left, right) }}"
-    register(Operator(name, params, _infer_pair, emit, doc, example=example, numbers=True, saved=_compared,
-                      precision=_GIVEN))  # fmt: skip
+    declare(name, _PAIR, lambda site: elementwise(site, promote(site.operands)), emit, doc, example=example,
+            numbers=True, saved=_compared, precision=_GIVEN)  # fmt: skip
 
 
 _extremum("maximum", "min", "The greater of two values, element by element.")
@@ -139,21 +109,15 @@ def _infer_where(site: CallSite) -> Inference | None:
     return elementwise(site, promote(site.operands[1:]))
 
 
-def _emit_where(site: OpSite) -> Code:
-    return TORCH("where", *site.operands)
-
-
-register(
-    Operator(
-        "where",
-        (Param("condition", "tensor"), Param("then", "tensor"), Param("otherwise", "tensor")),
-        _infer_where,
-        _emit_where,
-        "`then` where the condition holds, `otherwise` elsewhere.",
-        example="(condition: bool[..., d], then: [..., d], otherwise: [..., d]) -> [..., d] "
-        "{ where(condition, then, otherwise) }",
-        numbers=True,
-        saved=first,
-        precision=_GIVEN,
-    )
+declare(
+    "where",
+    (Param("condition", "tensor"), Param("then", "tensor"), Param("otherwise", "tensor")),
+    _infer_where,
+    calls(TORCH, "where"),
+    "`then` where the condition holds, `otherwise` elsewhere.",
+    example="(condition: bool[..., d], then: [..., d], otherwise: [..., d]) -> [..., d] "
+    "{ where(condition, then, otherwise) }",
+    numbers=True,
+    saved=first,
+    precision=_GIVEN,
 )

@@ -5,12 +5,11 @@ copied between the memories of host and device.
 
 from __future__ import annotations
 
-from shardlang.ops.code import RT, Code, around
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, register
+from shardlang.ops.code import RT, around
+from shardlang.ops.declaration import CallSite, Inference, Param, calls, declare
 from shardlang.ops.factors import unary_rule
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import nothing
-from shardlang.ops.site import OpSite
 from shardlang.types.dim import TensorType
 
 TRANSFER = "transfer"
@@ -28,29 +27,10 @@ def _infer(site: CallSite) -> Inference | None:
     return Inference((site.operands[0],), transfer_rule(site.operands[0]))
 
 
-def _emit(site: OpSite) -> Code:
-    return around("", site.operands[0])
-
-
-register(
-    Operator(TRANSFER, (Param("x", "tensor"),), _infer, _emit, "A value in the next stage.", internal=True,
-             saved=nothing)
-)  # fmt: skip
-
-
-def _emit_to_device(site: OpSite) -> Code:
-    return RT(TO_DEVICE, site.operands[0])
-
-
-def _emit_to_host(site: OpSite) -> Code:
-    return RT(TO_HOST, site.operands[0])
-
-
-register(
-    Operator(TO_DEVICE, (Param("x", "tensor"),), _infer, _emit_to_device, "A value of the host, on the device.",
-             internal=True, saved=nothing)
-)  # fmt: skip
-register(
-    Operator(TO_HOST, (Param("x", "tensor"),), _infer, _emit_to_host, "A value of the device, on the host.",
-             internal=True, saved=nothing)
-)  # fmt: skip
+_X = (Param("x", "tensor"),)
+declare(TRANSFER, _X, _infer, lambda site: around("", site.operands[0]), "A value in the next stage.",
+        internal=True, saved=nothing)  # fmt: skip
+declare(TO_DEVICE, _X, _infer, calls(RT, TO_DEVICE), "A value of the host, on the device.",
+        internal=True, saved=nothing)  # fmt: skip
+declare(TO_HOST, _X, _infer, calls(RT, TO_HOST), "A value of the device, on the host.",
+        internal=True, saved=nothing)  # fmt: skip

@@ -5,8 +5,8 @@ Over a split dim a rank looks up what it has, and the sum is pending."""
 from __future__ import annotations
 
 from shardlang.ops.code import RT, TORCH, Code, F
-from shardlang.ops.declaration import CallSite, Indexing, Inference, Operator, Param, Precision, register
-from shardlang.ops.factors import Factors, quoted, require
+from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
+from shardlang.ops.factors import Factors, quoted, require, same_dims
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import shared_axes
 from shardlang.ops.saved_activations import Local, Saved, elements
@@ -69,12 +69,10 @@ def _saved_gather(local: Local) -> Saved:
     return Saved((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Saved((0, 1))
 
 
-register(
-    Operator("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
-             "The rows of a table by index.",
-             example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
-             saved=_saved_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0), table=1)
-)  # fmt: skip
+declare("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
+        "The rows of a table by index.",
+        example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
+        saved=_saved_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0), table=1)  # fmt: skip
 
 
 def _infer_gather(site: CallSite) -> Inference | None:
@@ -88,7 +86,7 @@ def _infer_gather(site: CallSite) -> Inference | None:
     keeps = len(index.dims) == len(x.dims)
     rest = x.dims[:at] + x.dims[at + 1 :]
     mine = index.dims[:at] + index.dims[at + 1 :] if keeps else index.dims
-    if len(mine) != len(rest) or not all(a == b or site.dims.same(a, b) for a, b in zip(rest, mine, strict=True)):
+    if not same_dims(site, rest, mine):
         site.sink.report(
             "SH288",
             f"`gather` over `{term_text(x.dims[at])}` needs {quoted(site.names[1])} to have the other dims of "
@@ -118,14 +116,12 @@ def _emit_gather(site: OpSite) -> Code:
     return (TORCH if keeps else RT)("gather", x, dim, index)
 
 
-register(
-    Operator(
-        "gather", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_gather, _emit_gather,
-        "The element of x at each index along the dim `over`. The index has the other dims of x, and its "
-        "own dim, or none, in the place of `over`.",
-        example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
-        saved=_saved_gather, precision=Precision.GIVEN, indexes=Indexing(1, 0),
-    )
+declare(
+    "gather", (Param("x", "tensor"), Param("index", "tensor"), Param("over", "dim")), _infer_gather, _emit_gather,
+    "The element of x at each index along the dim `over`. The index has the other dims of x, and its "
+    "own dim, or none, in the place of `over`.",
+    example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
+    saved=_saved_gather, precision=Precision.GIVEN, indexes=Indexing(1, 0),
 )  # fmt: skip
 
 
@@ -147,12 +143,10 @@ def _emit_one_hot(site: OpSite) -> Code:
     return RT("one_hot", site.operands[0], size, start=start)
 
 
-register(
-    Operator(
-        "one_hot", (Param("ids", "tensor"), Param("classes", "newdim")), _infer_one_hot, _emit_one_hot,
-        "1 at the index along a further last dim, 0 elsewhere, as i64.", differentiable=False,
-        example="(ids: i64[..., seq]) -> i64[..., seq, 10] { one_hot(ids, 10) }", indexes=Indexing(0, 1, -1),
-    )
+declare(
+    "one_hot", (Param("ids", "tensor"), Param("classes", "newdim")), _infer_one_hot, _emit_one_hot,
+    "1 at the index along a further last dim, 0 elsewhere, as i64.", differentiable=False,
+    example="(ids: i64[..., seq]) -> i64[..., seq, 10] { one_hot(ids, 10) }", indexes=Indexing(0, 1, -1),
 )  # fmt: skip
 
 
@@ -167,7 +161,5 @@ def _emit_arange(site: OpSite) -> Code:
     return RT("arange", size) if start == "0" else RT("arange", size, start=start)
 
 
-register(
-    Operator("arange", (Param("dim", "newdim"),), _infer_arange, _emit_arange, "The indices of a dim, from 0, as i64.",
-             example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False, counts=True)
-)  # fmt: skip
+declare("arange", (Param("dim", "newdim"),), _infer_arange, _emit_arange, "The indices of a dim, from 0, as i64.",
+        example="(x: [batch, seq]) -> [batch, seq] { x * arange(seq) }", differentiable=False, counts=True)  # fmt: skip

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 
 from shardlang.ops.code import RT, Code, F, around, atom, call_of, infix, method
-from shardlang.ops.declaration import CallSite, Indexing, Inference, Operator, Param, Total, register
-from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, sized
+from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Total, declare
+from shardlang.ops.factors import Factors, Mark, namesakes, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, size
@@ -28,12 +28,9 @@ KEPT_COUNT = "kept_count"
 def _class_dim(site: CallSite) -> int | None:
     """The position of the one dim that the label lacks; None after reporting SH289."""
     scores, label = site.operands
-    same = site.dims.same
-    if len(scores.dims) == len(label.dims) + 1:
-        for at in _likely_first(scores, label):
-            rest = scores.dims[:at] + scores.dims[at + 1 :]
-            if all(a == b or same(a, b) for a, b in zip(rest, label.dims, strict=True)):
-                return at
+    for at in _likely_first(scores, label):
+        if same_dims(site, scores.dims[:at] + scores.dims[at + 1 :], label.dims):
+            return at
     names = site.names
     lacking = [t for t in scores.dims if t not in label.dims]
     site.sink.report(
@@ -215,35 +212,31 @@ def _saved_nll(local: Local) -> Saved:
 
 
 _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ignore_index", "int", None))
-register(
-    Operator(
-        "cross_entropy",
-        (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)),
-        _infer_cross_entropy,
-        _emit_class_loss("cross_entropy"),
-        "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
-        reduces=Total.MEAN,
-        accumulate=_accumulate_class_loss("cross_entropy"),
-        example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
-        saved=_saved_cross_entropy,
-        indexes=Indexing(1, 0),
-        divisor=KEPT_COUNT,
-    )
+declare(
+    "cross_entropy",
+    (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)),
+    _infer_cross_entropy,
+    _emit_class_loss("cross_entropy"),
+    "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
+    reduces=Total.MEAN,
+    accumulate=_accumulate_class_loss("cross_entropy"),
+    example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
+    saved=_saved_cross_entropy,
+    indexes=Indexing(1, 0),
+    divisor=KEPT_COUNT,
 )
-register(
-    Operator(
-        "nll_loss",
-        _CLASS_PARAMS,
-        _infer_nll,
-        _emit_class_loss("nll_loss"),
-        "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
-        reduces=Total.MEAN,
-        accumulate=_accumulate_class_loss("nll_loss"),
-        example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
-        saved=_saved_nll,
-        indexes=Indexing(1, 0),
-        divisor=KEPT_COUNT,
-    )
+declare(
+    "nll_loss",
+    _CLASS_PARAMS,
+    _infer_nll,
+    _emit_class_loss("nll_loss"),
+    "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
+    reduces=Total.MEAN,
+    accumulate=_accumulate_class_loss("nll_loss"),
+    example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
+    saved=_saved_nll,
+    indexes=Indexing(1, 0),
+    divisor=KEPT_COUNT,
 )
 
 
@@ -254,20 +247,14 @@ def _infer_kept_count(site: CallSite) -> Inference | None:
     return Inference((TensorType("i64", ()),), rule, {"ignore_index": site.static["ignore_index"]})
 
 
-def _emit_kept_count(site: OpSite) -> Code:
-    return method(infix("!=", site.operands[0], site.attrs["ignore_index"]), "sum")
-
-
-register(
-    Operator(
-        KEPT_COUNT,
-        (Param("label", "tensor"), Param("ignore_index", "int")),
-        _infer_kept_count,
-        _emit_kept_count,
-        "How many labels are not ignored: what a loss of microbatches is divided by.",
-        differentiable=False,
-        internal=True,
-    )
+declare(
+    KEPT_COUNT,
+    (Param("label", "tensor"), Param("ignore_index", "int")),
+    _infer_kept_count,
+    lambda site: method(infix("!=", site.operands[0], site.attrs["ignore_index"]), "sum"),
+    "How many labels are not ignored: what a loss of microbatches is divided by.",
+    differentiable=False,
+    internal=True,
 )
 
 
@@ -278,9 +265,7 @@ def _infer_alike(site: CallSite) -> Inference | None:
     left, right = site.operands
     if not require(site, 0, "floating"):
         return None
-    same = site.dims.same
-    alike = len(left.dims) == len(right.dims)
-    if not alike or not all(a == b or same(a, b) for a, b in zip(left.dims, right.dims, strict=True)):
+    if not same_dims(site, left.dims, right.dims):
         _report_unlike(site)
         return None
     factors = Factors()
@@ -338,10 +323,8 @@ def _alike(name: str, function: str, doc: str) -> None:
 
     params = (Param("input", "tensor"), Param("target", "tensor"))
     example = f"(input: [..., d], target: [..., d]) -> [] {{ {name}(input, target) }}"
-    register(
-        Operator(name, params, _infer_alike, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate,
-                 saved=saved)
-    )  # fmt: skip
+    declare(name, params, _infer_alike, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate,
+            saved=saved)  # fmt: skip
 
 
 _alike("mse_loss", "mse_loss", "The mean of the squared differences.")

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardlang.ops.code import RT, Code, F, method
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
-from shardlang.ops.factors import Factors, marked, quoted, require
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
+from shardlang.ops.factors import Factors, marked, quoted, require, same_dims
 from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.saved_activations import Local, Saved, made, size
@@ -39,8 +39,8 @@ def _softmax(name: str, doc: str) -> None:
         return RT(name, site.operands[0], dim, group) if group else F(name, site.operands[0], dim)
 
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
-    register(Operator(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made,
-                      precision=Precision.INSIDE))  # fmt: skip
+    declare(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made,
+            precision=Precision.INSIDE)  # fmt: skip
 
 
 _softmax("softmax", "exp(x) divided by its sum over one dim.")
@@ -86,11 +86,6 @@ def _affine(site: CallSite, over: Sequence[Term]) -> tuple[str, ...] | None:
             return None
         given.append(param.name)
     return tuple(given)
-
-
-def same_dims(site: CallSite, dims: Sequence[Term], wanted: Sequence[Term]) -> bool:
-    """Whether two lists of dims are one, literal dims unified."""
-    return len(dims) == len(wanted) and all(a == b or site.dims.same(a, b) for a, b in zip(dims, wanted, strict=True))
 
 
 def report_shape(site: CallSite, at: int, wanted: Sequence[Term]) -> None:
@@ -159,21 +154,17 @@ def _saved_rms_norm(local: Local) -> Saved:
 
 
 _NORM = (_X, Param("weight", "tensor", None), Param("bias", "tensor", None))
-register(
-    Operator(
-        "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
-        _emit_norm("layer_norm"), "(x - mean) / deviation over dims, then times weight, plus bias.",
-        example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
-        saved=_saved_layer_norm, precision=Precision.INSIDE,
-    )
+declare(
+    "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
+    _emit_norm("layer_norm"), "(x - mean) / deviation over dims, then times weight, plus bias.",
+    example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
+    saved=_saved_layer_norm, precision=Precision.INSIDE,
 )  # fmt: skip
-register(
-    Operator(
-        "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
-        _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
-        example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
-        saved=_saved_rms_norm, precision=Precision.INSIDE,
-    )
+declare(
+    "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
+    _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
+    example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
+    saved=_saved_rms_norm, precision=Precision.INSIDE,
 )  # fmt: skip
 
 
@@ -244,27 +235,25 @@ def _saved_batch_norm(local: Local) -> Saved:
     return _saved_norm(local, others, () if local.shares(others) else (0, 1, 2, *weight), 3)
 
 
-register(
-    Operator(
-        "batch_norm",
-        (
-            _X,
-            Param("running_mean", "tensor"),
-            Param("running_var", "tensor"),
-            Param("weight", "tensor", None),
-            Param("bias", "tensor", None),
-            Param("momentum", "number", 0.1),
-            Param("eps", "number", 1e-5),
-        ),
-        _infer_batch_norm,
-        _emit_batch_norm,
-        "x normalised over all dims except that of the running statistics. Training uses the statistics of the whole "
-        "batch and moves the running ones towards them by `momentum`; `eval` uses the running ones. The variance of "
-        "the batch is divided by the count, that for the running one by the count less 1, as in torch.",
-        updates=(1, 2),
-        example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
-        "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",
-        saved=_saved_batch_norm,
-        precision=Precision.FIRST,
-    )
+declare(
+    "batch_norm",
+    (
+        _X,
+        Param("running_mean", "tensor"),
+        Param("running_var", "tensor"),
+        Param("weight", "tensor", None),
+        Param("bias", "tensor", None),
+        Param("momentum", "number", 0.1),
+        Param("eps", "number", 1e-5),
+    ),
+    _infer_batch_norm,
+    _emit_batch_norm,
+    "x normalised over all dims except that of the running statistics. Training uses the statistics of the whole "
+    "batch and moves the running ones towards them by `momentum`; `eval` uses the running ones. The variance of "
+    "the batch is divided by the count, that for the running one by the count less 1, as in torch.",
+    updates=(1, 2),
+    example="(x: [batch, channels, h, w], mean: [channels], var: [channels], weight: [channels], "
+    "bias: [channels]) -> [batch, channels, h, w] { batch_norm(x, mean, var, weight, bias) }",
+    saved=_saved_batch_norm,
+    precision=Precision.FIRST,
 )

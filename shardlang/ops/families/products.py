@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardlang.ops.code import TORCH, Code, F, infix, method
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
 from shardlang.ops.saved_activations import Local, Saved, elements, others, size
@@ -127,17 +127,11 @@ def _saved_matmul(local: Local) -> Saved:
     return Saved(kept, more=size((sum(more),), local.operand_types[0].dtype))
 
 
-def _emit_matmul(site: OpSite) -> Code:
-    return infix("@", *site.operands)
-
-
-register(
-    Operator(
-        "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, _emit_matmul,
-        "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
-        _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
-        symbol="@", precision=Precision.LOW,
-    )
+declare(
+    "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, between("@"),
+    "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
+    _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
+    symbol="@", precision=Precision.LOW,
 )  # fmt: skip
 
 
@@ -295,11 +289,9 @@ class _Letters:
         return self._taken[key]
 
 
-register(
-    Operator(
-        "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
-        "The sum of products: every dim that the result does not name is contracted.", _flops,
-        example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-        saved=_saved_einsum, precision=Precision.LOW,
-    )
+declare(
+    "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
+    "The sum of products: every dim that the result does not name is contracted.", _flops,
+    example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
+    saved=_saved_einsum, precision=Precision.LOW,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.code import RT, Code
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import quoted, require, unary_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, view
 from shardlang.ops.site import OpSite
@@ -57,16 +57,12 @@ def _aliasing(local: Local) -> Aliasing:
 
 
 _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
-register(
-    Operator("dropout", _PARAMS, _infer, _emit("dropout"),
-             "Each element becomes 0 with probability p, else it is divided by 1 - p.",
-             example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
-             saved=_masked(None), aliasing=_aliasing, precision=Precision.GIVEN)
-)  # fmt: skip
-register(
-    Operator("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
-             "As dropout, for whole channels of [batch, channels, height, width].",
-             example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
-             random=True, train_only=True,
-             saved=_masked(2), aliasing=_aliasing, precision=Precision.GIVEN)
-)  # fmt: skip
+declare("dropout", _PARAMS, _infer, _emit("dropout"),
+        "Each element becomes 0 with probability p, else it is divided by 1 - p.",
+        example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
+        saved=_masked(None), aliasing=_aliasing, precision=Precision.GIVEN)  # fmt: skip
+declare("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
+        "As dropout, for whole channels of [batch, channels, height, width].",
+        example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
+        random=True, train_only=True,
+        saved=_masked(2), aliasing=_aliasing, precision=Precision.GIVEN)  # fmt: skip

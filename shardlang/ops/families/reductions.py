@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardlang.ops.code import RT, Code, around, infix, method
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, Total, register
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, Total, declare
 from shardlang.ops.factors import Factors, marked, quoted, require
-from shardlang.ops.rule import Split
+from shardlang.ops.rule import DimFactors, Split
 from shardlang.ops.saved_activations import Local, Saved, elements, nothing, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, cut, dims_text, factors_of, group_text, offset_text
@@ -94,10 +94,6 @@ def _method(site: OpSite, name: str, text: str) -> Code:
     return method(text, name, *([] if every else [dims_text(dims)]))
 
 
-def _emit_sum(site: OpSite) -> Code:
-    return _method(site, "sum", site.operands[0])
-
-
 def _floating_text(site: OpSite) -> str:
     text, to = site.operands[0], "double" if site.result_types[0].dtype == "f64" else "float"
     return text if site.operand_types[0].floating else method(text, to)
@@ -116,32 +112,37 @@ def tally_text(site: OpSite, items: str, at: int = 0, mask: str = "", once: str 
     `site.rows`.
 
     mask: which items count; once: the condition under which this rank counts them at all."""
-    found = [(d, factors) for d, factors in enumerate(site.rule.operands[at]) if site.batch in factors]
+    counted = counted_rows(site, at)
     extra = {name: text for name, text in (("mask", mask), ("once", once)) if text}
-    if site.batch < 0 or not found or not site.rows:
+    if counted is None:
         return RT("tally", items, **extra)
+    dim, factors, rows = counted
+    return RT("tally", items, dim, offset_text(site, factors), rows, **extra)
+
+
+def counted_rows(site: OpSite, at: int) -> tuple[int, DimFactors, str] | None:
+    """The dim of the batch in operand `at`, with its factors, and how many of its rows count; None
+    where all do."""
+    found = [(d, factors) for d, factors in enumerate(site.rule.operands[at]) if site.batch in factors]
+    if site.batch < 0 or not found or not site.rows:
+        return None
     dim, factors = found[0]
     inner = math.prod(site.rule.factors[f].size for f in factors[factors.index(site.batch) + 1 :])
-    rows = site.rows if inner == 1 else infix("*", site.rows, inner)
-    return RT("tally", items, dim, offset_text(site, factors), rows, **extra)
+    return dim, factors, site.rows if inner == 1 else infix("*", site.rows, inner)
 
 
 def _accumulate(site: OpSite) -> Code:
     return tally_text(site, site.operands[0])
 
 
-register(
-    Operator("sum", (_X, _OVER), _infer_linear("i64"), _emit_sum,
-             "The sum over the dims `over`, or over all. For whole numbers and bool it is i64.", reduces=Total.SUM,
-             example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
-             saved=nothing, precision=Precision.SUM)
-)  # fmt: skip
-register(
-    Operator("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
-             "The mean over the dims `over`, or over all, of all ranks.", reduces=Total.MEAN,
-             example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
-             saved=nothing, precision=Precision.SUM)
-)  # fmt: skip
+declare("sum", (_X, _OVER), _infer_linear("i64"), lambda site: _method(site, "sum", site.operands[0]),
+        "The sum over the dims `over`, or over all. For whole numbers and bool it is i64.", reduces=Total.SUM,
+        example="(x: [batch, seq, d]) -> [batch, d] { sum(x, over = seq) }", accumulate=_accumulate,
+        saved=nothing, precision=Precision.SUM)  # fmt: skip
+declare("mean", (_X, _OVER), _infer_linear(""), _emit_mean,
+        "The mean over the dims `over`, or over all, of all ranks.", reduces=Total.MEAN,
+        example="(x: [batch, seq, d]) -> [batch, d] { mean(x, over = seq) }", accumulate=_accumulate,
+        saved=nothing, precision=Precision.SUM)  # fmt: skip
 
 
 # --- maxima ------------------------------------------------------------------
@@ -168,8 +169,8 @@ def _extremum(name: str, doc: str) -> None:
         return _method(site, name, site.operands[0])
 
     example = f"(x: [batch, seq, d]) -> [batch, d] {{ {name}(x, over = seq) }}"
-    register(Operator(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, saved=_saved_extremum,
-                      precision=Precision.GIVEN))  # fmt: skip
+    declare(name, (_X, _OVER), _infer_extremum, emit, doc, example=example, saved=_saved_extremum,
+            precision=Precision.GIVEN)  # fmt: skip
 
 
 _extremum("amax", "The greatest value over the dims `over`, or over all; equal ones share the gradient.")
@@ -192,12 +193,10 @@ def _emit_argmax(site: OpSite) -> Code:
     return method(site.operands[0], "argmax", dim)
 
 
-register(
-    Operator(
-        "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
-        "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
-        example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }", precision=Precision.GIVEN,
-    )
+declare(
+    "argmax", (_X, Param("over", "dims")), _infer_argmax, _emit_argmax,
+    "The index of the greatest value over one dim, the first of equal ones.", differentiable=False,
+    example="(x: [..., classes]) -> i64[...] { argmax(x, over = classes) }", precision=Precision.GIVEN,
 )  # fmt: skip
 
 
@@ -223,15 +222,13 @@ def _emit_cumsum(site: OpSite) -> Code:
     return method(wide, "to", TORCH_DTYPES[dtype])
 
 
-register(
-    Operator(
-        "cumsum",
-        (_X, Param("over", "dims")),
-        _infer_cumsum,
-        _emit_cumsum,
-        "The running sum along one dim.",
-        example="(x: [batch, seq]) -> [batch, seq] { cumsum(x, over = seq) }",
-        saved=nothing,
-        precision=Precision.INSIDE,
-    )
+declare(
+    "cumsum",
+    (_X, Param("over", "dims")),
+    _infer_cumsum,
+    _emit_cumsum,
+    "The running sum along one dim.",
+    example="(x: [batch, seq]) -> [batch, seq] { cumsum(x, over = seq) }",
+    saved=nothing,
+    precision=Precision.INSIDE,
 )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from shardlang.ops.code import TORCH, Code, around, atom, joined, method
-from shardlang.ops.declaration import CallSite, Inference, Operator, Param, Precision, register
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
@@ -125,13 +125,11 @@ def _emit_rearrange(site: OpSite) -> Code:
     return method(text, "reshape", *site.result_shapes[0]) if any(len(t) != 1 for t in after) else text
 
 
-register(
-    Operator("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
-             "The same elements with dims split, permuted and merged, by name.",
-             example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
-             "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, aliasing=rearranged, moves=True,
-             precision=Precision.GIVEN)
-)  # fmt: skip
+declare("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
+        "The same elements with dims split, permuted and merged, by name.",
+        example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
+        "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, aliasing=rearranged, moves=True,
+        precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- relabel -----------------------------------------------------------------
@@ -180,13 +178,11 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
     return mine, mine
 
 
-register(
-    Operator("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[0]),
-             "The same tensor with other names for its dims; no data moves.",
-             example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-             "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view, moves=True,
-             precision=Precision.GIVEN)
-)  # fmt: skip
+declare("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[0]),
+        "The same tensor with other names for its dims; no data moves.",
+        example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
+        "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view, moves=True,
+        precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- flatten -----------------------------------------------------------------
@@ -215,12 +211,10 @@ def _emit_flatten(site: OpSite) -> Code:
     return method(site.operands[0], "flatten", *([kept] if kept else []))
 
 
-register(
-    Operator("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
-             "All dims but the leading `keep` merged into one product dim.",
-             example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
-             saved=nothing, aliasing=rearranged, moves=True, precision=Precision.GIVEN)
-)  # fmt: skip
+declare("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
+        "All dims but the leading `keep` merged into one product dim.",
+        example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
+        saved=nothing, aliasing=rearranged, moves=True, precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- concat, slice -----------------------------------------------------------
@@ -270,14 +264,12 @@ def _with(factors: Factors, dims: Sequence[Term], own: dict[int, DimFactors]) ->
     return tuple(own[d] if d in own else factors.term(t) for d, t in enumerate(dims))
 
 
-register(
-    Operator(
-        "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
-        lambda site: TORCH("cat", joined(site.operands, brackets="[]"), dim=site.attrs["dim"]),
-        "Several values one after the other along a dim of the first, which is a new dim in the result.",
-        example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, moves=True,
-        precision=Precision.ALIKE,
-    )
+declare(
+    "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
+    lambda site: TORCH("cat", joined(site.operands, brackets="[]"), dim=site.attrs["dim"]),
+    "Several values one after the other along a dim of the first, which is a new dim in the result.",
+    example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, moves=True,
+    precision=Precision.ALIKE,
 )  # fmt: skip
 
 
@@ -312,12 +304,10 @@ def _emit_slice(site: OpSite) -> Code:
     return around("", atom(site.operands[0]), f"[{', '.join(index)}]")
 
 
-register(
-    Operator("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
-             "A range of a dim, its end exclusive; the dim is a new one in the result.",
-             example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view, moves=True,
-             precision=Precision.GIVEN)
-)  # fmt: skip
+declare("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
+        "A range of a dim, its end exclusive; the dim is a new one in the result.",
+        example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view, moves=True,
+        precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- cast, detach ------------------------------------------------------------
@@ -334,24 +324,17 @@ def _aliasing_cast(local: Local) -> Aliasing:
     return view(local) if local.operand_types[0].dtype == local.result_types[0].dtype else own(local)
 
 
-register(
-    Operator(
-        CAST, (_X, Param("dtype", "dtype")), _infer_cast,
-        lambda site: method(site.operands[0], "to", TORCH_DTYPES[site.attrs["dtype"]]),
-        "The same values in another element type. A pending sum passes if that type is as wide.",
-        example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", saved=nothing, aliasing=_aliasing_cast,
-        moves=True, precision=Precision.WRITTEN,
-    )
+declare(
+    CAST, (_X, Param("dtype", "dtype")), _infer_cast,
+    lambda site: method(site.operands[0], "to", TORCH_DTYPES[site.attrs["dtype"]]),
+    "The same values in another element type. A pending sum passes if that type is as wide.",
+    example="(x: [..., d]) -> bf16[..., d] { cast(x, bf16) }", saved=nothing, aliasing=_aliasing_cast,
+    moves=True, precision=Precision.WRITTEN,
 )  # fmt: skip
 
 
-def _infer_detach(site: CallSite) -> Inference | None:
-    return Inference((site.operands[0],), unary_rule(site.operands[0], True))
-
-
-register(
-    Operator("detach", (_X,), _infer_detach, lambda site: method(site.operands[0], "detach"),
-             "The same value, through which no gradient flows.",
-             example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,
-             aliasing=view, precision=Precision.GIVEN)
-)  # fmt: skip
+declare("detach", (_X,), lambda site: Inference((site.operands[0],), unary_rule(site.operands[0], True)),
+        lambda site: method(site.operands[0], "detach"),
+        "The same value, through which no gradient flows.",
+        example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,
+        aliasing=view, precision=Precision.GIVEN)  # fmt: skip
