@@ -14,20 +14,26 @@ from shardlang.plan.plan import Plan
 from shardlang.source import Source
 
 
-def planned(text: str, ranks: int, strategy: str | None = None, name: str = "example.shard") -> Plan:
-    """The plan of a program that has no mistake."""
+def planned(
+    text: str, ranks: int, strategy: str | None = None, name: str = "example.shard",
+    settings: Mapping[str, str] | None = None,
+) -> Plan:  # fmt: skip
+    """The plan of a program that has no mistake. settings: as of `--set`."""
     sink = Sink()
-    program = driver.check_source(Source(name, text), sink)
+    program = driver.check_source(Source(name, text), sink, settings)
     assert program is not None, [d.message for d in sink.found]
     plan = driver.plan_program(program, strategy, ranks, sink)
     assert plan is not None, [d.message for d in sink.found]
     return plan
 
 
-def emitted_files(text: str, ranks: int, strategy: str | None = None, name: str = "example.shard") -> Mapping[str, str]:
+def emitted_files(
+    text: str, ranks: int, strategy: str | None = None, name: str = "example.shard",
+    settings: Mapping[str, str] | None = None,
+) -> Mapping[str, str]:  # fmt: skip
     """The emitted files by name."""
     sink = Sink()
-    files = driver.emit_plan(planned(text, ranks, strategy, name), sink)
+    files = driver.emit_plan(planned(text, ranks, strategy, name, settings), sink)
     assert files is not None, [d.message for d in sink.found]
     return files
 

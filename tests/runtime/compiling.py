@@ -4,9 +4,11 @@ torch.compile did: `python -m tests.runtime.compiling JOB.json`. Tests call `tra
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +19,27 @@ from tests.end_to_end.curves import ROOT, RunOf
 
 @dataclass(frozen=True)
 class Both:
-    """What rank 0 saw. graphs: how many were compiled. known: what compiled blocks call as one operator."""
+    """What rank 0 saw. kinds: functions of layers that were compiled, in training or in evaluation. graphs: how many
+    were made of them. known: what compiled blocks call as one operator."""
 
     eager: list[float]
     compiled: list[float]
+    kinds: int
     graphs: int
     breaks: int
     known: list[str]
 
 
-def trained(text: str, runs: Sequence[RunOf], folder: Path, backend: str = "aot_eager") -> dict[RunOf, Both]:
-    """Trains a program twice a run. Compiled code is kept in the folder."""
-    job = {"text": text, "runs": [[run.strategy, run.ranks] for run in runs], "backend": backend}
+def trained(
+    text: str, runs: Sequence[RunOf], folder: Path, backend: str = "aot_eager", base: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> dict[RunOf, Both]:  # fmt: skip
+    """Trains a program twice a run. Compiled code is kept in the folder; paths in the program are relative to `base`,
+    by default the folder. A warning of the compiler is an error."""
+    job = {
+        "text": text, "runs": [[run.strategy, run.ranks] for run in runs], "backend": backend,
+        "base": str(base or folder), "settings": settings,
+    }  # fmt: skip
     (folder / "job.json").write_text(json.dumps(job))
     done = warm.run(
         [sys.executable, "-m", "tests.runtime.compiling", str(folder / "job.json")], cwd=ROOT, timeout=600,
@@ -42,6 +53,7 @@ def _work(program: Any, data: Any, log: Any, found: Path) -> None:
     """What a rank does."""
     from torch._dynamo.utils import counters
 
+    from shardlang.runtime import compiled
     from shardlang.runtime.comm import traced
     from shardlang.runtime.comm.mesh import world
     from shardlang.runtime.logs import Log
@@ -58,21 +70,21 @@ def _work(program: Any, data: Any, log: Any, found: Path) -> None:
         Run(program, data, Losses(None, None)).train()
     if world.rank == 0:
         known = [function.__name__ for function, _ in traced._calls]
-        breaks = sum(counters["graph_break"].values())
-        found.write_text(json.dumps(vars(Both(*losses, counters["stats"]["unique_graphs"], breaks, known))))
+        kinds = sum(len(x._compiled) for x in gc.get_objects() if isinstance(x, compiled.Block))
+        graphs, breaks = counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+        found.write_text(json.dumps(vars(Both(*losses, kinds, graphs, breaks, known))))
 
 
 def main(file: Path) -> int:
 
-    from shardlang import driver
-    from shardlang.diagnostics.diagnostic import Sink
     from shardlang.runtime import compiled
     from shardlang.runtime.launch.devices import Choice
     from shardlang.runtime.launch.launcher import launch_program, read_program
-    from shardlang.source import Source
+    from tests.emit.sources import emitted_files
 
     job = json.loads(file.read_text())
     compiled.Compiling.backend = job["backend"]
+    warnings.filterwarnings("error", module="torch._dynamo")
     if job["backend"] == "inductor":
         from torch._inductor import config, cpu_vec_isa
 
@@ -80,15 +92,13 @@ def main(file: Path) -> int:
         cpu_vec_isa.valid_vec_isa_list = lambda: []
         config.cpp_cache_precompile_headers = False
     for run in (RunOf(*pair) for pair in job["runs"]):
-        sink, folder = Sink(), file.parent / run.name
-        checked = driver.check_source(Source("test.shard", job["text"]), sink)
-        plan = driver.plan_program(checked, run.strategy or None, run.ranks, sink) if checked is not None else None
-        files = driver.emit_plan(plan, sink) if plan is not None else None
-        assert files is not None, [found.message for found in sink.found]
+        folder = file.parent / run.name
+        files = emitted_files(job["text"], run.ranks, run.strategy or None, settings=job["settings"])
         folder.mkdir()
         for name, text in files.items():
             (folder / name).write_text(text)
         program, found = read_program(folder / "main.py"), file.parent / f"{run.name}.json"
+        program.base = Path(job["base"])
         code = launch_program(
             program, folder / "main.py", run.ranks, Choice("cpu"), folder / "logs", None, None,
             lambda *given, found=found: _work(*given[:3], found),
