@@ -72,6 +72,8 @@ def cases() -> Iterator[Case]:
         text, count = re.subn(r"^  (epochs|steps) = \d+", f"  steps = {STEPS}", file.read_text(), flags=re.MULTILINE)
         assert count == 1, file
         runs = [RunOf(*run) for run in MESHES[file.stem]]
+        strategies = set(re.findall(r"^strategy (\w+)", text, re.MULTILINE))
+        assert strategies == {run.strategy for run in runs if run.strategy}, file
         yield Case(file.stem, text, runs, SMALLER.get(file.stem, {}))
     for name, block in PROGRAMS.items():
         text = re.sub(r"^  (epochs|steps) = \d+", f"  steps = {STEPS}", block.text, flags=re.MULTILINE)
@@ -98,8 +100,8 @@ def wrong(case: Case, found: OnBoth | Both) -> str:
         graphs = ""
     else:
         cpu, device, exact = found.eager, found.compiled, False
-        graphs = f"{found.graphs} graphs of {found.kinds} kinds, {found.breaks} breaks"
-        if found.graphs == found.kinds and not found.breaks:
+        graphs = f"{found.graphs} graphs of {found.kinds} kinds, {found.breaks} breaks; {found.said}"
+        if found.graphs == found.kinds and not found.breaks and not found.said:
             graphs = ""
     rounding = 0.0 if exact else ROUNDING[case.precision]
     same = len(cpu) == len(device) > 0 and all(

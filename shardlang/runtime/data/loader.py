@@ -65,8 +65,8 @@ def order(length: int, seed: int, epoch: int, shuffle: bool) -> np.ndarray:
 
 
 def made_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
-    """The batches, of which a thread makes as many ahead as the device's kind wants. What making
-    one raises is raised where its turn is."""
+    """The batches, of which a thread makes as many ahead as the device's kind wants. An error of
+    one is raised where its turn is."""
     kind = kind_of(device)
     if not kind.batches_ahead:
         yield from batches
