@@ -7,6 +7,7 @@ from typing import Any
 
 from shardlang.check.program import DataSource, OptimizerSetting, Training
 from shardlang.emit.accumulators import Evaluation
+from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments
 from shardlang.emit.text.citations import file_text
 from shardlang.emit.text.fold import patterns
@@ -54,6 +55,7 @@ def program_text(
         f"optimizers={list_text([_optimizer_text(plan, o) for o in training.optimizers])}",
         *([", ".join(f"{name}={name}" for name in once)] if once else []),
         *functions,
+        *(order_arguments(plan, 0, 1) if plan.pipeline is None else []),
         *tests,
         f"{_length(training)}, bucket_bytes={plan.bucket_bytes:_}",
         *_optional(training),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.accumulators import Evaluation
 from shardlang.emit.evaluate import evaluated_values
+from shardlang.emit.gathers import order_arguments
 from shardlang.emit.header import cut_arguments, place_text
 from shardlang.emit.once import once_names
 from shardlang.emit.scope import Scope
@@ -84,7 +85,9 @@ def _stage(scope: Scope, module: str, received: str, evaluation: Evaluation | No
         arguments.append(f"evaluate={module}.evaluate")
     if functions:
         arguments.append(", ".join(functions))
-    return _broken(arguments) if "\n" in received else call_text("rt.Stage", arguments, 1)
+    arguments += order_arguments(plan, scope.stage or 0, 2)
+    long = any("\n" in argument for argument in arguments)
+    return _broken(arguments) if long else call_text("rt.Stage", arguments, 1)
 
 
 @remembered

@@ -30,7 +30,7 @@ from shardlang.runtime.program import (
     each,
 )
 from shardlang.runtime.speed import Work
-from shardlang.runtime.stages import Received, Schedule, Stage
+from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.state.sparse import sparse_embedding
 from shardlang.runtime.step.recompute import recompute
 from shardlang.runtime.tree import path

@@ -19,7 +19,7 @@ import torch
 from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.speed import Work
-from shardlang.runtime.stages import Received, Schedule, Stage
+from shardlang.runtime.stages import Order, Received, Schedule, Stage
 from shardlang.runtime.weight_names import Names
 
 DTYPES = {
@@ -205,9 +205,9 @@ class Program:
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
-    name. conclude: from the sums of what `forward` returns third to further metrics. With a
-    `pipeline`, the functions of its stages are in these places. drops: `rt.recompute` drops
-    results."""
+    name. conclude: from the sums of what `forward` returns third to further metrics. gathers: what
+    ZeRO 3 gathers together. With a `pipeline`, its stages are in these places. drops:
+    `rt.recompute` drops results."""
 
     name: str
     strategy: str
@@ -217,6 +217,7 @@ class Program:
     data: Source
     optimizers: Sequence[Optimizer]
     forward: Callable[..., Sequence[Any]] | None = None
+    gathers: Order = field(default_factory=Order)
     stages: Sequence[Stage] = ()
     pipeline: Schedule | None = None
     drops: bool = False

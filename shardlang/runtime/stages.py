@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from shardlang.patterns import covered, expanded
 from shardlang.runtime.comm.mesh import Mesh
 
 _WORD = re.compile(r"(\d+)([FBIW])(\d+)|([()])|\*(\d+)(?:\+(\d+))?")
@@ -55,19 +56,39 @@ class Received:
 
 
 @dataclass(frozen=True)
+class Order:
+    """The gathers of ZeRO 3, in the order of forward and, from the last to the first, of backward
+    or of its two parts: paths (patterns.py) of layers or parameters, a range one layer
+    after the other, and a tuple of several at once."""
+
+    forward: Sequence[str | tuple[str, ...]] = ()
+    backward: Sequence[str | tuple[str, ...]] = ()
+    inputs: Sequence[str | tuple[str, ...]] = ()
+    weights: Sequence[str | tuple[str, ...]] = ()
+
+    def units(self, kind: str, paths: Sequence[str]) -> list[set[str]]:
+        """Those of `paths` that come together in an action of a kind, in order."""
+        given = {"F": self.forward, "B": self.backward, "I": self.inputs, "W": self.weights}[kind]
+        each = [x for unit in given for x in ([unit] if isinstance(unit, tuple) else zip(expanded(unit)))]
+        found = [covered(unit, paths) for unit in each]
+        return found if kind == "F" else found[::-1]
+
+
+@dataclass(frozen=True)
 class Stage:
     """One stage: `forward(p, *received, *fields)` gives what it sends, in the order that the next
     stage receives it; then the loss, where the loss is; then a dict of metrics, where there are
     any, and one of sums for `conclude`. parameters: the paths (patterns.py) of the parameters,
     states and layers that it uses. `evaluate`, with the rows of the batch as a last argument, gives
-    what it sends, then a dict of sums, if it has any. prepare, prepared, conclude: as of a program.
-    """
+    what it sends, then a dict of sums, if it has any. gathers, prepare, prepared, conclude: as of a
+    program."""
 
     forward: Callable[..., Any]
     parameters: Sequence[str] = ()
     receives: Sequence[Received] = ()
     fields: Sequence[str] = ()
     evaluate: Callable[..., Any] | None = None
+    gathers: Order = field(default_factory=Order)
     prepare: Callable[..., Mapping[str, Any]] | None = None
     prepared: Callable[..., Mapping[str, Any]] | None = None
     conclude: Callable[..., Mapping[str, Any]] | None = None

@@ -99,7 +99,7 @@ def _watch(folder: Path) -> None:
     modes: dict[int, Any] = {}
 
     @contextlib.contextmanager
-    def followed(model: Any, kind: Any = "forward") -> Iterator[None]:
+    def followed(model: Any, kind: Any = ("F", 0)) -> Iterator[None]:
         modes[id(model)] = mode = following()
         with forward_context(model, kind), mode:
             yield

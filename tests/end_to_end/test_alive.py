@@ -10,6 +10,8 @@ import pytest
 
 from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.saved_activations import SavedActivations
+from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.plan.plan import Plan
 from tests.emit.sources import planned
 from tests.end_to_end.alive import alive
 
@@ -112,8 +114,20 @@ def kept(text: str, rules: str, ranks: int, precision: str, folder: Path) -> tup
     program = text.replace("RULES", rules).replace("PRECISION", precision)
     found = alive(program, ranks, folder / "run", "s")
     plan = planned(program, ranks, "s")
-    gathered = memory(plan).copies if any(param.keep for param in plan.params.values()) else 0
+    gathered = memory(plan).copies if any(param.keep for param in plan.params.values()) else fleeting(plan)
     return SavedActivations(plan).of(0) + gathered, max(sum(size for _, size in rank) for rank in found)
+
+
+def fleeting(plan: Plan) -> int:
+    """Bytes of gathered parameters between forward and backward under ZeRO 3: what forward gathered last, and what is
+    on its way for backward, which gloo is given a copy of for each rank.
+    """
+    gathers = orders(plan)
+    if not gathers.cut:
+        return 0
+    last = gathers.passes["F", 0][-1].params
+    coming = next(unit.params for unit in gathers.passes["B", 0] if not unit.params <= last)
+    return gathers.bytes_of(last) + 2 * gathers.bytes_of(coming)
 
 
 @pytest.mark.parametrize("case", CASES)

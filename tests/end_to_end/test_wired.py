@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.traffic import sent_bytes
 from tests.emit.sources import planned
 from tests.end_to_end.wired import wired
@@ -34,6 +35,10 @@ train {
   steps = 3
 }
 """
+LLAMA = TEXT.replace("gpt2: GPT2", "llama: Llama").replace("PRECISION", "f32").replace(
+    "GPT2(vocab = 60, d = 64, heads = 4, layers = 2, max_len = 16, dropout = 0.1)",
+    "Llama(vocab = 60, d = 64, heads = 4, kv_heads = 2, ffn = 128, layers = 4)",
+)
 DATA = "mesh dp = 4\n  split batch over dp\n  "
 TENSOR = "mesh dp = 2, tp = 2\n  split batch over dp\n  split heads, ffn, vocab over tp\n  split seq over tp?\n  "
 CASES = {
@@ -68,6 +73,19 @@ def test_bytes_of_a_step(case: str, tmp_path: Path) -> None:
     text = TEXT.replace("RULES", rules).replace("PRECISION", precision)
     forward, backward = sent_bytes(planned(text, RANKS, "s"))
     assert wired(text, RANKS, tmp_path / "run", "s") == [{"forward": forward, "backward": backward}] * RANKS
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble", "interleaved_1f1b"])
+def test_bytes_of_stages(schedule: str, tmp_path: Path) -> None:
+    """From action to action, and in the two parts of a backward."""
+    virtual = ", virtual = 2" if schedule == "interleaved_1f1b" else ""
+    stages = f'stages over pp balanced{virtual}\n  microbatches 4\n  schedule "{schedule}"'
+    rules = f"mesh pp = 2, dp = 2\n  split batch over dp\n  zero 3 over dp\n  {stages}"
+    text = LLAMA.replace("RULES", rules)
+    plan = planned(text, RANKS, "s")
+    said = [sum(sent_bytes(plan, mine)) for mine in stages_by_coordinate(plan)]
+    found = [sum(rank.values()) for rank in wired(text, RANKS, tmp_path / "run", "s")]
+    assert found == [said[0]] * 2 + [said[1]] * 2
 
 
 def test_what_is_gathered_once_learns_the_same(tmp_path: Path) -> None:

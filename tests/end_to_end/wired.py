@@ -2,7 +2,8 @@
 
 `wired(text, ranks, folder)` trains a program on real ranks, in a process of its own as kept.py does, and counts in the
 third step what each collective is given: of n members an all-gather sends n - 1 times a part, a reduce-scatter as
-much, a sum twice (n - 1) / n of the whole, whichever way gloo does it. What is in float64 (figures, norms) is left out.
+much, a sum twice (n - 1) / n of the whole, whichever way gloo does it. What ZeRO 3 gathers
+counts with the pass that it is for. What is in float64 (figures, norms) is left out.
 Where there are stages, `messages` are the bytes of values and gradients that go to other ranks. The weights that are
 learned are in the folder, as weights.safetensors.
 As a script: `wired.py MAIN_FILE RANKS`.
@@ -52,6 +53,7 @@ def _watch(folder: Path) -> None:
     from shardlang.runtime import messages
     from shardlang.runtime.comm import mesh, primitives
     from shardlang.runtime.comm.shared_memory import Memory
+    from shardlang.runtime.state.zero3 import Line
     from shardlang.runtime.step.model import Model
 
     counts, now = {"forward": 0, "backward": 0}, {"phase": "forward"}
@@ -68,6 +70,15 @@ def _watch(folder: Path) -> None:
     right = Memory.begin_sum
     begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]
+    begin = Line._begin
+
+    def ahead(line: Any) -> None:
+        before, passes = now["phase"], [at for at, first in enumerate(line.begins) if first <= line.opened]
+        now["phase"] = "backward" if passes[-1] % 2 else "forward"
+        begin(line)
+        now["phase"] = before
+
+    Line._begin = ahead  # type: ignore[method-assign]
     backward, update, begin_send = Model.backward, Model.update, messages.begin_send
 
     def carried(tensor: Any, *where: Any) -> Any:

@@ -143,7 +143,7 @@ FAULTS = (
     Fault("optimizer state is not sharded", "memory under ZeRO", "plan/bytes/memory.py",
           "(part if param.zero >= 1 else whole)", "whole", ("plan/test_memory.py",)),
     Fault("what backward reads is gathered once", "bytes under ZeRO 3", "plan/bytes/traffic.py",
-          "times.backward[param.value] * each", "0", ("plan/test_memory.py",)),
+          "s.backward[param.value] * each", "0", ("plan/test_gathers.py",)),
     Fault("a view is memory of its own", "activations that several operators read", "plan/bytes/saved_activations.py",
           "self._at(planned, 0) if shared else (value, -1)", "(value, -1)", ("plan/test_activations.py",)),
     Fault("what is computed again is kept", "activations under `recompute`", "plan/bytes/saved_activations.py",

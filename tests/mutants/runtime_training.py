@@ -69,6 +69,13 @@ FAULTS = (
           "if self.once and not world.microbatch:", USES),
     Fault("ZeRO-3 never clears a gradient", "the second step", "runtime/state/zero3.py",
           "gradient, self.gradient, self.leaf.grad = self.gradient, None, None", "gradient = self.gradient", LEVELS),
+    Fault("a gather one layer late", "gathers ahead of their use", "runtime/state/zero3.py",
+          "        self.coming, self.opened = [], at + 1\n        self._begin()\n",
+          "        self.coming, self.opened = [], at + 1\n", USES),
+    Fault("what was gathered last stays", "two layers at a time", "runtime/state/zero3.py",
+          "            self.here = {}\n        for", "            pass\n        for", USES),
+    Fault("a pass begins with what is there already", "gathers from forward to backward", "runtime/state/zero3.py",
+          "(there, set[Stored]()) if fleeting <= there else", "(there, set[Stored]()) if False else", USES),
     # copies in a lower precision
     Fault("a copy stays as it began", "parameters in bf16 after the first update", "runtime/step/model.py",
           "torch._foreach_copy_(some, values)", "pass", COPIES),

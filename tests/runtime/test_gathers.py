@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardlang import runtime as rt
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
-from shardlang.runtime.state.zero3 import Gathers, Order, Stored
+from shardlang.runtime.state.zero import ShardBucket
+from shardlang.runtime.state.zero3 import Gathers, Line, Stored, Together, Unit
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 
@@ -44,7 +48,8 @@ def program(zero: int, bucket_bytes: int, optimizer: str = "adam", parts: int = 
             fields=[rt.Field("x", "f32", (BATCH, WIDTH), cut), rt.Field("label", "f32", (BATCH, WIDTH), cut)],
         ),
         optimizers=[rt.Optimizer(optimizer, lr=0.01)],
-        forward=_forward, loss_pending=("dp", "microbatch"), epochs=2, bucket_bytes=bucket_bytes,
+        forward=_forward, gathers=rt.Order((f"layers[0..{LAYERS}]",), (f"layers[1..{LAYERS}]",)),
+        loss_pending=("dp", "microbatch"), epochs=2, bucket_bytes=bucket_bytes,
     )  # fmt: skip
 
 
@@ -81,65 +86,106 @@ def follows_the_paper() -> None:
             assert mine == pytest.approx(COUNT * bytes_each, rel=0.02), (zero, found, expected)
 
 
-def comes_together_and_ahead() -> None:
-    """From the second pass on: a collective a bucket, the next one begun before the last has been used up."""
+class _Watched(TorchDispatchMode):
+    """Notes what begins, and every product with the layers whose gathered weights are there then."""
+
+    def __init__(self, names: dict[Stored, str]) -> None:
+        super().__init__()
+        self.names, self.events = names, []
+        self.made: list[tuple[str, weakref.ref[torch.Tensor]]] = []
+        self.real = Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish
+
+    def __enter__(self) -> _Watched:
+        begin, arrived, scatter, finish = self.real
+
+        def begun(unit: Unit) -> list[primitives.Ready]:
+            self.events.append(("begin", *sorted({self.names[member] for member in unit.members})))
+            return begin(unit)
+
+        def came(together: Together, ready: primitives.Ready) -> list[tuple[Stored, torch.Tensor]]:
+            found = list(arrived(together, ready))
+            self.made += [(self.names[stored], weakref.ref(whole)) for stored, whole in found]
+            return found
+
+        Unit.begin, Together.arrived = begun, came
+        primitives.begin_reduce_scatter = lambda x, group: (self.events.append(("sum",)), scatter(x, group))[1]
+        ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish = self.real
+        super().__exit__(*error)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.mm.default:
+            self.events.append(("product", *sorted({name for name, whole in self.made if whole() is not None})))
+        return func(*args, **(kwargs or {}))
+
+
+def comes_ahead() -> None:
+    """The gather of the next layer begins before this one computes, also from microbatch to microbatch; of the layer
+    before this one nothing is there by then. Backward begins with the layer that forward ended with, and does not read
+    the first. A bucket's sum begins as soon as its layers' gradients are there, and is waited for after all.
+    """
     made = program(3, 2 * EACH * 4, parts=2)
     run = Run(made, datasets(made), Log(None, None))
-    begun: list[int] = []
-    real = primitives.begin_all_gather
-    primitives.begin_all_gather = lambda x, group: (begun.append(x.numel()), real(x, group))[1]
-    try:
-        batches = run.loader.epoch(1)
-        run.passes.step(next(batches))
-        first = len(begun)
-        # The first microbatch learns; in the second all come in threes of two layers each.
-        orders = run.model.gathers.orders
-        assert {kind: len(order.groups) for kind, order in orders.items()} == {"forward": 3, "backward": 3}
-        assert first == 2 * LAYERS + (LAYERS - 1) + 3 + 3
-        begun.clear()
-        run.passes.step(next(batches))
-        assert len(begun) == 2 * (3 + 3)
-    finally:
-        primitives.begin_all_gather = real
-    order = orders["forward"]
-    now = run.model.gathers
-    with now.during("forward"):
-        for at, stored in enumerate(order.uses):
-            now.bring(stored)
-            assert now.now.opened == order.where[at] + 1
-            assert (now.now.coming is None) == (order.where[at] == len(order.groups) - 1)
+    names = {stored: path.rpartition(".")[0] for path, stored in run.model.stored.items()}
+    one = [0, 1, 2, 3, 4, 5, 4, 3, 2, 1]
+    events: list[tuple[str, ...]] = [("begin", "layers[0]")]
+    for number, (layer, following) in enumerate(zip(one * 2, [*one * 2, -1][1:], strict=True)):
+        at, product = number % len(one), ("product", f"layers[{layer}]")
+        events += [("begin", f"layers[{following}]")] * (following >= 0)
+        events += [product] * (1 if at < LAYERS - 1 else 3 if at == LAYERS - 1 else 2)
+        events += [("sum",)] * (at in (6, 8))
+        events += [product, ("sum",)] * (at == 9)  # the first layer's, whose weight is not needed
+    events += [("wait",)] * 3
+    with _Watched(names) as watched:
+        for _, batch in zip(range(2), run.loader.epoch(1), strict=False):
+            watched.events.clear()
+            run.passes.step(batch)
+            assert watched.events == events
     assert alive._known == {}
+    assert not run.model.gathers.line.here
 
 
-def another_way_is_learned_anew() -> None:
+def another_way_is_no_harm() -> None:
+    """A pass that uses parameters in another order than the program says has them, each at its use."""
     made = program(3, 10_000)
     run = Run(made, datasets(made), Log(None, None))
     gathers, stored = run.model.gathers, list(run.model.stored.values())
-    real = {id(s): s.gather() for s in stored}
-    ways = [stored[:4], stored[:4], stored[:2], [stored[3], stored[0]], stored[:6], stored[:6]]
-    for way in ways:
-        with gathers.during("some"):
+    real = {s: s.gather() for s in stored}
+    for way in (stored[:4], stored[:2], [stored[3], stored[0]], stored[::-1], stored):
+        with gathers.during(("E", 0)):
             for s in way:
-                assert torch.equal(gathers.bring(s), real[id(s)])
-        assert gathers.orders["some"].uses == way
+                assert torch.equal(gathers.bring(s), real[s])
 
 
-@pytest.mark.parametrize("what", ["follows_the_paper", "comes_together_and_ahead", "another_way_is_learned_anew"])
+@pytest.mark.parametrize("what", ["follows_the_paper", "comes_ahead", "another_way_is_no_harm"])
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)
 
 
 class _Used:
-    def __init__(self, group: str, size: int) -> None:
-        self.group, self.dtype, self.shape = group, torch.float32, (size,)
+    def __init__(self, name: str, group: str = "dp", keep: bool = False) -> None:
+        self.name, self.group, self.dtype, self.keep = name, group, torch.float32, keep
 
 
-def test_an_order_is_cut_by_bytes_groups_and_repeated_uses() -> None:
-    a, b, c, d = _Used("dp", 10), _Used("dp", 10), _Used("mp", 10), _Used("dp", 50)
-    order = Order.of([a, b, a, c, a, d, d], 80)
-    assert [group.members for group in order.groups] == [[a, b], [c], [a], [d]]
-    assert order.where == [0, 0, 0, 1, 2, 3, 3]
-    assert order.last == [False, True, True, True, True, False, True]
+def _line(*passes: list[list[_Used]]) -> list[list[list[str]]]:
+    """The collectives of each unit."""
+    line = Line(passes)  # type: ignore[arg-type]
+    return [[[member.name for member in each.members] for each in unit.collectives] for unit in line.units]
+
+
+def test_what_is_open_does_not_come_again() -> None:
+    a, b, c, d = (_Used(name) for name in "abcd")
+    assert _line([[a], [b, c], [d]], [[d], [c], [a]]) == [[["a"]], [["b", "c"]], [["d"]], [["c"]], [["a"]]]
+    assert _line([[a], [b, c]], [[c], [b]], [[a]]) == [[["a"]], [["b", "c"]], [["a"]]]
+
+
+def test_what_is_kept_comes_once_and_each_group_has_a_collective() -> None:
+    a, b, c = _Used("a"), _Used("b", keep=True), _Used("c", "mp")
+    assert _line([[a, b, c]], [[c, b], [a]]) == [[["a", "b"], ["c"]]]
+    assert _line([[b], [a]], [[b], [a, b]]) == [[["b"]], [["a"]]]
 
 
 class _Here(Gathers):
@@ -151,7 +197,7 @@ class _Here(Gathers):
 
 def _alone() -> Stored:
     """A parameter of two elements, on the only rank."""
-    return Stored(torch.tensor([2.0, 3.0]), (2,), rt.Mesh(dp=1)["dp"], _Here(100))
+    return Stored(torch.tensor([2.0, 3.0]), (2,), rt.Mesh(dp=1)["dp"], _Here())
 
 
 def test_gradients_of_all_uses_are_added() -> None:

@@ -109,7 +109,7 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
     yield from _title(f"memory of {_which(found, 'keeps', 'total_bytes')}: {kept}", room)
     kinds = ("parameters", "copies", "gradients", "optimizer", "activations")
     parts = [(key, totals[f"{key}_bytes"]) for key in kinds if key != "copies" or totals["copies_bytes"]]
-    gathered = any(p["keep"] for p in found["parameters"])
+    gathered = any(p["zero"] == 3 for p in found["parameters"])
     copies = "copies" if gathered else "copies in bf16"
     words = [f"{copies if key == 'copies' else key} {size(count)}" for key, count in parts]
     if totals["host_bytes"]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
 from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.plan.rewrite.sparse_tables import gradient_lookups
 from shardlang.records import dataclass, remembered
@@ -61,6 +62,8 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     # A stage's host memory has what its own operators leave there; they are few, and counted with
     # the parameters'.
     parameters, copies, gradients, optimizer = (sum(each[i] for each in mine) for i in range(4))
+    gathered = (step.most for at, step in orders(plan).steps.items() if stages is None or not {*at}.isdisjoint(stages))
+    copies += max(gathered, default=0)
     host = sum(sum(held[value]) for value in plan.params if value in plan.memory_of) + hosted_activations(plan)
     return Memory(parameters, copies, gradients, optimizer, activations(plan, stages), host)
 

@@ -12,7 +12,7 @@ from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.plan.bytes.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
 from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.bytes.zero3_gathers import Gathered, gathered, part_bytes
+from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
 from shardlang.plan.layouts.assignment import local_size
 from shardlang.plan.plan import Conversion, MoveKind, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.rewrite.once_a_step import phases
@@ -108,13 +108,12 @@ def reduction_collective(param: ParamPlan) -> str:
 
 
 def _sent_parameters(plan: Plan) -> Iterator[Sent]:
-    times_of = gathered(plan)
     for param in plan.params.values():
         path, mesh = plan.graph.values[param.value].path, plan.meshes[param.stored.mesh]
         stages = frozenset(plan.pipeline.param_stages.get(param.value, ()) if plan.pipeline else (0,))
-        forward, backward = gather_bytes(plan, param, times_of)
-        again = ("all_gather", "all_gather" if backward else "")
-        yield Sent("parameters", path, stages, mesh.ranked(param.zero_axes), again, forward, backward)
+        for here, (forward, backward) in gather_bytes(plan, param, stages).items():
+            again = ("all_gather", "all_gather" if backward else "")
+            yield Sent("parameters", path, here, mesh.ranked(param.zero_axes), again, forward, backward)
         summed, by = mesh.ranked(param.reduce_axes), ("", reduction_collective(param))
         yield Sent("gradients", path, stages, summed, by, 0, reduction_bytes(plan, param))
 
@@ -199,17 +198,20 @@ def copy_bytes(plan: Plan, planned: PlannedOp) -> tuple[int, int]:
     return size, size if value.gradient else 0
 
 
-def gather_bytes(plan: Plan, param: ParamPlan, times: Gathered) -> tuple[int, int]:
-    """Bytes that each rank sends in a step so that others have a parameter whole, in the type that
-    they read, forward and backward: under ZeRO 1 and 2 once, after the update, and once under 3 if
-    it keeps them; else under 3 in each microbatch, wherever it is used."""
+def gather_bytes(
+    plan: Plan, param: ParamPlan, stages: frozenset[int]
+) -> Mapping[frozenset[int], tuple[int, int]]:  # fmt: skip
+    """Those of `stages` that a rank runs -> bytes that it sends in a step so that others have a
+    parameter whole, in the type that they read, forward and backward: under ZeRO 1 and 2 once,
+    after the update, and once under 3 if it keeps them; else under 3 in each microbatch, wherever
+    it is used."""
     if not param.zero:
-        return 0, 0
+        return {}
     each = (plan.meshes[param.stored.mesh].degree(param.zero_axes) - 1) * part_bytes(plan, param)
     if param.zero < 3 or param.keep:
-        return each, 0
-    each *= plan.microbatches
-    return times.forward[param.value] * each, times.backward[param.value] * each
+        return {stages: (each, 0)}
+    steps = ((stages.intersection(mine), step) for mine, step in orders(plan).steps.items())
+    return {here: (s.forward[param.value] * each, s.backward[param.value] * each) for here, s in steps if here}
 
 
 def reduction_bytes(plan: Plan, param: ParamPlan) -> int:

@@ -1,38 +1,62 @@
-"""How often ZeRO 3 gathers each parameter in a microbatch: at each use in forward, and in backward
-for what reads it.
+"""The parameters that ZeRO 3 gathers together, in which order, and how often in a step.
 
-As the runtime does (runtime/state/zero3.py): a pass brings parameters in the order of their uses,
-several in a collective of at most `bucket gradients` bytes, and one that is used again while its
-collective is open is there already."""
+Parameters come a layer at a time: a layer of an array, or neighbours outside of arrays up to the
+bytes of one. The emitted program says the order, and the runtime (runtime/state/zero3.py) begins
+each gather while the layer before it computes. A layer that is there is not gathered again: that
+which forward ends with and backward begins with comes once."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
+from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.plan import MoveKind, ParamPlan, Plan, Step
 from shardlang.plan.reads import inputs, made_form
 from shardlang.plan.rewrite.recomputed_steps import Owners
-from shardlang.records import remembered
+from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
 
 
+@dataclass
 class Gathered:
-    """Parameter (value id) -> how many times it comes in one microbatch."""
+    """Parameter -> how often it comes in forward and in backward; the most bytes that are there of
+    those that come, at one time."""
+
+    forward: Counter[int]
+    backward: Counter[int]
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Parameters (value ids) that come together. layer: the layer of an array that they are all of,
+    "" outside of arrays."""
+
+    layer: str
+    params: frozenset[int]
+
+
+class Orders:
+    """passes: kind of action ("F", "B", "I", "W") and stage -> the units of it, in order."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.forward: Counter[int] = Counter()
-        self.backward: Counter[int] = Counter()
-        if any(param.zero == 3 for param in plan.params.values()):
-            self._saved = saved_activations(plan).saved
-            self._owners = Owners(plan, plan.steps)
-            for stage in range(len(plan.pipeline.coordinates) if plan.pipeline else 1):
-                steps = [step for step in plan.steps if self._stage(step) in (stage, -1)]
-                self.forward += brought(plan, [p for step in steps for p in self._read(step)])
-                self.backward += brought(plan, list(self._again(steps)))
+        self.stages = range(len(plan.pipeline.coordinates) if plan.pipeline else 1)
+        self.cut = {value: plan.graph.values[value].path for value, param in plan.params.items() if param.zero == 3}
+        self.passes: dict[tuple[str, int], list[Unit]] = {}
+        if not self.cut:
+            return
+        self._saved = saved_activations(plan).saved
+        self._owners = Owners(plan, plan.steps)
+        for stage in self.stages:
+            steps = [step for step in plan.steps if self._stage(step) in (stage, -1)]
+            self.passes["F", stage] = self._units(stage, [p for step in steps for p in self._read(step)])
+            self.passes["B", stage] = self._units(stage, self._again(steps))
+            self.passes.update(self._halves(stage))
 
     def _stage(self, step: Step) -> int:
         """The stage of an operator; -1 for a conversion, which counts with its reader."""
@@ -42,7 +66,7 @@ class Gathered:
         """The parameters that a line reads; a view is no line."""
         if step.kind == "op" or self.plan.conversions[step.index].move.kind is not MoveKind.VIEW:
             for value, at in inputs(self.plan)[step]:
-                if made_form(self.plan, at) < 0 and value in self.plan.params:
+                if made_form(self.plan, at) < 0 and value in self.cut:
                     yield value
 
     def _again(self, steps: Sequence[Step]) -> Iterator[int]:
@@ -56,36 +80,125 @@ class Gathered:
         for step in reversed(steps):
             group = self._owners.of(step)
             if group is None and step.kind == "op":
-                yield from reversed(self._saved.get(self.plan.ops[step.index].op, ()))
+                yield from (p for p in reversed(self._saved.get(self.plan.ops[step.index].op, ())) if p in self.cut)
             elif group in inside:
                 yield from (p for other in inside.pop(group) for p in self._read(other))
 
+    def _halves(self, stage: int) -> Mapping[tuple[str, int], list[Unit]]:
+        """The two parts of a backward (runtime/step/split_backward.py). The second comes to each
+        parameter by itself, the last one first; what is computed again is so in the first, and
+        without a gradient to send back all is in the second."""
+        graph, whole = self.plan.graph, self.passes["B", stage]
+        mine = [op for op in graph.ops if self.plan.stage(op.id) == stage]
+        if any(self._owners.group(op.id) is not None for op in mine):
+            return {("I", stage): whole, ("W", stage): []}
+        if not any(op.operator == TRANSFER and graph.values[op.results[0]].gradient for op in mine):
+            return {("I", stage): [], ("W", stage): whole}
+        read = {value for unit in whole for value in unit.params}
+        return {("I", stage): whole, ("W", stage): self._units(stage, [p for p in reversed(graph.params) if p in read])}
+
+    @cached_property
+    def _layer(self) -> Mapping[int, str]:
+        """Parameter -> the outermost layer of an array that it is in and that another one is like;
+        else the innermost, "" outside of arrays."""
+        arrays = {value: [path[: at + 1] for at, c in enumerate(path) if c == "]"] for value, path in self.cut.items()}
+        forms: dict[str, list[object]] = {}
+        for value, layers in arrays.items():
+            for layer in layers:
+                shape = self.plan.graph.values[value].type.shape
+                forms.setdefault(layer, []).append((self.cut[value][len(layer) :], shape))
+        alike = Counter((layer.rpartition("[")[0], tuple(form)) for layer, form in forms.items())
+        several = {layer for layer, form in forms.items() if alike[layer.rpartition("[")[0], tuple(form)] > 1}
+        return {value: next((x for x in own if x in several), ["", *own][-1]) for value, own in arrays.items()}
+
+    @cached_property
+    def _members(self) -> Mapping[str, frozenset[int]]:
+        """Layer of an array -> its parameters."""
+        found: dict[str, set[int]] = {}
+        for value, layer in self._layer.items():
+            found.setdefault(layer, set()).add(value)
+        return {layer: frozenset(mine) for layer, mine in found.items()}
+
+    @cached_property
+    def _enough(self) -> int:
+        """Bytes from which on no layer is added to a unit outside of arrays: those of the largest
+        layer of an array, without any those of the largest of all."""
+        layers = [self.bytes_of(mine) for layer, mine in self._members.items() if layer]
+        owned: dict[str, list[int]] = {}
+        for value in self.cut if not layers else ():
+            owned.setdefault(self._owner(value), []).append(value)
+        return max(self.bytes_of(mine) for mine in owned.values()) if owned else max(layers)
+
+    def _owner(self, value: int) -> str:
+        """The layer that a parameter is declared in."""
+        return self.cut[value].rpartition(".")[0]
+
+    def bytes_of(self, params: Iterable[int]) -> int:
+        """Bytes of parameters once they are gathered, on one rank."""
+        return sum(self.plan.local_bytes(value, self.plan.params[value].stored) for value in params)
+
+    def _units(self, stage: int, uses: Iterable[int]) -> list[Unit]:
+        found: list[tuple[str, dict[int, None]]] = []
+        for value in uses:
+            layer = self._layer[value]
+            last = found[-1] if found else ("", {})
+            another = not layer and self._owner(value) not in map(self._owner, last[1])
+            full = another and self.bytes_of(last[1]) >= self._enough
+            if not found or last[0] != layer or full:
+                found.append((layer, {}))
+            found[-1][1][value] = None
+        whole = ((layer, self._here(stage, self._members[layer]) if layer else mine) for layer, mine in found)
+        return [Unit(layer, frozenset(params)) for layer, params in whole]
+
+    def _here(self, stage: int, params: frozenset[int]) -> frozenset[int]:
+        """Those of them that a stage uses."""
+        pipeline = self.plan.pipeline
+        return params if pipeline is None else frozenset(p for p in params if stage in pipeline.param_stages.get(p, ()))
+
+    @cached_property
+    def steps(self) -> Mapping[tuple[int, ...], Gathered]:
+        """The stages of a coordinate -> what is gathered there in a step; not what is kept, which
+        comes once."""
+        pipeline = self.plan.pipeline
+        if pipeline is None:
+            return {(0,): self._counted([("F", 0), ("B", 0)] * self.plan.microbatches)}
+        stages = (tuple(s for s in self.stages if pipeline.coordinates[s] == at) for at in range(len(pipeline.actions)))
+        rows = ([(action.kind, action.stage) for action in row] for row in pipeline.actions)
+        return {mine: self._counted(row) for mine, row in zip(stages, rows, strict=True)}
+
+    def _counted(self, passes: Iterable[tuple[str, int]]) -> Gathered:
+        there, times = frozenset[int](), Counter[tuple[str, int, frozenset[int]]]()
+        brought: dict[tuple[str, int, frozenset[int]], tuple[list[frozenset[int]], frozenset[int]]] = {}
+        for kind, stage in passes:
+            key = kind, stage, there
+            if key not in brought:
+                brought[key] = self._brought(kind, stage, there)
+            times[key] += 1
+            there = brought[key][1]
+        found = Gathered(Counter(), Counter())
+        for key, count in times.items():
+            for params in brought[key][0]:
+                (found.forward if key[0] == "F" else found.backward).update(dict.fromkeys(params, count))
+            # One is there, and is still unpacked or the next one is on its way.
+            sizes = [self.bytes_of(params) for params in (key[2], *brought[key][0])]
+            found.most = max(found.most, *(a + max(a, b) for a, b in zip(sizes, [*sizes[1:], 0], strict=True)))
+        return found
+
+    def _brought(self, kind: str, stage: int, there: frozenset[int]) -> tuple[list[frozenset[int]], frozenset[int]]:
+        """The gathers of a pass, and what is there after it. there: what is before it."""
+        found = []
+        for unit in self.passes.get((kind, stage), ()):
+            params = frozenset(p for p in unit.params if not self.plan.params[p].keep)
+            if not params <= there:
+                found.append(params)
+                there = params
+        return found, there
+
 
 @remembered
-def gathered(plan: Plan) -> Gathered:
-    """How often each parameter comes."""
-    return Gathered(plan)
-
-
-def brought(plan: Plan, uses: Sequence[int]) -> Counter[int]:
-    """How often each parameter comes where they are used in this order."""
-    found: Counter[int] = Counter()
-    here: Collection[int] = ()
-    kind, size = None, 0
-    for value in uses:
-        param = plan.params[value]
-        if param.zero != 3 or param.keep:
-            continue
-        mine = param.stored.mesh, param.zero_axes, plan.graph.values[value].type.dtype
-        if kind == mine and value in here:
-            continue
-        whole = plan.local_bytes(value, param.stored)
-        size += whole
-        if kind != mine or size > plan.bucket_bytes:
-            here, kind, size = set(), mine, whole
-        here = {*here, value}
-        found[value] += 1
-    return found
+def orders(plan: Plan) -> Orders:
+    """The order of a plan's gathers."""
+    return Orders(plan)
 
 
 def part_bytes(plan: Plan, param: ParamPlan, dtype: str = "") -> int:

@@ -1,16 +1,13 @@
 """ZeRO 3: parameters of which this rank stores its rows alone, whole only while they are used.
 
-The first run of a pass (the forward, the backward of a stage) shows what it uses, and in which
-order. From then on parameters come several at a time, in one collective, and the next ones travel
-while these are computed with. Autograd's copies of them are dropped, and gathered again in
-backward."""
+They come a layer at a time, in the order that the program says: the next layer's travel while one
+is computed with, also from one pass (the forward, the backward of a stage) to the next. Autograd's
+copies of them are dropped, and gathered again in backward."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +18,9 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
+
+# What a pass does ("F" forward, "E" evaluation, else backward), and its stage.
+Pass = tuple[str, int]
 
 
 class Stored:
@@ -93,109 +93,136 @@ class Together:
         mine = joined([member.piece.detach() for member in self.members], widths, self.dtype)
         return primitives.begin_all_gather(mine, self.group)
 
-    def arrived(self, coming: primitives.Ready) -> list[Tensor]:
-        """The whole of each member."""
-        return list(wholes(coming.wait(), [m.shape for m in self.members], self.group))
+    def arrived(self, coming: primitives.Ready) -> Iterator[tuple[Stored, Tensor]]:
+        """Each member with its whole."""
+        return zip(self.members, wholes(coming.wait(), [m.shape for m in self.members], self.group), strict=True)
 
 
-@dataclass(frozen=True)
-class Order:
-    """The parameters that a pass uses, in order; where: the number of the collective it comes in;
-    last: its last use of that."""
+class Unit:
+    """Parameters that come at one time: a collective for each group and type."""
 
-    uses: list[Stored]
-    where: list[int]
-    last: list[bool]
-    groups: list[Together]
+    def __init__(self, members: Sequence[Stored]) -> None:
+        self.members, kinds = set(members), dict[Hashable, list[Stored]]()
+        for member in members:
+            kinds.setdefault((member.group, member.dtype), []).append(member)
+        self.collectives = [Together(mine, mine[0].dtype) for mine in kinds.values()]
 
-    @classmethod
-    def of(cls, uses: Sequence[Stored], limit: int) -> Order:
-        """Cut into collectives of at most `limit` bytes, of one group and type each."""
-        members: list[list[Stored]] = []
-        where: list[int] = []
-        kind, used = None, limit + 1
-        for stored in uses:
-            if kind != (stored.group, stored.dtype) or stored not in members[-1]:
-                size = math.prod(stored.shape) * stored.dtype.itemsize
-                used += size
-                if kind != (stored.group, stored.dtype) or used > limit:
-                    members.append([])
-                    kind, used = (stored.group, stored.dtype), size
-                members[-1].append(stored)
-            where.append(len(members) - 1)
-        latest = {(place, id(stored)): at for at, (place, stored) in enumerate(zip(where, uses, strict=True))}
-        last = [latest[place, id(stored)] == at for at, (place, stored) in enumerate(zip(where, uses, strict=True))]
-        return cls(list(uses), where, last, [Together(group, group[0].dtype) for group in members])
+    def begin(self) -> list[primitives.Ready]:
+        return [collective.begin() for collective in self.collectives]
 
 
-@dataclass
-class Pass:
-    """One pass under way. opened: arrived collectives; coming: the next; here: what is left."""
+class Line:
+    """The units of passes that follow each other. A unit that is there is not gathered again, and
+    what is kept comes once.
 
-    order: Order | None
-    uses: list[Stored] = field(default_factory=list)
-    opened: int = 0
-    coming: primitives.Ready | None = None
-    here: dict[int, Tensor] = field(default_factory=dict)
+    opened: how many units have been used, or left out. coming: the next; here: what the last one
+    brought; kept: what stays to the end."""
+
+    def __init__(self, passes: Sequence[Sequence[Sequence[Stored]]]) -> None:
+        self.units: list[Unit] = []
+        self.begins: list[int] = []
+        there, kept = set[Stored](), set[Stored]()
+        for units in passes:
+            self.begins.append(len(self.units))
+            for members in units:
+                new = {m for m in members if m.keep} - kept
+                fleeting = {m for m in members if not m.keep}
+                kept |= new
+                there, again = (there, set[Stored]()) if fleeting <= there else (fleeting, fleeting)
+                if wanted := new | again:
+                    self.units.append(Unit([m for m in members if m in wanted]))
+        self.begins.append(len(self.units))
+        self.restart()
+
+    def restart(self) -> None:
+        """Back to the first pass, with nothing gathered."""
+        self.number, self.opened = -1, 0
+        self.coming: list[primitives.Ready] = []
+        self.here: dict[Stored, Tensor] = {}
+        self.kept: dict[Stored, Tensor] = {}
+
+    def enter(self) -> None:
+        """The next pass begins: its first unit travels, if it has not come with the last one."""
+        self.number += 1
+        if self.opened < self.begins[self.number]:
+            self._leave_out(self.begins[self.number])
+        self._begin()
+
+    def bring(self, stored: Stored) -> Tensor:
+        if (found := self.found(stored)) is None:
+            mine = range(self.opened, self.begins[self.number + 1])
+            at = next((at for at in mine if stored in self.units[at].members), None)
+            if at is None:
+                return stored.gather(stored.dtype)
+            self._open(at)
+            found = self.found(stored)
+        assert found is not None
+        return found
+
+    def found(self, stored: Stored) -> Tensor | None:
+        """The whole of a parameter if it is there."""
+        return (self.kept if stored.keep else self.here).get(stored)
+
+    def _open(self, at: int) -> None:
+        """Waits for a unit, and starts the next one. It lets go of the unit before it, so that no
+        more than two are there."""
+        if self.opened < at:
+            self._leave_out(at)
+        self._begin()
+        coming, unit = self.coming, self.units[at]
+        if not all(member.keep for member in unit.members):
+            self.here = {}
+        for collective, ready in zip(unit.collectives, coming, strict=True):
+            for stored, whole in collective.arrived(ready):
+                (self.kept if stored.keep else self.here)[stored] = whole
+        self.coming, self.opened = [], at + 1
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self.coming and self.opened < len(self.units):
+            self.coming = self.units[self.opened].begin()
+
+    def _leave_out(self, to: int) -> None:
+        """Goes on to a later unit."""
+        for ready in self.coming:
+            ready.wait()
+        self.coming, self.opened = [], to
 
 
 class Gathers:
-    """Brings stored parameters. limit: bytes of a collective."""
+    """Brings stored parameters, in the order that a program says."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.orders: dict[Hashable, Order] = {}
-        self.now: Pass | None = None
-        self.kept: dict[Stored, Tensor] = {}
+    def __init__(self) -> None:
+        self.units: dict[Pass, list[list[Stored]]] = {}
+        self.step: Sequence[Pass] = ()
+        self.line = Line(())
+        self.now: Line | None = None
+
+    def order(self, units: dict[Pass, list[list[Stored]]], step: Sequence[Pass]) -> None:
+        """units: what comes together in each kind of pass; step: the passes of a step."""
+        self.units, self.step = units, step
+        self.line = Line([units.get(kind, []) for kind in step])
 
     @contextlib.contextmanager
-    def during(self, kind: Hashable) -> Iterator[None]:
-        """A pass of some kind; those of one kind use the same parameters in the same order."""
-        order = self.orders.get(kind)
-        self.now = now = Pass(order)
-        if order is not None and order.groups:
-            now.coming = order.groups[0].begin()
+    def during(self, kind: Pass) -> Iterator[None]:
+        """A pass: the next one of the step, or one that stands alone, such as an evaluation's."""
+        line = self.line
+        if kind not in self.step[line.number + 1 : line.number + 2]:
+            line = Line([self.units.get(kind, [])])
+        line.enter()
+        self.now = line
         try:
             yield
         finally:
             self.now = None
-        if now.order is None or len(now.uses) < len(now.order.uses):
-            self.orders[kind] = Order.of(now.uses, self.limit)
-            self._forget(now)
 
     def release(self) -> None:
-        """Lets go of what is kept: what it was gathered from will change."""
-        self.kept.clear()
+        """The passes of a step are over: nothing that was gathered stays."""
+        self.line.restart()
 
     def bring(self, stored: Stored) -> Tensor:
         """The whole of a parameter, now."""
-        now = self.now
-        if now is not None and stored.keep:
-            if stored not in self.kept:
-                self.kept[stored] = stored.gather(stored.dtype)
-            return self.kept[stored]
-        if now is None:
-            return stored.gather(stored.dtype)
-        at = len(now.uses)
-        now.uses.append(stored)
-        if now.order is not None and (at >= len(now.order.uses) or now.order.uses[at] is not stored):
-            self._forget(now)
-        if now.order is None:
-            return stored.gather(stored.dtype)
-        if now.order.where[at] >= now.opened:
-            self._open(now, now.order)
-        return now.here.pop(id(stored)) if now.order.last[at] else now.here[id(stored)]
-
-    def _open(self, now: Pass, order: Order) -> None:
-        """Waits for the next collective, and starts the one after it."""
-        group = order.groups[now.opened]
-        assert now.coming is not None
-        now.here = {id(m): whole for m, whole in zip(group.members, group.arrived(now.coming), strict=True)}
-        now.opened += 1
-        now.coming = order.groups[now.opened].begin() if now.opened < len(order.groups) else None
-
-    def _forget(self, now: Pass) -> None:
-        """The pass goes another way than the one that it was learned from."""
-        if now.coming is not None:
-            now.coming.wait()
-        now.order, now.coming, now.here = None, None, {}
+        if self.now is not None:
+            return self.now.bring(stored)
+        found = self.line.found(stored)
+        return stored.gather(stored.dtype) if found is None else found

@@ -49,7 +49,7 @@ class Accumulation:
         assert self.program.evaluate is not None
         parts = self.evaluated.parts()
         for number in microbatches(self.program.microbatches):
-            with self.model.gathers.during("evaluate"):
+            with self.model.gathers.during(("E", 0)):
                 parts.add(self.program.evaluate(self.model.p, *batch[number].values(), rows))
         return parts.values
 

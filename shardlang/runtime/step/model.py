@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import torch
@@ -26,7 +26,7 @@ from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
-from shardlang.runtime.state.zero3 import Gathers, Stored
+from shardlang.runtime.state.zero3 import Gathers, Pass, Stored
 from shardlang.runtime.step.learning_rate import scheduled
 from shardlang.runtime.tree import namespace
 
@@ -40,15 +40,14 @@ class Model:
         self.weights = given_weights(program)
         self.stored: dict[str, Stored] = {}
         self.held: dict[str, Held] = {}
-        self.gathers = Gathers(program.bucket_bytes)
+        self.gathers = Gathers()
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         # path -> what autograd knows a parameter by; what the optimizer updates: the leaf or this
         # rank's rows; the copy that forward reads, where that is of another type.
         self.leaves: dict[str, Tensor] = {}
         self.trained: dict[str, Tensor] = {}
         self.copies: dict[str, Tensor] = {}
-        for tensor in self.parameters:
-            self._hold(tensor)
+        self._hold_all()
         self.states: dict[str, Tensor] = {
             tensor.path: self._begin(tensor) for tensor in program.states if program.holds(tensor)
         }
@@ -81,6 +80,23 @@ class Model:
 
     def _mesh(self, tensor: Declared) -> Mesh:
         return tensor.mesh or self.program.mesh
+
+    def _hold_all(self) -> None:
+        """Makes all parameters, and says to the gathers of ZeRO 3 what comes together."""
+        for tensor in self.parameters:
+            self._hold(tensor)
+        program, pipeline = self.program, self.program.pipeline
+        step = [("F", 0), ("B", 0)] * program.microbatches
+        if pipeline is not None:
+            step = [(action.kind, action.stage) for action in pipeline.table[program.mesh[pipeline.axis].index]]
+        units: dict[Pass, list[list[Stored]]] = {}
+        for stage in (program.stages_here if pipeline is not None else (0,)) if self.stored else ():
+            order = program.stages[stage].gathers if pipeline is not None else program.gathers
+            mine = [path for path in self.stored if pipeline is None or stage in program.stages_of[path]]
+            for kind in "FBIWE":
+                named = order.units("F" if kind == "E" else kind, mine)
+                units[kind, stage] = [[self.stored[path] for path in mine if path in unit] for unit in named]
+        self.gathers.order(units, step)
 
     def _begin(self, tensor: Declared) -> Tensor:
         """This rank's block of a value as it begins: initialised, or from given weights."""
@@ -186,9 +202,9 @@ class Model:
         return found
 
     @contextlib.contextmanager
-    def forward_context(self, kind: Hashable = "forward") -> Iterator[None]:
+    def forward_context(self, kind: Pass = ("F", 0)) -> Iterator[None]:
         """To run forward in: parameters that ZeRO 3 has gathered are not kept for backward, nor is
-        what the program drops. kind: of one kind are passes that use the same parameters."""
+        what the program drops."""
         dropping = bool(self.stored) or self.program.drops
         with self.gathers.during(kind), dropped_between() if dropping else contextlib.nullcontext():
             yield
@@ -197,7 +213,7 @@ class Model:
         """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded
         with 1 on every rank. They are reduced once that of the last microbatch returns."""
         self.reducer.start(None if last else self.reducer.each)
-        with self.gathers.during("backward"):
+        with self.gathers.during(("B", 0)):
             loss.backward()
         self.reducer.complete()
         if last:

@@ -194,7 +194,7 @@ class Pipeline:
                 continue
             inputs = self._received(exchange, self.forwards, action)
             fields = [batch[action.microbatch][name] for name in stage.fields]
-            with self.model.gathers.during(("evaluate", action.stage)):
+            with self.model.gathers.during(("E", action.stage)):
                 result = stage.evaluate(self.model.trees[action.stage], *inputs, *fields, rows)
             outputs, further = self._parted(self.forwards, action, result)
             for sums in further:

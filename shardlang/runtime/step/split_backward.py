@@ -44,7 +44,7 @@ class Halves:
 
         outputs = [_Own.apply(output) for output, _ in self.through]
         gradients = [gradient for _, gradient in self.through]
-        _, self.groups = stage_backward_input(outputs, gradients, list(self.given), iter(weights))
+        _, self.groups = stage_backward_input(outputs, gradients, list(self.given), reversed(weights))
 
     def weights(self, weights: Sequence[Tensor]) -> None:
         """Accumulates the gradients of the parameters."""

@@ -100,6 +100,7 @@ program = rt.Program(
         rt.Optimizer("sgd", lr=0.1, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False),
     ],
     forward=forward, loss_pending=("dp",), metrics_pending={"accuracy": ("dp",)},
+    gathers=rt.Order(forward=("up", "down"), backward=("down.weight",)),
     evaluate=evaluate, finish=finish, eval_pending={"loss:1": ("dp",), "accuracy:1": ("dp",)},
     epochs=10, bucket_bytes=25_000_000,
     precision="f32",

@@ -38,7 +38,10 @@ def finish(totals):
 
 
 stages = [
-    rt.Stage(stage0.forward, parameters=("embed", "middle"), fields=("x",), evaluate=stage0.evaluate),
+    rt.Stage(
+        stage0.forward, parameters=("embed", "middle"), fields=("x",), evaluate=stage0.evaluate,
+        gathers=rt.Order(forward=(("embed", "middle"),), inputs=("middle",)),
+    ),
     rt.Stage(
         stage1.forward,
         parameters=("last", "head"),
@@ -49,6 +52,7 @@ stages = [
         fields=("label",),
         evaluate=stage1.evaluate,
         prepare=stage1.prepare, prepared=stage1.prepared, conclude=stage1.conclude,
+        gathers=rt.Order(forward=("last", "head"), inputs=(("last", "head.weight"),)),
     ),
 ]
 

@@ -1,0 +1,48 @@
+"""The order in which ZeRO 3 gathers parameters -> `rt.Order(...)`, an argument of the program or of
+a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardlang.emit.text.fold import patterns
+from shardlang.emit.text.lines import call_text
+from shardlang.patterns import span
+from shardlang.plan.bytes.zero3_gathers import Orders, Unit, orders
+from shardlang.plan.plan import Plan
+from shardlang.python_text import literal
+
+# Kind of action -> the argument that lists what it gathers.
+_NAMES = {"F": "forward", "B": "backward", "I": "inputs", "W": "weights"}
+
+
+def order_arguments(plan: Plan, stage: int, depth: int) -> list[str]:
+    """`gathers=rt.Order(forward=.., backward=..)`, where ZeRO 3 stores parameters of a stage."""
+    found, pipeline = orders(plan), plan.pipeline
+    kinds = "FB" if pipeline is None else {a.kind for row in pipeline.actions for a in row if a.stage == stage}
+    each = {kind: found.passes.get((kind, stage), []) for kind in _NAMES if kind in kinds}
+    made = [f"{_NAMES[kind]}={_listed(found, _onward(kind, units))}" for kind, units in each.items() if units]
+    return [f"gathers={call_text('rt.Order', made, depth + 2)}"] if made else []
+
+
+def _onward(kind: str, units: Sequence[Unit]) -> Sequence[Unit]:
+    """Units as they are listed: of a backward, the last one first."""
+    return units if kind == "F" else units[::-1]
+
+
+def _listed(found: Orders, units: Sequence[Unit]) -> str:
+    """Units in order, layers that follow each other in an array as a range."""
+    paths, listed = tuple(found.cut.values()), list[object]()
+    run: tuple[str, int, int] | None = None
+    for unit in units:
+        array, _, index = unit.layer.rpartition("[")
+        if run is not None and unit.layer and run[::2] == (array, int(index[:-1])):
+            run = array, run[1], run[2] + 1
+            listed[-1] = f"{array}{span(*run[1:])}"
+        elif unit.layer:
+            run = array, int(index[:-1]), int(index[:-1]) + 1
+            listed.append(unit.layer)
+        else:
+            run, mine = None, patterns((found.cut[value] for value in unit.params), paths)
+            listed.append(mine if len(mine) > 1 else mine[0])
+    return literal(tuple(listed))
