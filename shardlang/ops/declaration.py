@@ -154,7 +154,8 @@ class Operator:
     table: the operand whose rows it looks up: it runs where that is, and the gradient of that may
     be kept as rows. divisor: the internal operator that counts, of operand 1, what this one divides
     by where the attribute `ignore_index` leaves some out. Known of a whole batch ahead, the count
-    is a further operand."""
+    is a further operand. exchanging: the rule of one whose ranks exchange parts of a cut sequence,
+    as `attend` says: from its rule, its attributes, and whether keys go round a ring."""
 
     name: str
     params: tuple[Param, ...]
@@ -182,6 +183,7 @@ class Operator:
     moves: bool = False
     table: int | None = None
     divisor: str = ""
+    exchanging: Callable[[FactorRule, Mapping[str, Any], bool], FactorRule] | None = None
 
 
 REGISTRY: dict[str, Operator] = {}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from shardlang.ops.declaration import CallSite, Inference, written
-from shardlang.ops.rule import DimFactors, Factor, FactorRule, Split, factor_rule
+from shardlang.ops.rule import ROWS, DimFactors, Factor, FactorRule, Split, factor_rule
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term, term_size, term_text, told_apart
 
 Mark = tuple[Split, tuple[int, int]]
@@ -63,7 +63,7 @@ class Factors:
 
     def exchanged(self, factor: int) -> None:
         """A factor whose split may share axes with what asks for its elements by number."""
-        self._factors[factor] = replace(self._factors[factor], exchanged=True)
+        self._factors[factor] = replace(self._factors[factor], exchanged=ROWS)
 
     def rule(
         self,

@@ -17,6 +17,9 @@ from shardlang.records import dataclass
 DimFactors = tuple[int, ...]
 
 
+ROWS, RING, HALVES = "rows", "ring", "halves"
+
+
 class Split(Enum):
     """The meaning of a split of a factor over an axis. Operands with it: S; operands without: R."""
 
@@ -29,15 +32,22 @@ class Split(Enum):
 class Factor:
     """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape
     less all INSIDE factors, an INSIDE factor all-reduces forward and backward, for cost and for the
-    plan's table. exchanged: of a FREE factor, of rows that another operand asks for by number: it
-    may be split over axes that split that operand too; the result is then split as that operand is,
-    and rows are sent to who asks (`shared_axes`)."""
+    plan's table. exchanged: what ranks exchange where the factor is split, or "". ROWS, of a FREE
+    factor: another operand asks for them by number. It may be split over axes that split that
+    operand too; the result is then split as that operand is, and rows are sent to who asks
+    (`shared_axes`). RING, of a WHOLE factor: it may be split just as another one is, and its parts
+    go to all. HALVES, of a FREE factor: parts are exchanged, so that ranks have as much work."""
 
     name: str
     size: int
     split: Split = Split.FREE
     statistics: tuple[int, int] = (0, 0)
-    exchanged: bool = False
+    exchanged: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether no rule may split it."""
+        return self.split is Split.WHOLE and not self.exchanged
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,7 +91,7 @@ def _in_two_dims(tensor: tuple[DimFactors, ...]) -> list[int]:
 def shared_axes(rule: FactorRule, axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """From axes by factor: those that split an exchanged factor and another one too."""
     for f, factor in enumerate(rule.factors):
-        if factor.exchanged and axes[f]:
+        if factor.exchanged in (ROWS, RING) and axes[f]:
             others = {axis for g, mine in enumerate(axes) if g != f for axis in mine}
             return tuple(axis for axis in axes[f] if axis in others)
     return ()

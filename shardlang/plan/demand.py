@@ -49,6 +49,17 @@ class ZeroRule:
     keep: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class AttendRule:
+    """`attend evenly`, or `attend in a ring`."""
+
+    ring: bool
+    span: Span
+
+    def __str__(self) -> str:
+        return f"attend {'in a ring' if self.ring else 'evenly'}"
+
+
 @dataclass(frozen=True)
 class ResolvedStrategy:
     """A strategy on a rank count: meshes and what its rules demand, all checked.

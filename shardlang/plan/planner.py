@@ -18,8 +18,8 @@ from shardlang.graph.graph import Kind
 from shardlang.plan.bytes.fits import check_memory
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.layouts.assignment import Assignment
-from shardlang.plan.layouts.candidates import inside_bytes
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
+from shardlang.plan.layouts.inside import inside_bytes
 from shardlang.plan.layouts.local_search import local_search
 from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate

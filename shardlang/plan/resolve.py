@@ -17,6 +17,7 @@ from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import uneven_dims
 from shardlang.plan.pipeline.assemble import Staging, stage
 from shardlang.plan.redistribute.mesh_factorings import Grouping, group
+from shardlang.plan.rewrite.attend_rules import attending, check_attended
 from shardlang.plan.rewrite.insert import with_counts
 from shardlang.plan.rewrite.microbatches import check_divides, times
 from shardlang.plan.rewrite.placement import staged, with_copies
@@ -99,6 +100,8 @@ class Resolving:
         self._pins(rules, axes)
         self._splits(rules, axes)
         check_products(self.demands, graph, axes.part_sizes, self.sink)
+        attended = {value: rule for value, (_, rule) in rules.attended.items()}
+        check_attended(graph, attended, self.demands, meshes, self.sink)
         check_parameters(graph, self.demands, self.sink)
         pinned = {v: (layout, rules.placed[v][1].span) for v, layout in self.stored.items()}
         sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}
@@ -115,6 +118,7 @@ class Resolving:
         if rules.microbatches is not None and rules.microbatches.count > 1:
             count = rules.microbatches.count
             graph = with_counts(graph)
+        graph = attending(graph, {value: rule for value, (_, rule) in rules.attended.items()})
         wanted = {value: rule.where.text for value, (_, rule) in rules.hosted.items()}
         graph, hosted = with_copies(graph, wanted)
         graph, staging = stage(graph, rules, sized, count, self.program.schedules)

@@ -146,6 +146,13 @@ class Recompute(Node):
 
 
 @node
+class Attend(Node):
+    """`attend evenly`, `attend in a ring`: how attention over a cut sequence is computed."""
+
+    how: tuple[Name, ...]
+
+
+@node
 class Place(Node):
     """`place on host` or `place on device`."""
 
@@ -163,7 +170,8 @@ class At(Node):
     rules: tuple[Rule, ...]
 
 
-Rule = Mesh | Split | Shard | Pin | Stages | Microbatches | Schedule | Zero | Bucket | Recompute | Place | Strict | At
+Narrow = Split | Shard | Pin | Zero | Recompute | Attend | Place
+Rule = Narrow | Mesh | Stages | Microbatches | Schedule | Bucket | Strict | At
 
 
 @node

@@ -175,6 +175,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "path_file": lambda c, s: (c[0].value, True, s),
     "condition": _condition,
     "recompute": lambda c, s: ast.Recompute(tuple(c), span=s),
+    "attend": lambda c, s: ast.Attend(tuple(c), span=s),
     "mesh": lambda c, s: ast.Mesh(tuple(c), span=s),
     "mesh_axis": lambda c, s: ast.MeshAxis(c[0], None if isinstance(c[1], Span) else c[1], span=s),
     "split": _split,

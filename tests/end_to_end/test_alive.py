@@ -96,8 +96,13 @@ CASES = {
     "llama-cheap-zero3": (LLAMA, DATA + "\n  zero 3 over dp" + CHEAP, 2),
     "llama-cp": (LLAMA, CONTEXT, 2),
     "llama-cp-cheap": (LLAMA, CONTEXT + CHEAP, 2),
+    "gpt2-even": (GPT2, CONTEXT + "\n  attend evenly", 2),
+    "gpt2-ring-recompute": (GPT2, CONTEXT + "\n  attend in a ring" + AGAIN, 2),
+    "llama-ring": (LLAMA, CONTEXT + "\n  attend in a ring", 2),
+    "llama-ring-cheap": (LLAMA, CONTEXT + "\n  attend in a ring" + CHEAP, 2),
     "translator": (TRANSLATOR, ONE, 1),
     "translator-cp": (TRANSLATOR, "mesh cp = 2\n  split src, tgt over cp", 2),
+    "translator-ring": (TRANSLATOR, "mesh cp = 2\n  split src, tgt over cp\n  attend in a ring", 2),
     "translator-tp": (TRANSLATOR, TENSOR, 2),
     "translator-tp-recompute": (TRANSLATOR, TENSOR + "\n  at encoder.blocks[*], decoder.blocks[*]: recompute", 2),
 }
@@ -106,6 +111,7 @@ LOW = {
     "llama-zero3-keep": (LLAMA, DATA + "\n  zero 3 over dp, keep" + CHEAP, 2),
     "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-tp": (LLAMA, GROUPED, 2),
     "llama-tp-sequence-cheap": (LLAMA, GROUPED + SEQUENCE + CHEAP, 2), "llama-cp": (LLAMA, CONTEXT, 2),
+    "llama-ring": (LLAMA, CONTEXT + "\n  attend in a ring", 2),
 }  # fmt: skip
 
 

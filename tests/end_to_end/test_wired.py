@@ -65,6 +65,24 @@ CASES = {
         "mesh dp = 2, cp = 2\n  split batch over dp\n  split seq over cp\n  zero 3 over dp", "f32"
     ),
 }  # fmt: skip
+CONTEXT = "mesh cp = 4\n  split seq over cp\n  "
+# By how causal attention divides its chunks, ranks of one group send more or fewer of them.
+MOST = {
+    "even": (CONTEXT + "attend evenly", "f32"),
+    "ring": (CONTEXT + "attend in a ring", "f32"),
+    "ring, recompute": (CONTEXT + "attend in a ring\n  at blocks[*]: recompute", "f32"),
+    "ring, bf16, microbatches": (CONTEXT + "attend in a ring\n  microbatches 2", "bf16"),
+    "ring of two": ("mesh dp = 2, cp = 2\n  split batch over dp\n  split seq over cp\n  attend in a ring", "bf16"),
+}
+
+
+@pytest.mark.parametrize("case", MOST)
+def test_the_most_bytes_that_attention_over_a_cut_sequence_sends(case: str, tmp_path: Path) -> None:
+    rules, precision = MOST[case]
+    text = TEXT.replace("RULES", rules).replace("PRECISION", precision)
+    forward, backward = sent_bytes(planned(text, RANKS, "s"))
+    found = wired(text, RANKS, tmp_path / "run", "s")
+    assert {way: max(rank[way] for rank in found) for way in found[0]} == {"forward": forward, "backward": backward}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -2,8 +2,9 @@
 
 `wired(text, ranks, folder)` trains a program on real ranks, in a process of its own as kept.py does, and counts in the
 third step what each collective is given: of n members an all-gather sends n - 1 times a part, a reduce-scatter as
-much, a sum twice (n - 1) / n of the whole, whichever way gloo does it. What ZeRO 3 gathers
-counts with the pass that it is for. What is in float64 (figures, norms) is left out.
+much, a sum twice (n - 1) / n of the whole, whichever way gloo does it; attention sends halves of queries, and passes
+keys and values on. What ZeRO 3 gathers counts with the pass that it is for. What is in float64 (figures, norms) is left
+out.
 Where there are stages, `messages` are the bytes of values and gradients that go to other ranks. The weights that are
 learned are in the folder, as weights.safetensors.
 As a script: `wired.py MAIN_FILE RANKS`.
@@ -50,8 +51,10 @@ def _sent(kind: str, x: Any, members: int) -> int:
 
 def _watch(folder: Path) -> None:
     """Every collective made from now on is counted."""
+    import torch
+
     from shardlang.runtime import messages
-    from shardlang.runtime.comm import mesh, primitives
+    from shardlang.runtime.comm import blocks, mesh, primitives
     from shardlang.runtime.comm.shared_memory import Memory
     from shardlang.runtime.state.zero3 import Line
     from shardlang.runtime.step.model import Model
@@ -67,6 +70,19 @@ def _watch(folder: Path) -> None:
 
     for kind in ("begin_all_gather", "begin_reduce_scatter", "begin_reduce"):
         setattr(primitives, kind, counted(kind, getattr(primitives, kind)))
+    dealt, begin_permuted = blocks.dealt, blocks.begin_permuted
+
+    def exchanged(x: Any, dim: int, group: Any, before: Any, after: Any) -> Any:
+        others = len({*before[group.index]} - {*after[group.index]})
+        size = 0 if x.dtype == torch.float64 else x.numel() * x.element_size()
+        counts[now["phase"]] += size * others // len(before[group.index])
+        return dealt(x, dim, group, before, after)
+
+    def passed(x: Any, *rest: Any) -> Any:
+        counts[now["phase"]] += 0 if x.dtype == torch.float64 else x.numel() * x.element_size()
+        return begin_permuted(x, *rest)
+
+    blocks.dealt, blocks.begin_permuted = exchanged, passed
     right = Memory.begin_sum
     begin_sum = counted("begin_reduce", lambda x, group, memory: right(memory))
     Memory.begin_sum = lambda memory: begin_sum(memory.own, memory.group, memory)  # type: ignore[method-assign]

@@ -378,6 +378,7 @@ class _Writer:
             self.features.add("recompute")
             what = ("", " gathers", " all but products")[len(self.lines) % 3]
             self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute{what}")
+        self._attend()
         params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]
         if params and self.rng.random() < 0.04:
             self.features.add("place on host")
@@ -385,6 +386,22 @@ class _Writer:
         if self.rng.random() < 0.01:
             self.features.add("strict")
             self.lines.append("strict")
+
+    def _attend(self) -> None:
+        """Of attention over a sequence that a rule cuts for the whole model, in chunks that divide."""
+        ways = set()
+        for op in (op for op in self.graph.ops if op.operator == "attention"):
+            (asked, *_), (keys, *_) = (self.graph.values[v].type.dims[-2] for v in op.operands[:2])
+            for line in (line for line in self.lines if re.search(rf"^split [^:]*\b{asked.name}\b[^:]* over", line)):
+                axes = [a for a in re.findall(r"\w+", line.partition(" over ")[2]) if a in self.sizes]
+                chunks = math.prod(self.sizes[a] for a in axes) * (1 + op.attrs["causal"])
+                if not re.search(r"\b(uneven|sizes)\b", line) and (asked.size or 0) % chunks == 0:
+                    ways |= {"in a ring"} if asked is keys else set()
+                    ways |= {"evenly"} if op.attrs["causal"] else set()
+        if ways:
+            way = sorted(ways)[len(self.lines) % len(ways)]
+            self.features.add(f"attend {way}")
+            self.lines.append(f"attend {way}")
 
     def _idle(self) -> None:
         """An axis that no rule uses would be an error."""

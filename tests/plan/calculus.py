@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardlang.graph.graph import Kind
-from shardlang.ops.rule import FactorRule, Split, shared_axes
+from shardlang.ops.rule import RING, ROWS, FactorRule, Split, shared_axes
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp
 from shardlang.types.layout import Layout
 
@@ -80,7 +80,7 @@ def _along(rule: FactorRule, op: PlannedOp, axis: str, gradient: list[bool]) -> 
 def _exchange(rule: FactorRule, axis: str, op: PlannedOp) -> Iterator[str]:
     """Rows of a table for who asks: everything is split, and nothing pending."""
     if set(shared_axes(rule, op.factor_axes)) != {a for f, x in zip(rule.factors, op.factor_axes, strict=True)
-                                                  if f.exchanged for a in x}:  # fmt: skip
+                                                  if f.exchanged in (ROWS, RING) for a in x}:  # fmt: skip
         yield "exchanges rows over some of the axes that split them"
     if any(use.layout.state(axis) != "S" for use in op.operands) or any(x.state(axis) != "S" for x in op.results):
         yield "exchanges rows of what is not split"

@@ -1,5 +1,5 @@
-"""Attention of a part of a sequence: the numbers of the whole in float64, and memory that grows with the sequence, not
-with its square.
+"""Attention of a part of a sequence, on one rank and over several: the numbers of the whole in float64, memory that
+grows with the sequence, not with its square, and as much work on each rank.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from shardlang import runtime as rt
+from shardlang.runtime.comm import blocks
+from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.device import Cpu
 from shardlang.runtime.functions.attention import attention
-from shardlang.runtime.functions.attention_kernels import KERNELS, Seen
+from shardlang.runtime.functions.attention_kernels import KERNELS, Host, Seen
+from tests.runtime.forked import on_ranks
 
 SHAPES = (((2, 4), (2, 2)), ((2, 4), (2, 4)), ((4,), (2,)), ((), ()), ((2, 3, 4), (2, 3, 1)))  # leading dims of q, of k
 
 
-def by_formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, start: int) -> Tensor:
+def by_formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, start: int, causal: bool = True) -> Tensor:
     if q.dim() > 2:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
-    seen = torch.arange(k.shape[-2]) <= start + torch.arange(q.shape[-2])[:, None]
+    last = start + torch.arange(q.shape[-2]) if causal else torch.full((q.shape[-2],), k.shape[-2])
+    seen = torch.arange(k.shape[-2]) <= last[:, None]
     if keep is not None:
         seen = seen & (keep[..., None, None, :] if q.dim() > 2 else keep)
     scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~seen, -1e300)
@@ -83,3 +88,65 @@ def test_kernels_of_gpus_take_what_they_are_given(kernel: str, dtype: torch.dtyp
     assert (result.shape, sums.shape, sums.dtype) == (q.shape, (2, 4, 6), torch.float32)
     slopes = KERNELS[kernel].backward(result, q, k, k, (result, sums), seen)
     assert [x.shape for x in slopes] == [q.shape, k.shape, k.shape]
+
+
+class Counting(Host):
+    """Counts the pairs of a query and a key that are computed."""
+
+    def __init__(self) -> None:
+        self.pairs = 0
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Any:
+        queries, keys = q.shape[2], k.shape[2]
+        self.pairs += queries * (queries + 1) // 2 if seen.causal else queries * keys
+        return super().forward(q, k, v, seen)
+
+
+def _over(group: Group, many: tuple[int, ...], few: tuple[int, ...], width: int, causal: bool, padded: bool) -> None:
+    """Both ways on this rank against the formula of the whole, forward and backward; equal work."""
+    size, here = 8 * group.size, slice(8 * group.index, 8 * (group.index + 1))
+    sizes = ((*many, size, 4), (*few, size, 4), (*few, size, width))
+    whole = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in sizes]
+    keep = (torch.rand(*many[:-1], size) > 0.4).index_fill(-1, torch.arange(6), False) if padded else None
+    formula = by_formula(*whole, keep, 0, causal)
+    slope = torch.randn_like(formula)
+    wanted = [x[..., here, :] for x in (formula, *torch.autograd.grad(formula, whole, slope))]
+    KERNELS["host"] = counting = Counting()
+    part = [x.detach()[..., here, :].requires_grad_() for x in whole]
+    ring = rt.ring_attention(*part, group, None if keep is None else keep[..., here], causal)
+    for one, other in zip((ring, *torch.autograd.grad(ring, part, slope[..., here, :])), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    pairs = (size * (size + 1) // 2 if causal else size * size) / group.size
+    assert counting.pairs == pairs
+    if not causal:
+        return
+    KERNELS["host"] = counting = Counting()
+    given = [part[0], *(x.detach().requires_grad_() for x in whole[1:])]
+    even = rt.even_attention(*given, group, keep)
+    dq, *slopes = torch.autograd.grad(even, given, slope[..., here, :])
+    summed = [blocks.scattered(x, x.dim() - 2, group) for x in slopes]
+    for one, other in zip((even, dq, *summed), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    assert counting.pairs == pairs
+
+
+def over_groups() -> None:
+    """On each of four ranks: groups of four and of two, also out of rank order."""
+    mesh = rt.Mesh(a=2, b=2)
+    for axes in (("a", "b"), ("b", "a"), ("b",)):
+        for (many, few), width in zip(SHAPES, (4, 4, 3, 4, 6), strict=True):
+            for causal, padded in itertools.product((True, False), (True, False)):
+                torch.manual_seed(mesh[("a",)].index if axes == ("b",) else 0)
+                _over(mesh[axes], many, few, width, causal, padded)
+
+
+def test_over_ranks_numbers_are_the_wholes_and_work_is_even() -> None:
+    on_ranks(__file__, "over_groups", 4)
+
+
+def over_three() -> None:
+    _over(rt.Mesh(a=3)["a"], (2, 4), (2, 2), 4, True, True)
+
+
+def test_over_three_ranks() -> None:
+    on_ranks(__file__, "over_three", 3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardlang.ops.code import RT, Code, F
@@ -15,10 +16,10 @@ from shardlang.ops.declaration import CallSite, Inference, Param, Precision, dec
 from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized
 from shardlang.ops.families.normalisations import report_shape
 from shardlang.ops.families.reductions import single_position
-from shardlang.ops.rule import DimFactors, FactorRule, Split
+from shardlang.ops.rule import HALVES, RING, DimFactors, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.texts import offset_text
+from shardlang.ops.texts import group_text, offset_text
 from shardlang.types.dim import TensorType, Term, term_size, term_text
 
 
@@ -125,14 +126,34 @@ def _attention_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     return 2 * rest * pairs * sum(both)
 
 
+def _exchanging(rule: FactorRule, attrs: Mapping[str, Any], ring: bool) -> FactorRule:
+    """The rule of an attention that, where queries and keys are cut alike, sends keys and values
+    round a ring, and where it is causal exchanges halves of the queries; the same rule if neither.
+    """
+    marks = {rule.operands[1][-2]: RING} if ring else {}
+    marks |= {rule.operands[0][-2]: HALVES} if attrs["causal"] else {}
+    factors = [replace(f, exchanged=marks.get((at,), "")) for at, f in enumerate(rule.factors)]
+    return factor_rule(tuple(factors), rule.operands, rule.results, rule.through)
+
+
+def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:
+    """Whether the places of operand `at` are exchanged. cut: per factor, whether it is."""
+    return any(rule.factors[f].exchanged and cut[f] for f in rule.operands[at][-2])
+
+
 def _emit_attention(site: OpSite) -> Code:
     q, k, v, *keep = site.operands
     scale = {"scale": site.attrs["scale"]} if site.attrs["scale"] is not None else {}
     causal, queries = site.attrs["causal"], site.rule.operands[0][-2]
     start = offset_text(site, queries) if causal else "0"
     cut = causal and site.operand_shapes[0][-2] != site.operand_types[1].shape[-2]
+    kept = {"keep": keep[0]} if keep else {}
+    if _exchanges(site.rule, 1, site.axes):
+        group = group_text(site, site.rule.operands[1][-2])
+        return RT("ring_attention", q, k, v, group, **kept, **({"causal": True} if causal else {}), **scale)
+    if _exchanges(site.rule, 0, site.axes):
+        return RT("even_attention", q, k, v, group_text(site, queries), **kept, **scale)
     if keep or cut:
-        kept = {"keep": keep[0]} if keep else {}
         options = {**kept, **({"causal": True} if causal else {}), **scale}
         return RT("attention", q, k, v, **options, **({"start": start} if start != "0" else {}))
     grouped = len(site.operand_shapes[0]) > 2 and site.operand_shapes[0][-3] != site.operand_shapes[1][-3]
@@ -151,7 +172,8 @@ def _saved_attention(local: Local) -> Saved:
     dtype, keep = local.operand_types[0].dtype, local.attrs["keep"]
     # The logarithms of the sums are in f32 at least.
     sums = size(q[:-1], "f64" if dtype == "f64" else "f32")
-    if local.attrs["causal"] and (keep or q[-2] != local.operand_types[1].shape[-2]):
+    whole = local.operand_types[1].shape[-2]
+    if (local.attrs["causal"] and (keep or q[-2] != whole)) or k[-2] != whole:
         return _saved_in_parts(local, sums)
     # What is added to the scores of each key.
     mask = size((elements(local.operands[3]),), dtype) if keep else 0
@@ -167,20 +189,28 @@ def _saved_attention(local: Local) -> Saved:
 
 
 def _saved_in_parts(local: Local, sums: int) -> Saved:
-    """As one kernel keeps it; of the narrower of queries and values a copy that is as wide as the
-    other."""
-    q, k, v = local.operands[:3]
-    dtype, keep = local.operand_types[0].dtype, tuple(range(3, len(local.operands)))
-    if q[-1] == v[-1]:
-        return Saved((0, 1, 2, *keep), (0,), sums)
-    if q[-1] < v[-1]:
-        return Saved((2, *keep), (0,), sums + size(((elements(q[:-1]) + elements(k[:-1])) * v[-1],), dtype))
-    return Saved((0, 1, *keep), (), sums + size(((elements(q[:-1]) + elements(v[:-1])) * q[-1],), dtype))
+    """As one kernel keeps it, but copies of what is exchanged, and of what is narrower than others;
+    a ring has gathered `keep`."""
+    q, k, v, *keep = local.operands
+    ring, even = (_exchanges(local.rule, at, local.cut) for at in (1, 0))
+    wide, more, kept = max(q[-1], v[-1]), 0, []
+    for at, (x, copied) in enumerate(((q, even), (k, even and ring), (v, even and ring))):
+        if copied or x[-1] < wide:
+            more += elements(x[:-1]) * wide
+        else:
+            kept.append(at)
+    own = even or v[-1] < wide
+    sums += size((more + (elements(q[:-1]) * wide if own else 0),), local.operand_types[0].dtype)
+    if keep and ring:
+        sums += size((*keep[0][:-1], local.operand_types[3].shape[-1]), "bool")
+    return Saved((*kept, *([3] if keep and not ring else ())), () if own else (0,), sums)
 
 
 def _aliasing(local: Local) -> Aliasing:
-    """The kernel's result has its dims in memory as its queries have them."""
-    return Aliasing(False, local.order) if _fused(local) else own(local)
+    """The kernel's result has its dims in memory as its queries have them; what is exchanged has
+    not."""
+    kernel = _fused(local) and not _exchanges(local.rule, 0, local.cut)
+    return Aliasing(False, local.order) if kernel else own(local)
 
 
 declare(
@@ -204,6 +234,7 @@ declare(
     saved=_saved_attention,
     aliasing=_aliasing,
     precision=Precision.LOW,
+    exchanging=_exchanging,
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
+from shardlang.ops.rule import ROWS
 from shardlang.plan.bytes.block_report import blocks, written
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.bytes.memory import Memory, held_bytes, memory, stages_by_coordinate
@@ -263,7 +264,9 @@ class _Operators:
         op = plan.graph.ops[planned.op]
         for number, (factor, axes, forward, backward) in enumerate(planned.inside):
             exchanged, kind = op.rule.factors[factor].exchanged, inside_collective(op, factor)
-            tensor, shape = self._sent(planned, number) if exchanged else self._statistic(planned, factor)
+            tensor, shape = self._statistic(planned, factor, not exchanged)
+            if exchanged == ROWS:
+                tensor, shape = self._sent(planned, number)
             groups, texts = _groups(plan, axes, planned.mesh, {plan.stage(op.id)}), [tensor["layout"]] * 2
             by, name, sizes = (kind, kind), tensor["name"], (forward, backward)
             yield _collective("inside", kind, by, name, axes, planned.mesh, groups, texts, shape, sizes)
@@ -287,13 +290,13 @@ class _Operators:
         shape, sizes = tensor["local_shape"], (forward, backward)
         yield _collective("inside", "send", by, name, axes, planned.mesh, groups, texts, shape, sizes)
 
-    def _statistic(self, planned: PlannedOp, factor: int) -> tuple[Report, list[int]]:
-        """The operand that has a factor, and its local shape without that."""
+    def _statistic(self, planned: PlannedOp, factor: int, reduced: bool) -> tuple[Report, list[int]]:
+        """The operand that has a factor, and its local shape, without that where it is reduced."""
         op = self.plan.graph.ops[planned.op]
         at = next(i for i, dims in enumerate(op.rule.operands) if any(factor in d for d in dims))
         dim = next(i for i, d in enumerate(op.rule.operands[at]) if factor in d)
         tensor = _tensor(self.plan, op.operands[at], planned.operands[at].layout)
-        return tensor, [n for i, n in enumerate(tensor["local_shape"]) if i != dim]
+        return tensor, [n for i, n in enumerate(tensor["local_shape"]) if i != dim or not reduced]
 
     def _sent(self, planned: PlannedOp, number: int) -> tuple[Report, list[int]]:
         """For an exchange of rows: first the ids, then the rows that they name."""

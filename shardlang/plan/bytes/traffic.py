@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
+from shardlang.ops.rule import HALVES, RING, ROWS
 from shardlang.plan.bytes.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
@@ -99,7 +100,8 @@ def _sent_values(plan: Plan) -> Iterator[Sent]:
 
 def inside_collective(op: Op, factor: int) -> str:
     """The collective that an operator itself runs over the axes that cut a factor."""
-    return "all_to_all" if op.rule.factors[factor].exchanged else "all_reduce"
+    kinds = {"": "all_reduce", ROWS: "all_to_all", HALVES: "all_to_all", RING: "permute"}
+    return kinds[op.rule.factors[factor].exchanged]
 
 
 def reduction_collective(param: ParamPlan) -> str:

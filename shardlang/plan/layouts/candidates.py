@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator
 
 from shardlang.graph.graph import Kind
-from shardlang.ops.rule import FactorRule, Split, shared_axes
+from shardlang.ops.rule import HALVES, ROWS, FactorRule, Split, shared_axes
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, legal_products, local_size
+from shardlang.plan.layouts.inside import all_reduce_bytes, inside_bytes
 from shardlang.plan.layouts.op_classes import OpClass
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
@@ -19,7 +20,6 @@ from shardlang.types.mesh import Mesh
 # A cost is bytes * BYTE + local work: among equal bytes the assignment with least work and memory
 # wins.
 BYTE = 1 << 96
-Inside = tuple[int, tuple[str, ...], int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,7 +81,7 @@ def _masked(rule: FactorRule, given: Assignment, axis: str) -> list[Assignment]:
     """In the place of an exchange of rows: all ranks look up everything among the rows that they
     have, and the sum is pending."""
     shared = shared_axes(rule, given.factors)
-    if axis not in shared:
+    if axis not in shared or all(factor.exchanged != ROWS for factor in rule.factors):
         return []
     factors = [axes if rule.factors[f].exchanged else _less(axes, shared) for f, axes in enumerate(given.factors)]
     return [assign(tuple(factors), given.through, given.replicated, given.mesh)]
@@ -106,7 +106,8 @@ def _splits(kind: OpClass, given: Assignment, axis: str, mesh: Mesh) -> Iterator
     for f, factor in sorted(enumerate(kind.rule.factors), key=lambda x: bool(given.factors[x[0]])):
         fixed = kind.demand is not None and kind.demand.factors[f] is not None
         mine = given.factors[f]
-        whole = factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size)
+        pieces = 2 if factor.exchanged == HALVES else 1
+        whole = factor.split is Split.WHOLE or factor.size % (mesh.degree(mine) * size * pieces)
         if fixed or whole or f in kind.uneven_in_product:
             continue
         first = int(kind.time is not None and kind.time.factor == f)  # the axis of time stays major
@@ -148,58 +149,3 @@ def work(rule: FactorRule, assignment: Assignment, mesh: Mesh) -> int:
     """Points of the operator's iteration space on one rank."""
     pairs = zip(rule.factors, assignment.factors, strict=True)
     return math.prod([-(-f.size // mesh.degree(axes)) if axes else f.size for f, axes in pairs])
-
-
-def all_reduce_bytes(ranks: int, local: int) -> int:
-    """Bytes each rank sends in a ring all-reduce of `local` bytes."""
-    return -(-2 * (ranks - 1) * local // ranks)
-
-
-def inside_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
-    """Bytes sent within an operator: factor, axes, bytes sent forward and backward in a step."""
-    return [*statistics_bytes(kind, assignment, mesh), *exchange_bytes(kind, assignment, mesh)]
-
-
-def exchange_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
-    """Bytes of rows that are sent to the ranks that look them up: the numbers asked for, with how
-    many there are for each member, then the rows and their gradients; as many for each member, and
-    none asked for twice."""
-    rule = kind.rule
-    axes = shared_axes(rule, assignment.factors)
-    if not axes:
-        return []
-    table = next(f for f, factor in enumerate(rule.factors) if factor.exchanged)
-    ids = next(i for i, dims in enumerate(rule.operands) if all(table not in dim for dim in dims))
-    others = [f for f, factor in enumerate(rule.factors) if f != table]
-    ranks, times = mesh.degree(axes), mesh.time.size if mesh.time else 1
-
-    def sent(itemsize: int, factors: list[int]) -> int:
-        local = math.prod([-(-rule.factors[f].size // mesh.degree(assignment.factors[f])) for f in factors]) * itemsize
-        return -(-(ranks - 1) * local // ranks) * times
-
-    asked = sent(8, [f for f in others if any(f in dim for dim in rule.operands[ids])]) + 8 * (ranks - 1) * times
-    rows = sent(kind.results[0].itemsize, others)
-    trained = any(t.gradient for t in kind.operands)
-    return [(table, axes, asked, 0), (table, axes, rows, rows if trained else 0)]
-
-
-def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside]:
-    """Per INSIDE factor that is split: factor, axes, bytes sent forward and backward in a step for
-    its statistics (in float32)."""
-    found = []
-    times = mesh.time.size if mesh.time else 1
-    for f, factor in enumerate(kind.rule.factors):
-        axes = assignment.factors[f]
-        if not axes or factor.split is not Split.INSIDE:
-            continue
-        owner = next((i for i, dims in enumerate(kind.rule.operands) if any(f in d for d in dims)), None)
-        if owner is None:
-            continue
-        rule = kind.rule
-        others = [g for dim in rule.operands[owner] for g in dim if rule.factors[g].split is not Split.INSIDE]
-        rest = math.prod([-(-rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
-        each = all_reduce_bytes(mesh.degree(axes), rest * 4) * times
-        trained = any(t.gradient for t in kind.operands)
-        forward, backward = factor.statistics
-        found.append((f, axes, forward * each, backward * each if trained else 0))
-    return found

@@ -10,7 +10,7 @@ from dataclasses import field
 
 from shardlang.graph.graph import LEAF, Kind, Op
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign, local_size
-from shardlang.plan.layouts.candidates import all_reduce_bytes
+from shardlang.plan.layouts.inside import all_reduce_bytes
 from shardlang.plan.layouts.min_cut import Choice, decide
 from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
 from shardlang.plan.redistribute.steiner_tree import Target, tree

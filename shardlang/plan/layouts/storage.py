@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import local_size
-from shardlang.plan.layouts.candidates import all_reduce_bytes
+from shardlang.plan.layouts.inside import all_reduce_bytes
 from shardlang.plan.layouts.op_classes import Tensor
 from shardlang.plan.redistribute.mesh_factorings import translate
 from shardlang.plan.redistribute.steiner_tree import Target, tree

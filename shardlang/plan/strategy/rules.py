@@ -15,7 +15,8 @@ from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest, offer
 from shardlang.graph.graph import Graph, Kind
-from shardlang.plan.demand import ZeroRule
+from shardlang.ops.declaration import REGISTRY
+from shardlang.plan.demand import AttendRule, ZeroRule
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.time_axis import MicrobatchRule
 from shardlang.records import dataclass
@@ -24,7 +25,7 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 R = TypeVar("R", ast.Stages, ast.Schedule)
-W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, ZeroRule)
+W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, AttendRule, ZeroRule)
 KEEP = "keep"
 _INDEX = re.compile(r"\[\d+\]")
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -71,6 +72,7 @@ class Rules:
     stage_axis: str = ""
     recompute: list[tuple[ast.Recompute, ast.Selector]] = field(default_factory=list)
     hosted: dict[int, tuple[Specificity, ast.Place]] = field(default_factory=dict)
+    attended: dict[int, tuple[Specificity, AttendRule]] = field(default_factory=dict)
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
@@ -116,6 +118,8 @@ class Rules:
                 if scope is None:
                     help = "say which layers are computed again in backward: `at blocks[*]: recompute`"
                     self.sink.report("SH321", "`recompute` needs a place", rule.span, help=help)
+            case ast.Attend():
+                self._attend(rule, scope)
             case ast.Place():
                 self._memory(rule, scope)
             case ast.Mesh() | ast.At():
@@ -163,6 +167,22 @@ class Rules:
             return self.sink.report("SH321", "`place` needs a selector", rule.span, help=help)
         conflict = "two rules place `{0.name}` on the host and on the device"
         self._win(self.hosted, scope.values, rule, lambda rule: rule.where.text, conflict)
+
+    def _attend(self, rule: ast.Attend, scope: Scope | None) -> None:
+        """`attend ..`: of all attentions that are covered, for each by the most specific rule."""
+        ways = {str(way): way for way in (AttendRule(False, rule.span), AttendRule(True, rule.span))}
+        written = " ".join(("attend", *(word.text for word in rule.how)))
+        if written not in ways:
+            help = offer(written, ways, "write `attend evenly` or `attend in a ring`")
+            return self.sink.report("SH321", f"`{written}` is no way to attend", rule.span, help=help)
+        ops = (op for op in self.graph.ops if REGISTRY[op.operator].exchanging is not None)
+        found = dict.fromkeys((v for op in ops for v in op.results), EVERYWHERE)
+        every = scope.values if scope is not None else found
+        covered = {value: rank for value, rank in every.items() if value in found}
+        if not covered and every:
+            help = "leave it out, or name layers that call `attention`"
+            self.sink.report("SH308", "the rule covers no `attention`", rule.span, help=help)
+        self._win(self.attended, covered, ways[written], str, "two rules say differently how `{0.path}` attends")
 
     # --- names ---
 

@@ -13,7 +13,7 @@ from itertools import combinations, pairwise
 from shardlang.check.selectors import Specificity
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import LEAF, Graph, Op
-from shardlang.ops.rule import FactorRule, Split
+from shardlang.ops.rule import RING, ROWS, FactorRule
 from shardlang.plan.demand import Demand
 from shardlang.plan.dim_factors import DimRun, dim_runs, spread, stranded_factor
 from shardlang.plan.strategy.axes import Axes
@@ -96,7 +96,7 @@ class SplitRules:
             if run.factors not in splits and any(d in self.by_dim for d in run.dims):
                 winners = [self._winner(d, covered) for d in run.dims]
                 # What may not be split at all competes with nothing.
-                free = any(op.rule.factors[f].split is not Split.WHOLE for f in run.factors)
+                free = any(not op.rule.factors[f].whole for f in run.factors)
                 if any(winners) and free:
                     splits[run.factors] = FactorSplit(run, winners, [c.rule.axes if c else () for c in winners])
         if not splits:
@@ -107,6 +107,9 @@ class SplitRules:
         given: list[tuple[str, ...]] = [()] * len(op.rule.factors)
         for split in splits.values():
             self._apply(op, split, factors, given)
+        for f, factor in enumerate(op.rule.factors):
+            if factor.exchanged == RING and given[f] not in given[:f] + given[f + 1 :]:
+                factors[f], given[f] = None, ()
         self._check_minor(op, list(splits.values()), given)
         span = next(c.rule.span for w in splits.values() for c in w.winners if c)
         return None if all(f is None for f in factors) else Demand(tuple(factors), span)
@@ -225,7 +228,7 @@ class SplitRules:
         if len(split.run.dims) == 1 and not self._in_order(op.rule, split, found):
             found = dict.fromkeys(found, ())
         for f, mine in found.items():
-            whole = op.rule.factors[f].split is Split.WHOLE or self._uneven_in_product(op.rule, f, mine, split)
+            whole = op.rule.factors[f].whole or self._uneven_in_product(op.rule, f, mine, split)
             given[f] = () if whole else mine
             factors[f] = self.axes.refined(given[f])
 
@@ -286,7 +289,7 @@ def _exchanged(rule: FactorRule, splits: list[FactorSplit]) -> bool:
         return False
     for table, ids in (splits, splits[::-1]):
         (rows, *further) = table.run.factors
-        if further or not rule.factors[rows].exchanged:
+        if further or rule.factors[rows].exchanged not in (ROWS, RING):
             continue
         asks = not any(f in dims and rows in dims for operand in rule.operands for dims in [sum(operand, ())]
                        for f in ids.run.factors)  # fmt: skip

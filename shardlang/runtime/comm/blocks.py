@@ -145,13 +145,39 @@ def exchange(
     return torch.cat([pieces[slot].view(shape) for slot, shape in zip(group.slots, shapes, strict=True)], gather_dim)
 
 
-@moves(_alike)
-def permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
-    """The block of member sources[index]; every member must call it. Blocks are of one shape."""
+def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primitives.Ready:
+    """Starts to bring the block of member sources[index] here; every member must call it. Blocks
+    are contiguous and of one shape."""
     slots, count = group.slots, x.numel()
     send, receive = [0] * group.size, [0] * group.size
     send[slots[sources.index(group.index)]] = count
     receive[slots[sources[group.index]]] = count
     result = x.new_empty(x.shape)
-    group.handle(result).alltoall_base(result.view(-1), x.contiguous().view(-1), receive, send).wait()
-    return result
+    return primitives.Awaited(result, group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
+
+
+@moves(_alike)
+def permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> Tensor:
+    """The block of member sources[index]."""
+    return begin_permuted(x.contiguous(), group, sources).wait()
+
+
+Held = tuple[tuple[int, ...], ...]
+
+
+@moves(_alike)
+def dealt(x: Tensor, dim: int, group: Group, before: Held, after: Held) -> Tensor:
+    """The chunks after[index] along dim, in that order, of members that have before[index]. All
+    chunks are of one size, and each member has as many."""
+    mine, wanted = before[group.index], after[group.index]
+    chunks = dict(zip(mine, x.chunk(len(mine), dim), strict=True))
+    send = [sorted({*mine} & {*after[member]}) for member in group.order]
+    receive = [sorted({*wanted} & {*before[member]}) for member in group.order]
+    source = torch.cat([chunks[at].reshape(-1) for some in send for at in some])
+    shape, size = chunks[mine[0]].shape, chunks[mine[0]].numel()
+    counts = ([len(some) * size for some in receive], [len(some) * size for some in send])
+    arrived = torch.empty_like(source)
+    group.handle(source).alltoall_base(arrived, source, *counts).wait()
+    order = [at for some in receive for at in some]
+    found = dict(zip(order, arrived.split(size), strict=True))
+    return torch.cat([found[at].view(shape) for at in wanted], dim)

@@ -1,6 +1,7 @@
 """The tensor functions of operators' emitted text: with collectives, masks or random numbers."""
 
 from shardlang.runtime.functions.attention import attention, rotary
+from shardlang.runtime.functions.context import even_attention, ring_attention
 from shardlang.runtime.functions.images import avg_pool2d, conv2d, max_pool2d
 from shardlang.runtime.functions.lookups import arange, dropout, dropout2d, embedding, gather, one_hot
 from shardlang.runtime.functions.losses import cross_entropy, nll_loss
@@ -16,6 +17,7 @@ from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, coun
 
 __all__ = [
     "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",
-    "count", "cross_entropy", "dropout", "dropout2d", "embedding", "gather", "layer_norm", "log_softmax", "max_pool2d",
-    "nll_loss", "one_hot", "rms_norm", "rotary", "softmax", "tally",
+    "count", "cross_entropy", "dropout", "dropout2d", "embedding", "even_attention", "gather", "layer_norm",
+    "log_softmax", "max_pool2d",
+    "nll_loss", "one_hot", "ring_attention", "rms_norm", "rotary", "softmax", "tally",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.as_it_is import as_it_is
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.functions.attention_kernels import KERNELS, Pair, Seen
+from shardlang.runtime.functions.attention_kernels import KERNELS, Kernel, Pair, Seen
 
 # Keys from one place to another, and whether query i sees them only up to the i-th.
 Part = tuple[int, int, bool]
@@ -46,13 +46,17 @@ def attention(
 
 def in_parts(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]) -> Tensor:
     """The attention of q to some parts of the keys."""
-    lead, width, given = q.shape[:-1], v.shape[-1], (q, k, v)
-    if q.dim() != 4 or q.shape[-1] != width:
-        # Kernels take four dims and one width: zeros change no score.
-        given = tuple(_of_four(x, max(q.shape[-1], width)) for x in given)
-        keep = None if keep is None else keep.reshape(-1, keep.shape[-1])
-    result = _InParts.apply(*given, keep, scale, parts)
-    return result[..., :width].contiguous().view(*lead, width) if given[0] is not q else result
+    return of_four(_InParts, q, k, v, keep, scale, parts)
+
+
+def of_four(function: type[Function], q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, *more: Any) -> Tensor:
+    """`function` of these, which takes four dims and one width: zeros change no score."""
+    lead, width, wide = q.shape[:-1], v.shape[-1], max(q.shape[-1], v.shape[-1])
+    if q.dim() == 4 and q.shape[-1] == width:
+        return function.apply(q, k, v, keep, *more)
+    keep = None if keep is None else keep.reshape(-1, keep.shape[-1])
+    result = function.apply(*(_of_four(x, wide) for x in (q, k, v)), keep, *more)
+    return result[..., :width].contiguous().view(*lead, width)
 
 
 def _of_four(x: Tensor, width: int) -> Tensor:
@@ -65,7 +69,7 @@ class _InParts(Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]
     ) -> Tensor:
-        kernel, found = KERNELS[kind_of(q.device).attention(q.dtype, keep is not None)], Merged(q)
+        kernel, found = kernel_for(q, keep), Merged(q)
         for at, seen in _given(q, keep, scale, parts):
             found.add(kernel.forward(q, k[:, :, at], v[:, :, at], seen))
         result, sums = found.whole(keep is not None)
@@ -89,6 +93,10 @@ def _given(q: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]
     for start, end, causal in parts:
         if start < end and q.numel():
             yield slice(start, end), Seen(scale, causal, None if keep is None else hidden(keep[:, start:end], q.dtype))
+
+
+def kernel_for(q: Tensor, keep: Tensor | None) -> Kernel:
+    return KERNELS[kind_of(q.device).attention(q.dtype, keep is not None)]
 
 
 def hidden(keep: Tensor, dtype: torch.dtype) -> Tensor:
@@ -120,7 +128,8 @@ class Merged:
         result, sums = self.found
         if masked:
             blind = sums < torch.finfo(self.q.dtype).min / 4
-            result, sums = result.masked_fill(blind.unsqueeze(-1), 0.0), sums.masked_fill(blind, torch.inf)
+            # In place: else the result would not lie in memory as the queries do.
+            result, sums = result.masked_fill_(blind.unsqueeze(-1), 0.0), sums.masked_fill_(blind, torch.inf)
         return result.to(self.q.dtype), sums
 
 

@@ -1,0 +1,65 @@
+"""`attend` rules -> the graph whose attentions exchange parts of a cut sequence; and what these
+rules need, once it is known how sequences are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph, Op
+from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.rule import HALVES
+from shardlang.plan.demand import AttendRule, Demand
+from shardlang.plan.rewrite.insert import Rewriting
+from shardlang.source import Span
+from shardlang.types.mesh import Mesh
+
+Rules = Mapping[int, AttendRule]
+
+
+def attending(graph: Graph, rules: Rules) -> Graph:
+    """The graph with the rules of factors as `attend` says. rules: by the results that they cover.
+    """
+    if not rules:
+        return graph
+    work = Rewriting(graph)
+    for op in graph.ops:
+        exchanging, rule = REGISTRY[op.operator].exchanging, rules.get(op.results[0])
+        work.keep(op, rule=exchanging(op.rule, op.attrs, rule.ring) if exchanging and rule else None)
+    return work.result()
+
+
+def check_attended(
+    graph: Graph, rules: Rules, demands: Mapping[int, Demand], meshes: Sequence[Mesh], sink: Sink
+) -> None:
+    """Reports a rule that changes nothing, and a sequence that ranks cannot share evenly."""
+    idle = {rule.span: rule for rule in rules.values()}
+    wrong: dict[Span, str] = {}
+    for value, rule in rules.items():
+        op = graph.ops[graph.producers[value]]
+        demand, marked = demands.get(op.id), [f for f, factor in enumerate(op.rule.factors) if factor.exchanged]
+        if marked and demand is not None and all(demand.factors[f] is not None for f in marked):
+            if demand.chosen == "split" or all(demand.factors[f] for f in marked):
+                idle.pop(rule.span, None)
+            if meshes and (fact := _lack(op, marked, demand, meshes[demand.mesh])):
+                wrong.setdefault(rule.span, f"`{rule}` gives {fact}")
+    for span, fact in wrong.items():
+        sink.report("SH304", fact, span, help="make it one, or leave the rule out")
+    for span, rule in idle.items():
+        causal = "" if rule.ring else " causal"
+        sink.report(
+            "SH308", f"no{causal} attention that the rule covers has its sequence cut by a `split`", span,
+            help="cut it, as in `split seq over cp`, or leave the rule out",
+        )  # fmt: skip
+
+
+def _lack(op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh) -> str:
+    """How a sequence is no multiple of the chunks that all ranks together compute; "" if it is."""
+    even = any(op.rule.factors[f].exchanged == HALVES for f in marked)
+    for f in marked:
+        factor, ranks = op.rule.factors[f], mesh.degree(demand.factors[f] or ())
+        chunks = 2 * ranks if even else ranks
+        if ranks > 1 and factor.size % chunks:
+            each = "two chunks" if even else "a chunk"
+            return f"each of {ranks} ranks {each} of `{factor.name}`, and {factor.size} is no multiple of {chunks}"
+    return ""

@@ -1,0 +1,93 @@
+"""`attend` rules: what the plan has of them, and what is told of those that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.report import report
+from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.source import Source
+from tests.emit.sources import planned
+
+TEXT = """\
+use std.llama: Llama
+
+dim batch = 8, seq = SEQ
+
+strategy s {
+  mesh RANKS
+  RULES
+}
+
+train {
+  model = Llama(vocab = 64, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = 2)
+  data = random(tokens: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 1)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = sgd(lr = 0.1)
+  precision = bf16
+  steps = 1
+}
+"""
+CUT = "split seq over cp\n  "
+
+
+def text(rules: str, ranks: str = "cp = 4", seq: int = 16) -> str:
+    return TEXT.replace("RANKS", ranks).replace("SEQ", str(seq)).replace("RULES", rules)
+
+
+def sent(rules: str) -> list[tuple[str, str, int, int]]:
+    """What the first attention sends: the collective and the value, with bytes forward and backward."""
+    plan = planned(text(rules), 4, "s")
+    (op,) = (op for op in report(plan)["operators"] if op["name"] == "blocks[0].attention.mixed")
+    collectives = (c for c in op["collectives"] if c["axes"] == ["cp"])
+    return [(c["forward"], c["value"].rpartition(".")[2], c["forward_bytes"], c["backward_bytes"]) for c in collectives]
+
+
+def test_bytes_are_those_of_the_table() -> None:
+    """Of transformers.md: n = 4, queries of 8 * 4 * 4 * 8 elements in 2 bytes, keys and values of half as many each."""
+    queries = keys = 8 * 4 * 4 * 8 * 2
+    wide = 2 * keys
+    gathered = [("all_gather", name, 3 * keys // 2, 3 * keys // 2) for name in ("keys", "values")]
+    assert sent(CUT) == gathered
+    assert sent(CUT + "attend evenly") == [*gathered, ("all_to_all", "queries", 2 * queries, 2 * queries)]
+    assert sent(CUT + "at blocks[*]: attend in a ring") == [
+        ("all_to_all", "queries", 2 * queries + keys, 2 * queries + wide),
+        ("permute", "keys", 3 * keys, 3 * keys + 4 * wide),
+    ]
+
+
+def test_a_ring_keeps_a_part_of_keys_and_values() -> None:
+    part = 8 * 4 * 4 * 8 * 2
+    gathered, even, ring = (
+        saved_activations(planned(text(CUT + rule), 4, "s")).of(0) for rule in ("", "attend evenly", "attend in a ring")
+    )
+    layers = 2
+    assert (even - gathered, gathered - ring) == (0, layers * 3 * part)
+
+
+def test_the_more_specific_rule_decides() -> None:
+    way = "attend evenly\n  at blocks[0]: attend in a ring"
+    assert [c[0] for c in sent(CUT + way)] == ["all_to_all", "permute"]
+
+
+@pytest.mark.parametrize("rules, seq, message", [
+    ("split batch over cp\n  attend evenly", 16, "SH308: no causal attention that the rule covers has its"),
+    (CUT + "attend around", 16, "SH321: `attend around` is no way to attend"),
+    (CUT + "at blocks[*].mlp: attend in a ring", 16, "SH308: the rule covers no `attention`"),
+    (CUT + "attend evenly\n  attend in a ring", 16, "SH309: two rules say differently how `blocks[0].attention.mixed`"),
+    (CUT + "attend evenly", 12,
+     "SH304: `attend evenly` gives each of 4 ranks two chunks of `seq`, and 12 is no multiple of 8"),
+])  # fmt: skip
+def test_rules_that_are_wrong(rules: str, seq: int, message: str) -> None:
+    sink = Sink()
+    program = driver.check_source(Source("net.shard", text(rules, seq=seq)), sink, {})
+    assert program is not None and driver.plan_program(program, "s", 4, sink) is None
+    assert any(f"{d.code}: {d.message}".startswith(message) for d in sink.found), [str(d.message) for d in sink.found]
+
+
+def test_an_axis_of_one_rank_is_no_mistake() -> None:
+    plan = planned(text("split seq over cp\n  split batch over dp\n  attend evenly", "dp = 4, cp = 1"), 4, "s")
+    assert not any(op.inside for op in plan.ops)
