@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from shardlang.emit.functions import Body, Functions
-from shardlang.emit.fuse import fusions
 from shardlang.emit.scene import Scene
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import Writer, blocks_text
@@ -103,12 +102,6 @@ def received_lines(writer: Writer, names: Mapping[Form, str], received: Iterable
     """A comment for each value that a stage receives."""
     produced = writer.plan.produced
     return [comment(f"{names[v, -1]}: {writer.comment(v, produced[v])}") for v in received]
-
-
-def step_writer(plan: Plan, names: dict[Form, str], sizes: Sizes, training: bool = True) -> Writer:
-    """The writer of the steps of one function."""
-    fused = fusions(plan)
-    return Writer(plan, names, sizes, training, fused, frozenset(f.product for f in fused.values()))
 
 
 def returned(plan: Plan, names: Mapping[Form, str], groups: Groups, value: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
-from shardlang.emit.fuse import Fusion, fusions
+from shardlang.emit.fuse import fusions
 from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import Item, Loop, Scene
 from shardlang.emit.statements import Writer, blocks_text
@@ -74,10 +74,6 @@ class Functions:
     def kinds(self) -> Kinds:
         """The kinds of steps that tell blocks apart, for all trees of the program."""
         return Kinds(self.plan)
-
-    @cached_property
-    def fused(self) -> dict[int, Fusion]:
-        return fusions(self.plan)
 
     @cached_property
     def naming(self) -> Naming:
@@ -289,9 +285,7 @@ class Body:
     def writer(self, names: dict[Form, str], sizes: Sizes) -> Writer:
         """The writer of the steps of this function."""
         sizes.taken.names.update([*names.values(), *self.called])
-        fused = self.functions.fused
-        taken_in = frozenset(fusion.product for fusion in fused.values())
-        writer = Writer(self.plan, names, sizes, self.scene.training, fused, taken_in, self.layer)
+        writer = Writer(self.plan, names, sizes, self.scene.training, fusions(self.plan), self.layer)
         return writer.within([self.steps_here])
 
     def _said(self) -> str:

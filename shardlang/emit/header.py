@@ -77,9 +77,8 @@ def mesh_lines(plan: Plan) -> str:
 
 
 def _mesh_arguments(mesh: Mesh) -> str:
-    plain = all(is_plain(axis.name) for axis in mesh.axes)
     sizes = [(axis.name, f"rt.Time({axis.size})" if axis.time else str(axis.size)) for axis in mesh.axes]
-    if plain:
+    if all(is_plain(name) for name, _ in sizes):
         return ", ".join(f"{name}={size}" for name, size in sizes)
     return "**{" + ", ".join(f"{literal(name)}: {size}" for name, size in sizes) + "}"
 
@@ -101,7 +100,9 @@ def parameter_lines(plan: Plan, groups: Groups, kinds: Kinds) -> str:
 def state_lines(plan: Plan) -> str:
     """`states = [...]`, where there are any."""
     values = [plan.graph.values[value] for value in plan.graph.states]
-    return _declared("State", [Item(value.path, tuple(_state(plan, value))) for value in values]) if values else ""
+    laid = [(value, plan.produced.get(value.id, identical(len(value.type.dims)))) for value in values]
+    items = [Item(value.path, tuple(_stored(plan, value, layout))) for value, layout in laid]
+    return _declared("State", items) if items else ""
 
 
 def _declared(kind: str, items: Sequence[Item]) -> str:
@@ -149,10 +150,6 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> list[str]:
     if planned.keep:
         arguments.append("keep=True")
     return arguments
-
-
-def _state(plan: Plan, value: Value) -> list[str]:
-    return _stored(plan, value, plan.produced.get(value.id, identical(len(value.type.dims))))
 
 
 def _stored(plan: Plan, value: Value, layout: Layout) -> list[str]:

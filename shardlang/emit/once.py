@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlang.emit.forward import dict_text, function_text, returned, signature, step_writer
+from shardlang.emit.forward import dict_text, function_text, returned, signature
+from shardlang.emit.fuse import fusions
 from shardlang.emit.scope import Scope
-from shardlang.emit.statements import blocks_text
+from shardlang.emit.statements import Writer, blocks_text
 from shardlang.emit.step_inputs import sum_names
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.ops.code import Code
@@ -49,5 +50,5 @@ def once_names(found: Phases) -> list[str]:
 def _function(scope: Scope, groups: Groups, head: str, steps: Sequence[Step], result: str) -> Code:
     sizes = Sizes(scope.plan, groups)
     sizes.taken.names.update(scope.names.values())
-    blocks = step_writer(scope.plan, scope.names, sizes).blocks(steps)
+    blocks = Writer(scope.plan, scope.names, sizes, True, fusions(scope.plan)).blocks(steps)
     return function_text(head, sizes.definitions, blocks_text(blocks), f"    return {result}")

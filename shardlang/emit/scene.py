@@ -9,7 +9,7 @@ from functools import cached_property
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
-from shardlang.plan.reads import Form
+from shardlang.plan.reads import Form, makes
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import dataclass, remembered
 
@@ -64,7 +64,7 @@ class Scene:
     def made(self, item: Item) -> Sequence[Form]:
         """The forms that an item makes."""
         if isinstance(item, Step):
-            return self.forms.makes(item)
+            return makes(self.plan)[item]
         return item.gives if isinstance(item, Call) else item.calls[-1].gives
 
 

@@ -6,8 +6,9 @@ which order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.fuse import Fusion, fused_text
@@ -35,9 +36,13 @@ class Writer:
     names: dict[Form, str]
     sizes: Sizes
     training: bool
-    fusions: dict[int, Fusion]
-    taken_in: frozenset[int]
+    fusions: Mapping[int, Fusion]
     layer: str = ""  # what `p` stands for
+
+    @cached_property
+    def taken_in(self) -> frozenset[int]:
+        """The operators that others take into their lines."""
+        return frozenset(fusion.product for fusion in self.fusions.values())
 
     @property
     def sites(self) -> Sites:
@@ -46,8 +51,7 @@ class Writer:
     def within(self, parts: Iterable[Sequence[Step]]) -> Writer:
         """The same, but an operator of a part is fused only into another of that part."""
         part = {step.index: number for number, p in enumerate(parts) for step in p if step.kind == "op"}
-        kept = {at: f for at, f in self.fusions.items() if part.get(at) == part.get(f.product)}
-        return replace(self, fusions=kept, taken_in=frozenset(f.product for f in kept.values()))
+        return replace(self, fusions={at: f for at, f in self.fusions.items() if part.get(at) == part.get(f.product)})
 
     def blocks(self, steps: Iterable[Step]) -> list[Block]:
         """The blocks of `steps`. A conversion is with its value's statement, or its next reader."""

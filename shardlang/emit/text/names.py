@@ -92,7 +92,7 @@ class Naming:
         wanted = {v.id for v in graph.values} if values is None else values
         paths = {id: self._path(id, call) for id in sorted(wanted)} | dict(formals or {})
         short, alike = _short(graph, paths), _alike(self.plan) - apart
-        taken = Taken({*_mesh_names(self.plan), *reserved})
+        taken = Taken({*(mesh.name for mesh in self.plan.meshes), *reserved})
         names: dict[Form, str] = {}
         for value in sorted((graph.values[id] for id in wanted), key=_claim):
             tree = _trees(self.plan).get(value.id, [])
@@ -132,10 +132,6 @@ def _read_forms(plan: Plan) -> dict[int, set[int]]:
             if use.conversion >= 0:
                 read.setdefault(use.value, set()).add(made_form(plan, use.conversion))
     return read
-
-
-def _mesh_names(plan: Plan) -> Iterable[str]:
-    return (mesh.name for mesh in plan.meshes)
 
 
 def _claim(value: Value) -> tuple[int, int, int]:

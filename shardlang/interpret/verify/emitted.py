@@ -89,12 +89,12 @@ class _Homes:
         """The variables of a layer's function in one of its calls, by those of its first call."""
         functions = self.made.functions
         name, body = functions.made[call.block, True].name, functions.bodies[call.block, True]
-        number = self._next(at, name, call.path)
+        number, made = self._next(at, name, call.path), makes(functions.plan)
         for mine, written in zip(functions.flow(call), functions.flow(body.call), strict=True):
             if isinstance(mine, LayerCall):
                 self._layer(mine, stage, at)
             elif isinstance(written, Step):
-                forms = zip(body.scene.forms.makes(mine), body.scene.forms.makes(written), strict=True)
+                forms = zip(made[mine], made[written], strict=True)
                 for form, known in forms:
                     self._put(form, Home(stage, "", (name,), False, body.names.get(known, ""), call.path, number))
 

@@ -39,10 +39,6 @@ def _whole(text: str) -> bool:
     return text.replace("_", "").isdigit()
 
 
-def _quotient(local: Local) -> Saved:
-    return Saved((0, 1) if local.gradient[1] else (1,))
-
-
 def _power(local: Local) -> Saved:
     """For a power to a number the base; to what has a gradient, the result too."""
     return Saved((0, 1), (0,)) if local.gradient[1] else Saved((0, 1))
@@ -60,7 +56,8 @@ def _binary(
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
-_binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.", _quotient, floating=True)
+_binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.",
+        lambda local: Saved((0, 1) if local.gradient[1] else (1,)), floating=True)
 _binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.INSIDE)
 
 

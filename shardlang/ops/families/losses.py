@@ -145,25 +145,6 @@ def _rows(site: OpSite) -> tuple[str, str]:
     return method(last, "flatten", 0, rank - 2), method(label, "flatten")
 
 
-def _emit_class_loss(function: str) -> Callable[[OpSite], Code]:
-    def emit(site: OpSite) -> Code:
-        if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
-            return _local_sum(site, function, "mean")
-        return infix("/", _local_sum(site, function, "sum"), _count(site))
-
-    return emit
-
-
-def _accumulate_class_loss(function: str) -> Callable[[OpSite], Code]:
-    def accumulate(site: OpSite) -> Code:
-        ignore = site.attrs["ignore_index"]
-        mask = "" if ignore is None else infix("!=", site.operands[1], ignore)
-        groups = groups_of(site, site.rule.operands[0][site.attrs["dim"]]) if function == "nll_loss" else []
-        return tally_text(site, _local_sum(site, function, "none"), 1, mask, _first_of(groups))
-
-    return accumulate
-
-
 def _first_of(groups: list[str]) -> str:
     """The condition that this rank is the first of groups over which only items are pending."""
     if len(groups) > 1:
@@ -212,32 +193,33 @@ def _saved_nll(local: Local) -> Saved:
 
 
 _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ignore_index", "int", None))
-declare(
-    "cross_entropy",
-    (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)),
-    _infer_cross_entropy,
-    _emit_class_loss("cross_entropy"),
-    "The mean cross-entropy of scores and class indices; the class dim is the one the label lacks.",
-    reduces=Total.MEAN,
-    accumulate=_accumulate_class_loss("cross_entropy"),
-    example="(scores: [..., classes], label: i64[...]) -> [] { cross_entropy(scores, label) }",
-    saved=_saved_cross_entropy,
-    indexes=Indexing(1, 0),
-    divisor=KEPT_COUNT,
-)
-declare(
-    "nll_loss",
-    _CLASS_PARAMS,
-    _infer_nll,
-    _emit_class_loss("nll_loss"),
-    "The mean of the negative log-probabilities of the label's classes; the class dim is the one the label lacks.",
-    reduces=Total.MEAN,
-    accumulate=_accumulate_class_loss("nll_loss"),
-    example="(scores: [..., classes], label: i64[...]) -> [] { nll_loss(scores, label) }",
-    saved=_saved_nll,
-    indexes=Indexing(1, 0),
-    divisor=KEPT_COUNT,
-)
+
+
+def _of_classes(
+    name: str, params: tuple[Param, ...], infer: Callable[[CallSite], Inference | None],
+    saved: Callable[[Local], Saved], doc: str,
+) -> None:  # fmt: skip
+    def emit(site: OpSite) -> Code:
+        if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
+            return _local_sum(site, name, "mean")
+        return infix("/", _local_sum(site, name, "sum"), _count(site))
+
+    def accumulate(site: OpSite) -> Code:
+        ignore = site.attrs["ignore_index"]
+        mask = "" if ignore is None else infix("!=", site.operands[1], ignore)
+        groups = groups_of(site, site.rule.operands[0][site.attrs["dim"]]) if name == "nll_loss" else []
+        return tally_text(site, _local_sum(site, name, "none"), 1, mask, _first_of(groups))
+
+    doc = f"The mean {doc}; the class dim is the one the label lacks."
+    example = f"(scores: [..., classes], label: i64[...]) -> [] {{ {name}(scores, label) }}"
+    declare(name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
+            indexes=Indexing(1, 0), divisor=KEPT_COUNT)  # fmt: skip
+
+
+_of_classes("cross_entropy", (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)), _infer_cross_entropy,
+            _saved_cross_entropy, "cross-entropy of scores and class indices")
+_of_classes("nll_loss", _CLASS_PARAMS, _infer_nll, _saved_nll,
+            "of the negative log-probabilities of the label's classes")
 
 
 def _infer_kept_count(site: CallSite) -> Inference | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
 
 from shardlang.plan.plan import MoveKind, Plan, Step
-from shardlang.plan.reads import Form, inputs, makes
+from shardlang.plan.reads import Form, inputs
 from shardlang.plan.rewrite.once_a_step import summed_in_time
 from shardlang.records import dataclass
 
@@ -47,6 +47,3 @@ class Forms:
         found = self.inputs[step]
         plain = not self.standing and all([at[1] < 0 for at in found])
         return found if plain else [self.form(*at) for at in found]
-
-    def makes(self, step: Step) -> Sequence[Form]:
-        return makes(self.plan)[step]

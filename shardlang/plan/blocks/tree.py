@@ -18,7 +18,7 @@ from shardlang.plan.blocks.call import ROOT
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.plan import Conversion, Step
-from shardlang.plan.reads import Form
+from shardlang.plan.reads import Form, makes
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import dataclass
 
@@ -42,7 +42,7 @@ class Tree:
         self.reads = [self.forms.reads(step) for step in self.steps]
         graph, given = self.plan.graph, self.forms.given
         self.ops = [graph.ops[self.plan.ops[s.index].op] if s.kind == "op" else None for s in self.steps]
-        self.makes = [self.forms.makes(step) for step in self.steps]
+        self.makes = [makes(self.plan)[step] for step in self.steps]
         self.makers = {form: at for at, forms in enumerate(self.makes) for form in forms if form not in given}
 
     @cached_property
