@@ -9,6 +9,7 @@ GENERATED = ("interpret/test_plans.py", "interpret/test_generated.py")
 MOVES = ("plan/test_moves.py",)
 STRATEGY = ("plan/test_strategy.py", "end_to_end/test_mistakes.py")
 EXCHANGE = ("plan/test_exchange.py",)
+ATTEND = ("plan/test_attend.py",)
 FACTORINGS = ("plan/test_factorings.py",)
 
 FAULTS = (
@@ -38,7 +39,8 @@ FAULTS = (
           "if majors_used_up(op.rule, degrees, by or op.span, self.sink, label):", "if label:",
           ("plan/test_product_dims.py",)),
     Fault("propagated cuts need not divide", "sizes of what propagation chooses", "plan/layouts/candidates.py",
-          "factor.size % (mesh.degree(mine) * size)", "factor.size % 1", ("plan/test_propagate.py", *GENERATED)),
+          "factor.size % (mesh.degree(mine) * size * pieces)", "factor.size % 1",
+          ("plan/test_propagate.py", *GENERATED)),
     Fault("whole factors are cut", "dims that an operator needs whole", "plan/layouts/candidates.py",
           "factor.split is Split.WHOLE or factor.size", "factor.size", ("plan/test_propagate.py", *GENERATED)),
     # rows of a table that are exchanged
@@ -50,6 +52,13 @@ FAULTS = (
           EXCHANGE),
     Fault("an exchange costs nothing", "when rows are exchanged", "plan/layouts/inside.py",
           "(statistics_bytes, exchange_bytes,", "(statistics_bytes,", EXCHANGE),
+    Fault("a ring costs nothing", "bytes of keys and values that are passed on", "plan/layouts/inside.py",
+          "halves_bytes, ring_bytes)", "halves_bytes)", ATTEND),
+    Fault("gradients stop before they are home", "bytes of a ring's backward", "plan/layouts/inside.py",
+          "(ranks - 1) * both + ranks * both", "(ranks - 1) * both + (ranks - 1) * both", ATTEND),
+    Fault("keys are cut where queries are not", "a ring over some of the ranks", "plan/strategy/splits.py",
+          "factor.exchanged == RING and given[f] not in", "factor.exchanged == RING and None in",
+          ATTEND),
     Fault("rows are exchanged over some of their axes", "rows that no rank of an exchange has",
           "plan/strategy/splits.py",
           "asks and {a for axes in table.axes for a in axes} <= {a for axes in ids.axes for a in axes}", "asks",

@@ -7,6 +7,8 @@ from tests.mutants.fault import Fault
 RULES = ("ops/test_factor_rules.py",)
 EXCHANGES = ("runtime/test_row_exchange.py",)
 ROWS = "runtime/comm/row_exchange.py"
+ATTENTION = ("runtime/test_attention.py",)
+PARTS, ACROSS = "runtime/functions/attention.py", "runtime/functions/context.py"
 STATES = ("ops/test_random_and_states.py",)
 LOSSES, NORMS, LOOKUPS, STATISTICS = (
     f"runtime/functions/{n}.py" for n in ("losses", "normalisations", "lookups", "statistics")
@@ -49,6 +51,21 @@ FAULTS = (
     Fault("an exchange forgets sizes by hand", "tables cut in other sizes than torch.chunk's", ROWS,
           "parts = chunk_sizes(rows, group.size) if sizes is None else sizes", "parts = chunk_sizes(rows, group.size)",
           EXCHANGES),
+    Fault("parts weigh as the greatest of them", "attention that is put together of parts", PARTS,
+          "torch.logaddexp(self.found[1], part[1])", "torch.maximum(self.found[1], part[1])", ATTENTION),
+    Fault("what sees no key has a gradient", "attention whose keys are all left out", PARTS,
+          "sums.masked_fill_(blind, torch.inf)", "sums", ATTENTION),
+    Fault("chunks swapped", "queries of causal attention on several ranks", ACROSS,
+          "(x, 2, self.group, self.even, self.given)", "(x, 2, self.group, self.given, self.even)", ATTENTION),
+    Fault("hidden blocks are computed and seen ones are not", "causal attention in a ring", ACROSS,
+          "if owner < here else", "if owner > here else", ATTENTION),
+    Fault("gradients of keys are left behind", "backward of attention in a ring", ACROSS,
+          "both if coming is None else both + coming.wait()", "both", ATTENTION),
+    Fault("a ring knows what one rank keeps", "attention in a ring with keys left out", ACROSS,
+          "[chunks[at] for at in self.even[owner]]", "[chunks[at] for at in self.even[self.group.index]]", ATTENTION),
+    Fault("a part is waited for before the one before is computed", "what is sent beside work", ACROSS,
+          "coming = self._pass(both) if step + 1 < size else None",
+          "coming = Ready(self._pass(both).wait()) if step + 1 < size else None", ATTENTION),
     Fault("ties are counted locally", "gradient of amax over a split dim", STATISTICS,
           "summed(ties.sum(dims, keepdim=True).to(x.dtype), group)", "ties.sum(dims, keepdim=True).to(x.dtype)", RULES),
     Fault("argmax counts from 0 on every rank", "argmax over a split dim", STATISTICS,

@@ -73,6 +73,44 @@ def test_the_more_specific_rule_decides() -> None:
     assert [c[0] for c in sent(CUT + way)] == ["all_to_all", "permute"]
 
 
+CROSSED = """\
+use std.nn: Linear
+
+dim batch = 4, src = 8, tgt = 4, d = 8
+
+model Crossed {
+  layer one = Linear(d, d)
+
+  forward(x: [batch, src, d], y: [batch, tgt, d]) -> [batch, tgt, d] {
+    keys = attention(one(x), x, x)
+    return attention(one(y), keys, keys)
+  }
+}
+
+strategy s {
+  mesh cp = 2
+  split src over cp
+  attend in a ring
+}
+
+train {
+  model = Crossed()
+  data = random(x: [batch, src, d], y: [batch, tgt, d], label: [batch, tgt, d], batches = 1)
+  loss = mse_loss(model(x, y), label)
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+
+
+def test_keys_go_round_where_queries_are_cut_as_they_are() -> None:
+    plan = planned(CROSSED, 2, "s")
+    first, second = (op for op in plan.ops if plan.graph.ops[op.op].operator == "attention")
+    assert [use.layout.state("cp") for use in first.operands] == ["S", "S", "S"]
+    assert [axes for _, axes, _, _ in first.inside] == [("cp",)]
+    assert not second.inside and not any(use.layout.dims[-2] for use in second.operands)
+
+
 @pytest.mark.parametrize("rules, seq, message", [
     ("split batch over cp\n  attend evenly", 16, "SH308: no causal attention that the rule covers has its"),
     (CUT + "attend around", 16, "SH321: `attend around` is no way to attend"),

@@ -140,6 +140,54 @@ def over_groups() -> None:
                 _over(mesh[axes], many, few, width, causal, padded)
 
 
+class Order(Counting):
+    """What happens in which order: a message begins, or is waited for; a block is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way, self.computed = 0, list[int]()
+
+    def begun(self, x: Tensor, group: Group, sources: tuple[int, ...]) -> Any:
+        found, self.under_way = right(x, group, sources), self.under_way + 1
+        wait = found.wait
+
+        def waited() -> Tensor:
+            self.under_way -= 1
+            return wait()
+
+        found.wait = waited  # type: ignore[method-assign]
+        return found
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Any:
+        self.computed.append(self.under_way)
+        return super().forward(q, k, v, seen)
+
+    def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Any, seen: Seen) -> Any:
+        self.computed.append(self.under_way)
+        return super().backward(gradient, q, k, v, whole, seen)
+
+
+right = blocks.begin_permuted
+
+
+def in_order() -> None:
+    """Keys and values are on their way while others are computed with, and in backward the gradients behind them."""
+    KERNELS["host"] = order = Order()
+    blocks.begin_permuted = order.begun
+    x = torch.randn(2, 2, 8, 4, requires_grad=True)
+    for causal in (False, True):
+        order.computed.clear()
+        result = rt.ring_attention(x, x, x, rt.Mesh(a=4).a, causal=causal)
+        forward, backward = list(order.computed), order.computed
+        backward.clear()
+        result.sum().backward()
+        assert (forward, backward, order.under_way) == ([1, 1, 1, 0], [1, 2, 2, 1], 0)
+
+
+def test_a_ring_sends_while_it_computes() -> None:
+    on_ranks(__file__, "in_order", 4)
+
+
 def test_over_ranks_numbers_are_the_wholes_and_work_is_even() -> None:
     on_ranks(__file__, "over_groups", 4)
 
