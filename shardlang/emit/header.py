@@ -14,7 +14,7 @@ from shardlang.graph.graph import Kind, Value
 from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.python_text import literal
-from shardlang.types.dim import TensorType
+from shardlang.types.dim import TensorType, low
 from shardlang.types.layout import Layout, identical, uneven_sizes
 from shardlang.types.mesh import Mesh
 
@@ -135,7 +135,7 @@ def _parameter(plan: Plan, value: Value, groups: Groups) -> list[str]:
     groups.note([a for a in reduced if not planned.zero or a not in planned.zero_axes], planned.stored.mesh)
     groups.note(planned.zero_axes if planned.zero else (), planned.stored.mesh)
     arguments = _stored(plan, value, planned.stored)
-    if value.type.dtype in ("bf16", "f16"):
+    if low(value.type.dtype):
         arguments.append(f"use={literal(value.type.dtype)}")
     if planned.sparse:
         arguments.append("sparse=True")

@@ -8,6 +8,7 @@ from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.fits import device
 from shardlang.plan.plan import Plan
+from shardlang.types.dim import low
 
 
 def step_flops(graph: Graph) -> int:
@@ -39,4 +40,4 @@ def peak_flops(plan: Plan) -> int:
     0 if the file does not say, or if products are not computed in the 16 bits that it is said
     for."""
     has, training = device(plan.program), plan.program.training
-    return has.compute if has is not None and training is not None and training.precision in ("bf16", "f16") else 0
+    return has.compute if has is not None and training is not None and low(training.precision) else 0

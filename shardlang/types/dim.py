@@ -13,12 +13,13 @@ from shardlang.source import Span
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 DTYPES = (*FLOATS, "i64", "i32", "bool")
+LOW = ("bf16", "f16")  # narrower than f32
 BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "bool": 1}
 
 
 def low(dtype: str) -> bool:
     """Whether a floating type is narrower than f32."""
-    return dtype in ("f16", "bf16")
+    return dtype in LOW
 
 
 def wide(dtype: str) -> str:

@@ -72,12 +72,6 @@ def test_an_import_cycle_names_its_chain() -> None:
     assert found[0] == "SH204: imports form a circle: `a.shard` -> `b.shard` -> `a.shard`"
 
 
-def test_what_is_not_there_yet_is_named() -> None:
-    text = DIGITS.replace("momentum = 0.9)", "momentum = 0.9)\n  precision = f16")
-    found = [m for m in checked(text).messages if m.startswith("SH400")]
-    assert found == ["SH400: the precision `f16` is not there yet"]
-
-
 def test_overrides() -> None:
     text = net("return x |> all", "layer all[n] = Linear(d, d)").replace("model Net {", "model Net(n: int = 2) {")
     found = checked(text, {"batch": "4", "model.n": "3", "train.epochs": "7"})

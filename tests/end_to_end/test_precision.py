@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -79,11 +80,17 @@ def emitted(text: str = PROGRAM) -> types.ModuleType:
     return module
 
 
-def by_hand(p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def by_hand(
+    p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[str, torch.Tensor],
+    dtype: torch.dtype = torch.bfloat16,
+) -> torch.Tensor:  # fmt: skip
+    with torch.autocast("cpu", dtype=dtype):
         h = F.gelu(F.linear(image, weights["up.weight"], weights["up.bias"]))
         normed = F.layer_norm(h.float(), (32,), weights["norm.weight"], weights["norm.bias"])
         return F.cross_entropy(F.linear(h + normed, weights["down.weight"], weights["down.bias"]), label)
+
+
+by_hand_f16 = partial(by_hand, dtype=torch.float16)
 
 
 def by_hand_low(p: object, image: torch.Tensor, label: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -104,7 +111,11 @@ def test_a_stream_in_bf16() -> None:
     assert numbers == ["train.loss", "train.metric:accuracy", "train.metric:size:2", "train.metric:size"]
 
 
-@pytest.mark.parametrize(("text", "by_hand"), [(PROGRAM, by_hand), (STREAM, by_hand_low)], ids=["autocast", "stream"])
+@pytest.mark.parametrize(
+    ("text", "by_hand"),
+    [(PROGRAM, by_hand), (STREAM, by_hand_low), (PROGRAM.replace("bf16", "f16"), by_hand_f16)],
+    ids=["autocast", "stream", "f16"],
+)
 def test_the_numbers_are_those_of_a_model_by_hand(text: str, by_hand: Callable[..., torch.Tensor]) -> None:
     module = emitted(text)
     random.start(0)
@@ -116,9 +127,10 @@ def test_the_numbers_are_those_of_a_model_by_hand(text: str, by_hand: Callable[.
     model.backward(loss)
     weights = {path: leaf.detach().clone().requires_grad_() for path, leaf in model.leaves.items()}
     expected = by_hand(model.p, image, label, weights)
-    expected.backward()
+    scale = model.scale.factor if model.scale is not None else 1.0
+    (expected * scale).backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     for path, leaf in model.leaves.items():
         assert leaf.grad.dtype == torch.float32
-        scale = weights[path].grad.abs().max()
-        assert (leaf.grad - weights[path].grad).abs().max() <= 1e-6 * scale, path
+        largest = weights[path].grad.abs().max()
+        assert (leaf.grad - weights[path].grad).abs().max() <= 1e-6 * largest, path

@@ -14,6 +14,7 @@ OPTIMIZERS = ("runtime/test_optimizers.py",)
 DATA = ("runtime/test_data.py",)
 RANDOM = ("runtime/test_random.py",)
 COMPILED = ("runtime/test_compile.py",)
+SCALE = ("end_to_end/test_loss_scale.py",)
 DEVICE = ("device/test_device.py",)
 COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
@@ -148,6 +149,17 @@ FAULTS = (
     Fault("tallies count on every rank of a class dim", "evaluation of nll_loss over split classes",
           "runtime/functions/statistics.py", "number if once else torch.zeros_like(number)", "number",
           ("ops/test_random_and_states.py",)),
+    # the loss scale of f16
+    Fault("stages do not scale the loss", "small gradients in f16", "runtime/step/pipeline.py",
+          "torch.full_like(kept.loss, scale)", "torch.ones_like(kept.loss)", SCALE),
+    Fault("gradients stay scaled", "updates in f16", "runtime/step/loss_scale.py",
+          "1.0 / self.factor", "1.0", SCALE),
+    Fault("a gradient that is not finite updates", "weights after an overflow in f16", "runtime/step/model.py",
+          "        if fits:", "        if fits or True:", SCALE),
+    Fault("a rank judges its own gradients alone", "an overflow on one rank", "runtime/step/loss_scale.py",
+          "if world.size > 1:", "if False:", SCALE),
+    Fault("left out steps count after a resume", "a bias correction of Adam", "runtime/step/resume.py",
+          "found.step - skipped", "found.step", SCALE),
     # random numbers and initial values
     Fault("a key without the number of the call", "a layer called twice", "runtime/random.py",
           r"\0{call}\0{step}", r"\0{step}", ("interpret/test_draws.py",)),

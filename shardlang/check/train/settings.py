@@ -18,6 +18,7 @@ from shardlang.diagnostics.nearest import nearest, offer
 from shardlang.ops.declaration import Param
 from shardlang.source import Span
 from shardlang.syntax import ast
+from shardlang.types.dim import LOW
 
 RESERVED = (
     "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps",
@@ -34,8 +35,7 @@ SCHEDULES: Mapping[str, Declared] = {
     "warmup_cosine": Declared(_RISE.format("(1 + cos(pi (s - k) / (n - k))) / 2"), _SLOPE),
 }
 _NUMBERS = (Param("epochs", "int"), Param("steps", "int"), Param("seed", "int"), Param("clip", "number"))
-_PRECISIONS = ("f32", "f64", "bf16")
-_ABSENT_PRECISIONS = ("f16",)
+_PRECISIONS = ("f32", "f64", *LOW)
 _COMPILED = ("none", "blocks")
 
 
@@ -65,17 +65,14 @@ def _require_length(given: Mapping[str, ast.Setting], span: Span, frame: Frame) 
 
 
 def _precision(node: ast.Expr, frame: Frame) -> str:
-    """The type of the run's numbers, which the frame learns too, with what layers hand on in
-    `bf16(stream = bf16)`; "f32" after a report."""
+    """The type of the run's numbers, which the frame learns too, with whether layers hand on a low
+    one (`bf16(stream = bf16)`); "f32" after a report."""
     text = called(node) or (node.text if isinstance(node, ast.Name) else node.span.text)
     if text in _PRECISIONS:
-        frame.context.dtype, frame.context.low = ("f32", text) if text == "bf16" else (text, "")
+        frame.context.dtype, frame.context.low = ("f32", text) if text in LOW else (text, "")
         frame.context.stream = isinstance(node, ast.Call) and _stream(text, node, frame)
         return text
-    if text in _ABSENT_PRECISIONS:
-        frame.wrong("SH400", f"the precision `{text}` is not there yet", node.span, "in no version so far")
-        return "f32"
-    help = offer(text, (*_PRECISIONS, *_ABSENT_PRECISIONS), f"it is one of {', '.join(_PRECISIONS)}")
+    help = offer(text, _PRECISIONS, f"it is one of {', '.join(_PRECISIONS)}")
     frame.wrong("SH237", f"there is no precision `{text}`", node.span, "unknown", help=help)
     return "f32"
 
@@ -91,10 +88,11 @@ def _compile(node: ast.Expr, frame: Frame) -> str:
 def _stream(precision: str, node: ast.Call, frame: Frame) -> bool:
     """Whether layers hand on the low precision too."""
     given: dict[str, Argument] = {}
-    if not by_name(precision, node.keywords, ("stream",) if precision == "bf16" else (), given, frame):
+    if not by_name(precision, node.keywords, ("stream",) if precision in LOW else (), given, frame):
         return False
     if node.args or [a.span.text for a in given.values()] != [precision]:
-        help = "write `bf16`, or `bf16(stream = bf16)`, where layers hand on bf16 too"
+        low = precision if precision in LOW else LOW[0]
+        help = f"write `{low}`, or `{low}(stream = {low})`, where layers hand on {low} too"
         frame.wrong("SH237", f"`{node.span.text}` is no precision", node.span, "here", help=help)
     return bool(given)
 

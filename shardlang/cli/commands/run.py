@@ -21,6 +21,7 @@ from shardlang.files import folder_of
 from shardlang.locks import Claims
 from shardlang.run_files import LOGS, RunFiles, claim, steps_of
 from shardlang.scratch import scratch
+from shardlang.types.dim import low
 
 
 def _file(words: str) -> Callable[[options.Command], options.Command]:
@@ -145,7 +146,7 @@ def _simulate(
     from shardlang.interpret.ranks.limits import check_size
 
     training = plan.program.training
-    if training is not None and training.precision in ("bf16", "f16"):
+    if training is not None and low(training.precision):
         plan = in_type(plan, "f32")
     if not check_size(plan, sink):
         return output.show(sink)

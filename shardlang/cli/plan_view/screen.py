@@ -110,7 +110,7 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
     kinds = ("parameters", "copies", "gradients", "optimizer", "activations")
     parts = [(key, totals[f"{key}_bytes"]) for key in kinds if key != "copies" or totals["copies_bytes"]]
     gathered = any(p["zero"] == 3 for p in found["parameters"])
-    copies = "copies" if gathered else "copies in bf16"
+    copies = "copies" if gathered else f"copies in {found['precision'].partition('(')[0]}"
     words = [f"{copies if key == 'copies' else key} {size(count)}" for key, count in parts]
     if totals["host_bytes"]:
         words += [f"on the device {size(totals['device_bytes'])}{device}", f"on the host {size(totals['host_bytes'])}"]

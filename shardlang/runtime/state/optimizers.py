@@ -160,7 +160,7 @@ def by_device(tensors: list[Tensor], *others: list[Tensor]) -> Iterator[tuple[li
         yield tuple([each[i] for i in at] if each else each for each in (tensors, *others))
 
 
-def _elements(gradient: Tensor) -> Tensor:
+def elements(gradient: Tensor) -> Tensor:
     """The numbers of a gradient: of rows, those that are there."""
     return gradient.values() if gradient.is_sparse else gradient
 
@@ -180,12 +180,12 @@ def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], who
     ranks call this, and each parameter, or part of one, counts on one rank alone. The factor is
     limit / (norm + 1e-6), at most 1, as in torch.nn.utils.clip_grad_norm_."""
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    for (gradients,) in by_device([_elements(t.grad) for t in counted if t.grad is not None]):
+    for (gradients,) in by_device([elements(t.grad) for t in counted if t.grad is not None]):
         total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
     if not whole:
         total = primitives.begin_reduce(total, everyone()).wait()
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
-    for (gradients,) in by_device([_elements(t.grad) for t in trained if t.grad is not None]):
+    for (gradients,) in by_device([elements(t.grad) for t in trained if t.grad is not None]):
         torch._foreach_mul_(gradients, factor.to(gradients[0].device))
     return norm

@@ -28,6 +28,7 @@ from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
 from shardlang.runtime.state.zero3 import Gathers, Pass, Stored
 from shardlang.runtime.step.learning_rate import scheduled
+from shardlang.runtime.step.loss_scale import LossScale
 from shardlang.runtime.tree import namespace
 
 
@@ -41,6 +42,7 @@ class Model:
         self.stored: dict[str, Stored] = {}
         self.held: dict[str, Held] = {}
         self.gathers = Gathers()
+        self.scale = LossScale() if program.precision == "f16" else None
         self.parameters = [tensor for tensor in program.parameters if program.holds(tensor)]
         # path -> what autograd knows a parameter by; what the optimizer updates: the leaf or this
         # rank's rows; the copy that forward reads, where that is of another type.
@@ -211,26 +213,34 @@ class Model:
 
     def backward(self, loss: Tensor, last: bool = True) -> None:
         """Gradients of this rank's part of the loss, added to those of earlier microbatches. Seeded
-        with 1 on every rank. They are reduced once that of the last microbatch returns."""
+        on every rank with 1, or the loss scale. They are reduced once that of the last microbatch
+        returns."""
         self.reducer.start(None if last else self.reducer.each)
         with self.gathers.during(("B", 0)):
-            loss.backward()
+            (loss if self.scale is None else loss * self.scale.factor).backward()
         self.reducer.complete()
         if last:
             self.gathers.release()
             self.reducer.finish()
 
     @torch.no_grad()
-    def update(self, step: int, total: int) -> None:
-        """One step of all optimizers, step from 1; clears the gradients."""
+    def update(self, step: int, total: int) -> bool:
+        """One step of all optimizers, step from 1; clears the gradients. Whether there was one: not
+        where gradients are too large for f16."""
+        fits = self.scale is None or self.scale.removed(list(self.trained.values()))
+        if fits:
+            self._updated(step, total)
+        for leaf in (*self.leaves.values(), *self.trained.values()):
+            leaf.grad = None
+        return fits
+
+    def _updated(self, step: int, total: int) -> None:
         if self.program.clip is not None:
             optimizers.clip(self.counted, self.program.clip, list(self.trained.values()), self.counts_all)
         for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
             with timed(hosted) if hosted else contextlib.nullcontext():
                 optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
         self.refresh(path for path, leaf in self.leaves.items() if leaf.requires_grad)
-        for leaf in (*self.leaves.values(), *self.trained.values()):
-            leaf.grad = None
 
     @torch.no_grad()
     def refresh(self, changed: Iterable[str]) -> None:

@@ -175,12 +175,13 @@ class Pipeline:
 
     def _ends(self, exchange: Exchange, kept: Kept, action: Action) -> list[tuple[Tensor, Tensor]]:
         """The gradients that backward begins with: the values sent, with the gradients that came
-        for them, and the loss, with 1."""
+        for them, and the loss, with 1 or the loss scale."""
         message = Message(action.stage, False, action.microbatch)
         gradients = exchange.take(message) if kept.outputs else []
         ends = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         if kept.loss is not None and kept.loss.requires_grad:
-            ends.append((kept.loss, torch.ones_like(kept.loss)))
+            scale = self.model.scale.factor if self.model.scale is not None else 1.0
+            ends.append((kept.loss, torch.full_like(kept.loss, scale)))
         return ends
 
     def evaluate(self, batch: Batch, rows: int) -> Mapping[str, Tensor]:

@@ -16,8 +16,9 @@ from shardlang.errors import RunError
 from shardlang.locks import Claims, held_in, require_apart
 from shardlang.runtime.comm.mesh import Mesh
 from shardlang.runtime.program import Declared, Parameter, Program
-from shardlang.runtime.state.checkpoint_folders import is_name
-from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
+from shardlang.runtime.state.checkpoint_folders import INDEX, is_name
+from shardlang.runtime.state.checkpoints import Checkpoints, Damaged, Piece, SavedRun
+from shardlang.runtime.step.loss_scale import LossScale
 from shardlang.runtime.step.model import Model
 
 
@@ -58,6 +59,8 @@ def facts(program: Program) -> dict[str, Any]:
 def save(model: Model, to: Checkpoints, step: int) -> None:
     """Writes a checkpoint; all ranks call it."""
     written = {**facts(model.program), "optimizers": _optimizers(model.program)}
+    if model.scale is not None:
+        written["loss_scale"] = model.scale.kept()
     to.write(step, list(_pieces(model)), written)
 
 
@@ -108,9 +111,24 @@ def resume(model: Model, found: SavedRun) -> int:
     _require_optimizers(model, found)
     found.read(list(_pieces(model)))
     model.refresh(model.leaves)
+    skipped = _resume_scale(model, found)
     for optimizer in model.optimizers:
-        optimizer.resumed(found.step)
+        optimizer.resumed(found.step - skipped)
     return found.step
+
+
+def _resume_scale(model: Model, found: SavedRun) -> int:
+    """Goes on with the loss scale of a checkpoint, if it has one; the steps that updated
+    nothing."""
+    kept = found.index.get("loss_scale")
+    if kept is None:
+        return 0
+    scale = model.scale or LossScale()
+    try:
+        scale.resumed(kept)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"the index is damaged: {error!r}", found.folder / INDEX) from None
+    return scale.skipped
 
 
 def _pieces(model: Model) -> Iterator[Piece]:

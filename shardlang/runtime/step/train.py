@@ -167,7 +167,10 @@ class Run:
         held = sum(not figures.begun for *_, figures in self._waiting)
         figures = self.passes.step(batch)
         with self.profile.part("update"):
-            self.model.update(self.step, self.total)
+            updated = self.model.update(self.step, self.total)
+        if not updated and self.model.scale is not None:
+            fact = f"step {self.step} updates nothing: a gradient is too large for f16"
+            self.log.note(f"{fact}; from now on the loss is multiplied by {self.model.scale.factor:g}")
         now = time.perf_counter()
         elapsed, self._clock = now - self._clock, now
         self._report(held)
