@@ -51,7 +51,7 @@ WHOLE = [
     ),
     (
         call("attention", "b=2 h=4 s=6 e=8", "b k=2 t=3 e", "b k t e", scale=0.5),
-        "F.scaled_dot_product_attention(x0, x1, x2, scale=0.5, enable_gqa=True)",
+        "rt.attention(x0, x1, x2, scale=0.5)",
     ),
     (call("rotary", "b=2 h=4 s=6 e=8", over="e", along="s"), "rt.rotary(x0, 3, 2, 10000.0)"),
     (call("dropout", "b=4 c=6", p=0.1), 'rt.dropout(x0, 0.1, rt.random.key("net.x"))'),
@@ -93,9 +93,9 @@ def test_causal_attention_knows_where_its_queries_begin() -> None:
     made = call("attention", "b=2 h=4 s=8 e=2", "b k=2 s e", "b k s e", causal=True)
     assert text(case(made, s=("a",)), rank=2) == "rt.attention(x0, x1, x2, causal=True, start=4)"
     plain = call("attention", "b=2 h=4 s=8 e=2", "b k=2 s e", "b k s e")
-    assert text(case(plain, s=("a",)), rank=2) == "F.scaled_dot_product_attention(x0, x1, x2, enable_gqa=True)"
+    assert text(case(plain, s=("a",)), rank=2) == "rt.attention(x0, x1, x2)"
     heads = case(made, k=("a",))
-    assert text(heads) == "F.scaled_dot_product_attention(x0, x1, x2, is_causal=True, enable_gqa=True)"
+    assert text(heads) == "rt.attention(x0, x1, x2, causal=True)"
     both = Case(made, heads.inputs, heads.sizes, {**heads.axes, _factor(made, "h"): ("b",)})
     # One head of queries is left to each head of keys.
     assert text(both) == "F.scaled_dot_product_attention(x0, x1, x2, is_causal=True)"

@@ -153,45 +153,20 @@ def _emit_attention(site: OpSite) -> Code:
         return RT("ring_attention", q, k, v, group, **kept, **({"causal": True} if causal else {}), **scale)
     if _exchanges(site.rule, 0, site.axes):
         return RT("even_attention", q, k, v, group_text(site, queries), **kept, **scale)
-    if keep or cut:
-        options = {**kept, **({"causal": True} if causal else {}), **scale}
-        return RT("attention", q, k, v, **options, **({"start": start} if start != "0" else {}))
-    grouped = len(site.operand_shapes[0]) > 2 and site.operand_shapes[0][-3] != site.operand_shapes[1][-3]
-    options = {**({"is_causal": True} if causal else {}), **scale, **({"enable_gqa": True} if grouped else {})}
-    return F("scaled_dot_product_attention", q, k, v, **options)
-
-
-def _fused(local: Local) -> bool:
-    """Whether torch has one kernel for it, which recomputes scores in backward and keeps none."""
-    return len(local.operands[0]) == 4 and local.operands[0][-1] == local.operands[2][-1]
+    q_shape, k_shape, v_shape = site.operand_shapes[:3]
+    plain = len(q_shape) == 4 and q_shape[-3] == k_shape[-3] and q_shape[-1] == v_shape[-1]
+    if plain and not keep and not cut:
+        return F("scaled_dot_product_attention", q, k, v, **({"is_causal": True} if causal else {}), **scale)
+    options = {**kept, **({"causal": True} if causal else {}), **scale}
+    return RT("attention", q, k, v, **options, **({"start": start} if start != "0" else {}))
 
 
 def _saved_attention(local: Local) -> Saved:
-    """Queries, keys, values and result with a number per query and head; torch's part of a mask."""
-    q, k, v = local.operands[:3]
-    dtype, keep = local.operand_types[0].dtype, local.attrs["keep"]
-    # The logarithms of the sums are in f32 at least.
-    sums = size(q[:-1], "f64" if dtype == "f64" else "f32")
-    whole = local.operand_types[1].shape[-2]
-    if (local.attrs["causal"] and (keep or q[-2] != whole)) or k[-2] != whole:
-        return _saved_in_parts(local, sums)
-    # What is added to the scores of each key.
-    mask = size((elements(local.operands[3]),), dtype) if keep else 0
-    if _fused(local):
-        return Saved((0, 1, 2), (0,), sums + mask)
-    # Queries and keys are scaled first, and the shares of all pairs are kept; what heads share, for
-    # each of them.
-    sharing = q[-3] // k[-3] if len(q) > 2 and k[-3] else 1
-    more = elements(q) + elements(k) * sharing + elements(q[:-1]) * k[-2]
-    if sharing == 1:
-        return Saved((2,), (), size((more,), dtype) + mask)
-    return Saved(more=size((more + elements(v) * sharing,), dtype) + mask)
-
-
-def _saved_in_parts(local: Local, sums: int) -> Saved:
-    """As one kernel keeps it, but copies of what is exchanged, and of what is narrower than others;
-    a ring has gathered `keep`."""
+    """Queries, keys, values and result as one kernel keeps them, with a number for each query and
+    head, but copies of what is exchanged, and of what is narrower than others; a ring has gathered
+    `keep`."""
     q, k, v, *keep = local.operands
+    dtype = local.operand_types[0].dtype
     ring, even = (_exchanges(local.rule, at, local.cut) for at in (1, 0))
     wide, more, kept = max(q[-1], v[-1]), 0, []
     for at, (x, copied) in enumerate(((q, even), (k, even and ring), (v, even and ring))):
@@ -200,16 +175,18 @@ def _saved_in_parts(local: Local, sums: int) -> Saved:
         else:
             kept.append(at)
     own = even or v[-1] < wide
-    sums += size((more + (elements(q[:-1]) * wide if own else 0),), local.operand_types[0].dtype)
+    made = size((more + (elements(q[:-1]) * wide if own else 0),), dtype)
+    # The logarithms of the sums are in f32 at least.
+    made += size(q[:-1], "f64" if dtype == "f64" else "f32")
     if keep and ring:
-        sums += size((*keep[0][:-1], local.operand_types[3].shape[-1]), "bool")
-    return Saved((*kept, *([3] if keep and not ring else ())), () if own else (0,), sums)
+        made += size((*keep[0][:-1], local.operand_types[3].shape[-1]), "bool")
+    return Saved((*kept, *([3] if keep and not ring else ())), () if own else (0,), made)
 
 
 def _aliasing(local: Local) -> Aliasing:
     """The kernel's result has its dims in memory as its queries have them; what is exchanged has
     not."""
-    kernel = _fused(local) and not _exchanges(local.rule, 0, local.cut)
+    kernel = local.operands[0][-1] == local.operands[2][-1] and not _exchanges(local.rule, 0, local.cut)
     return Aliasing(False, local.order) if kernel else own(local)
 
 

@@ -1,10 +1,10 @@
 """Attention of some of a sequence's queries, or with keys left out; rotary positions from a place
 on.
 
-Plain attention of a whole sequence is torch's own call in the emitted text. Other causal attention
-is computed in parts: one kernel for the keys before the queries, all of which are seen, and one for
-the square of both. No mask of all pairs is made, and memory grows with the sequence, not with its
-square."""
+Attention of a whole sequence by as many heads of keys as of queries is torch's own call in the
+emitted text. All other is computed here, in parts: causal attention of later queries by one kernel
+for the keys before them, all of which are seen, and one for the square of both. No mask of all
+pairs is made, and memory grows with the sequence, not with its square."""
 
 from __future__ import annotations
 
@@ -35,17 +35,8 @@ def attention(
 
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
     sees."""
-    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    if causal and (start > 0 or keep is not None or start + q.shape[-2] < k.shape[-2]):
-        end = start + q.shape[-2]
-        return in_parts(q, k, v, keep, scale, ((0, start, False), (start, end, True)))
-    grouped = q.dim() > 2 and q.shape[-3] != k.shape[-3]
-    mask = None if keep is None else keep[..., None, None, :] if q.dim() > 2 else keep
-    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
-
-
-def in_parts(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]) -> Tensor:
-    """The attention of q to some parts of the keys."""
+    scale, end = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, start + q.shape[-2]
+    parts = ((0, start, False), (start, end, True)) if causal else ((0, k.shape[-2], False),)
     return of_four(_InParts, q, k, v, keep, scale, parts)
 
 
@@ -56,7 +47,7 @@ def of_four(function: type[Function], q: Tensor, k: Tensor, v: Tensor, keep: Ten
         return function.apply(q, k, v, keep, *more)
     keep = None if keep is None else keep.reshape(-1, keep.shape[-1])
     result = function.apply(*(_of_four(x, wide) for x in (q, k, v)), keep, *more)
-    return result[..., :width].contiguous().view(*lead, width)
+    return (result if wide == width else result[..., :width].contiguous()).reshape(*lead, width)
 
 
 def _of_four(x: Tensor, width: int) -> Tensor:
