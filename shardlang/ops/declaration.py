@@ -6,6 +6,7 @@ or reports what is wrong on `site.sink` and returns None."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum
@@ -189,6 +190,8 @@ class Operator:
 REGISTRY: dict[str, Operator] = {}
 # (symbol, number of operands) -> the operator that is written so.
 SYMBOLS: dict[tuple[str, int], str] = {}
+# The module that declares an operator, of those in families/.
+FAMILIES: dict[str, str] = {}
 
 
 def _registered(make: Callable[Given, Operator]) -> Callable[Given, None]:
@@ -197,6 +200,7 @@ def _registered(make: Callable[Given, Operator]) -> Callable[Given, None]:
         if operator.name in REGISTRY:
             raise ValueError(f"operator {operator.name} is declared twice")
         REGISTRY[operator.name] = operator
+        FAMILIES[operator.name] = sys._getframe(1).f_globals["__name__"].rpartition(".")[2]
         if operator.symbol:
             SYMBOLS[operator.symbol, len(operator.params)] = operator.name
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shardlang.check.model.operators import operator_names
 from shardlang.cli.reference import DECLARED, declared_entry, filled, operator_entry
-from shardlang.ops.declaration import REGISTRY
+from shardlang.ops.declaration import FAMILIES, REGISTRY
 
 SPECS = Path(__file__).parents[2] / "specs"
 REFERENCE = SPECS / "reference.md"
@@ -40,7 +40,7 @@ def page() -> str:
     parts = [_OPENING]
     family = ""
     for name in operator_names():
-        module = REGISTRY[name].infer.__module__.rpartition(".")[2]
+        module = FAMILIES[name]
         parts += [f"## {module.capitalize()}\n"] * (module != family) + [operator_entry(REGISTRY[name])]
         family = module
     for heading, all, declared in DECLARED:

@@ -47,7 +47,7 @@ FAULTS = (
           'world.microbatch = action.microbatch\n            if action.kind == "F":',
           'world.microbatch = 0\n            if action.kind == "F":', PIPELINE),
     Fault("the loss is seeded twice", "every gradient before the last stage", "runtime/step/pipeline.py",
-          "torch.ones_like(kept.loss)", "torch.full_like(kept.loss, 2.0)", PIPELINE),
+          "torch.full_like(kept.loss, scale)", "torch.full_like(kept.loss, 2.0 * scale)", PIPELINE),
     Fault("stages read the first microbatch's fields", "the batch of a stage", "runtime/step/pipeline.py",
           "now.batch[action.microbatch][name] for name", "now.batch[0][name] for name", PIPELINE),
     Fault("W does nothing", "gradients of parameters in split schedules", "runtime/step/pipeline.py",
