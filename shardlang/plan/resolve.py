@@ -101,7 +101,7 @@ class Resolving:
         self._splits(rules, axes)
         check_products(self.demands, graph, axes.part_sizes, self.sink)
         attended = {value: rule for value, (_, rule) in rules.attended.items()}
-        check_attended(graph, attended, self.demands, meshes, self.sink)
+        check_attended(graph, attended, self.demands, meshes, axes.part_sizes, self.sink)
         check_parameters(graph, self.demands, self.sink)
         pinned = {v: (layout, rules.placed[v][1].span) for v, layout in self.stored.items()}
         sizes = {axis.name: axis.size for mesh in meshes for axis in mesh.axes}

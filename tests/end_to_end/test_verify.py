@@ -240,3 +240,35 @@ def test_microbatches_and_what_runs_once_a_step(tmp_path: Path) -> None:
     found = checks(str(tmp_path / "net.shard"), "--ranks", "4", "--all-strategies", "--steps", "2")
     assert [c["strategy"] for c in found] == ["parts", "sums"]
     assert all(c["ok"] and c["emitted"]["values"] > 40 for c in found), found
+
+
+ATTENDED = """\
+use std.gpt2: GPT2
+
+dim batch = 4, seq = 16
+
+strategy s {
+  mesh cp = 2, tp = 2
+  split heads, ffn, vocab over tp
+  split seq over (cp, tp?)
+  at blocks[0]: attend in a ring
+  at blocks[1]: attend evenly
+  microbatches 2
+  at blocks[*]: recompute all but products
+}
+
+train {
+  model = GPT2(vocab = 40, d = 16, heads = 2, layers = 3, max_len = 16, dropout = 0.1)
+  data = random(tokens: i64[batch, seq] < 40, label: i64[batch, seq] < 40, batches = 2)
+  loss = cross_entropy(model(tokens), label)
+  optimizer = adamw(lr = 1e-2)
+  epochs = 1
+}
+"""
+
+
+def test_three_ways_to_attend_over_a_cut_sequence(tmp_path: Path) -> None:
+    file = tmp_path / "attended.shard"
+    file.write_text(ATTENDED)
+    (check,) = checks(str(file), "--ranks", "4")
+    assert check["ok"]

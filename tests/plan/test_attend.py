@@ -118,6 +118,8 @@ def test_keys_go_round_where_queries_are_cut_as_they_are() -> None:
     (CUT + "attend evenly\n  attend in a ring", 16, "SH309: two rules say differently how `blocks[0].attention.mixed`"),
     (CUT + "attend evenly", 12,
      "SH304: `attend evenly` gives each of 4 ranks two chunks of `seq`, and 12 is no multiple of 8"),
+    ("split seq over cp sizes (2, 6, 4, 4)\n  attend in a ring", 16,
+     "SH304: `attend in a ring` gives all ranks as much of `seq`, and its parts are 2, 6, 4, 4"),
 ])  # fmt: skip
 def test_rules_that_are_wrong(rules: str, seq: int, message: str) -> None:
     sink = Sink()

@@ -10,8 +10,10 @@ from shardlang.graph.graph import Graph, Op
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import HALVES
 from shardlang.plan.demand import AttendRule, Demand
+from shardlang.plan.dim_factors import of_factors
 from shardlang.plan.rewrite.insert import Rewriting
 from shardlang.source import Span
+from shardlang.types.layout import PartSizes
 from shardlang.types.mesh import Mesh
 
 Rules = Mapping[int, AttendRule]
@@ -30,7 +32,7 @@ def attending(graph: Graph, rules: Rules) -> Graph:
 
 
 def check_attended(
-    graph: Graph, rules: Rules, demands: Mapping[int, Demand], meshes: Sequence[Mesh], sink: Sink
+    graph: Graph, rules: Rules, demands: Mapping[int, Demand], meshes: Sequence[Mesh], sizes: PartSizes, sink: Sink
 ) -> None:
     """Reports a rule that changes nothing, and a sequence that ranks cannot share evenly."""
     idle = {rule.span: rule for rule in rules.values()}
@@ -41,10 +43,11 @@ def check_attended(
         if marked and demand is not None and all(demand.factors[f] is not None for f in marked):
             if demand.chosen == "split" or all(demand.factors[f] for f in marked):
                 idle.pop(rule.span, None)
-            if meshes and (fact := _lack(op, marked, demand, meshes[demand.mesh])):
+            by_hand = of_factors(op, graph, sizes)
+            if meshes and (fact := _lack(op, marked, demand, meshes[demand.mesh], by_hand)):
                 wrong.setdefault(rule.span, f"`{rule}` gives {fact}")
     for span, fact in wrong.items():
-        sink.report("SH304", fact, span, help="make it one, or leave the rule out")
+        sink.report("SH304", fact, span, help="make them alike, or leave the rule out")
     for span, rule in idle.items():
         causal = "" if rule.ring else " causal"
         sink.report(
@@ -53,7 +56,9 @@ def check_attended(
         )  # fmt: skip
 
 
-def _lack(op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh) -> str:
+def _lack(
+    op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh, by_hand: Mapping[int, tuple[int, ...]]
+) -> str:
     """How a sequence is no multiple of the chunks that all ranks together compute; "" if it is."""
     even = any(op.rule.factors[f].exchanged == HALVES for f in marked)
     for f in marked:
@@ -62,4 +67,6 @@ def _lack(op: Op, marked: Sequence[int], demand: Demand, mesh: Mesh) -> str:
         if ranks > 1 and factor.size % chunks:
             each = "two chunks" if even else "a chunk"
             return f"each of {ranks} ranks {each} of `{factor.name}`, and {factor.size} is no multiple of {chunks}"
+        if ranks > 1 and len(parts := by_hand.get(f, ())) == ranks and len({*parts}) > 1:
+            return f"all ranks as much of `{factor.name}`, and its parts are {', '.join(map(str, parts))}"
     return ""
