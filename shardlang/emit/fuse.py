@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from shardlang.emit.text.sites import Sites
 from shardlang.graph.graph import Kind, Op
-from shardlang.ops.code import Code, F, around
+from shardlang.ops.code import RT, Code, F, around
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.plan import Plan, PlannedOp
 from shardlang.plan.reads import makers
@@ -80,4 +80,5 @@ def fused_text(fusion: Fusion, sites: Sites) -> Code:
     bias = sites.site(sites.plan.ops[fusion.addition]).operands[fusion.bias]
     text = REGISTRY[sites.plan.graph.ops[planned.op].operator].emit(product)
     x, w = product.operands
-    return F("linear", x, w, bias) if text == F("linear", x, w) else around("", text, f" + {bias}")
+    at = RT if product.beside else F
+    return at("linear", x, w, bias) if text == at("linear", x, w) else around("", text, f" + {bias}")

@@ -42,7 +42,8 @@ class OpSite:
     the batch factor (-1: none).
     path, call: the random key of the operator (its address, and the number of the call). inside:
     the address is from a layer that is `p` here.
-    sparse: an operand is a table whose gradient is kept as rows. recomputed: the operator runs
+    sparse: an operand is a table whose gradient is kept as rows. beside: the first operand comes
+    from a collective whose dual takes its gradient. recomputed: the operator runs
     again in backward, where states must not move a second time. sizes: of factors, the sizes of
     their parts that are given by hand."""
 
@@ -62,6 +63,7 @@ class OpSite:
     path: str
     call: int
     sparse: bool = False
+    beside: bool = False
     recomputed: bool = False
     inside: bool = False
     numbers: tuple[float | int | None, ...] = ()

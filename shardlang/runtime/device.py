@@ -31,6 +31,8 @@ class Cpu:
     tags = True
     # Batches that a thread makes while a step runs. On the CPU it would take a step's processor.
     batches_ahead = 0
+    # Whether it computes while it sends, so that work is worth being put beside a collective.
+    overlaps = False
 
     def count(self) -> int | None:
         """Devices of this kind that this process sees, each for one rank; None: as many ranks as
@@ -105,6 +107,7 @@ class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
 
     name, backend, noun, tags, batches_ahead = "cuda", "nccl", "GPU", False, 2
+    overlaps = True
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, Any] = {}

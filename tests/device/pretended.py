@@ -60,13 +60,16 @@ DEVICE = torch.device(NAME, 0)
 
 
 class Counts:
-    """What this process's device has done: kernels by operator, waits and copies by place, groups made."""
+    """What this process's device has done: kernels by operator, waits and copies by place, groups made; products while
+    a sum of 4 bytes an element, as gradients are, was under way; how many of these are.
+    """
 
     def __init__(self) -> None:
         self.kernels: collections.Counter[str] = collections.Counter()
         self.waits: collections.Counter[str] = collections.Counter()
         self.copies: collections.Counter[str] = collections.Counter()
         self.groups: list[str] = []
+        self.products_beside = self.sums_under_way = 0
 
 
 counts = Counts()
@@ -163,6 +166,23 @@ def _count(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], here: list[
         counts.waits[f"{name} at {_place()}"] += 1
     if (here or goes_here) and func.namespace == "aten" and not func.is_view and name not in FREE:
         counts.kernels[name] += 1
+        counts.products_beside += name == "mm" and counts.sums_under_way > 0
+
+
+class _Sum:
+    """A sum's work, until it is waited for."""
+
+    def __init__(self, work: Any, x: Tensor) -> None:
+        self.work, self.open = work, int(x.itemsize == 4)
+        counts.sums_under_way += self.open
+
+    def wait(self) -> Any:
+        counts.sums_under_way -= self.open
+        self.open = 0
+        return self.work.wait()
+
+    def is_completed(self) -> bool:
+        return bool(self.work.is_completed())
 
 
 class _Done:
@@ -193,14 +213,14 @@ class Group:
         return x.inner
 
     def allreduce(self, xs: Sequence[Tensor], options: Any) -> Any:
-        return self.gloo.allreduce([self._inside(x) for x in xs], options)
+        return _Sum(self.gloo.allreduce([self._inside(x) for x in xs], options), xs[0])
 
     def _reduce_scatter_base(self, result: Tensor, x: Tensor) -> Any:
         result, x = self._inside(result), self._inside(x)
         parts = torch.empty_like(x)
         self.gloo.alltoall_base(parts, x, [], []).wait()
         result.copy_(parts.view(self.size(), -1).sum(0).view(result.shape))
-        return _Done()
+        return _Sum(_Done(), x)
 
     def _allgather_base(self, result: Tensor, x: Tensor) -> Any:
         copies = torch.cat([self._inside(x).view(-1)] * self.size())
@@ -221,6 +241,7 @@ class Pretended(Cpu):
 
     name, noun, tags, batches_ahead = NAME, "pretended device", False, 2
     devices = 64
+    overlaps = True
 
     def count(self) -> int:
         return self.devices

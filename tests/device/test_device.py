@@ -135,3 +135,45 @@ def test_no_group_is_made_after_the_start(tmp_path: Path) -> None:
     _nothing_waits(found)
     assert [counts["groups"][counts["groups_before"] :] for counts in found.counts] == [[]] * 4
     assert "0>2 pretended" in found.counts[0]["groups"]
+
+
+TENSOR = """
+use std.gpt2: GPT2
+
+dim batch = 8, seq = 8
+
+strategy sequence {
+  mesh tp = 2
+  split heads, ffn, vocab over tp
+  split seq over tp?
+  at blocks[*]: recompute
+}
+
+strategy gathers {
+  mesh tp = 2
+  split heads, ffn, vocab over tp
+  split seq over tp?
+  microbatches 2
+  at blocks[*]: recompute gathers
+}
+
+train {
+  model = GPT2(vocab = 32, d = 16, heads = 2, layers = 2, max_len = 8, dropout = 0.1)
+  data = random(tokens: i64[batch, seq] < 32, label: i64[batch, seq] < 32, batches = 4)
+  logits = model(tokens)
+  loss = cross_entropy(logits, label)
+  optimizer = adamw(lr = 1e-3)
+  epochs = 1
+}
+"""
+
+
+def test_gradients_of_weights_beside_the_sums_of_their_operands(tmp_path: Path) -> None:
+    """A device computes one while the other travels (tests/runtime/test_beside.py), the CPU does not: the products of
+    q, k, v and up in each layer and of the logits, in each microbatch of four steps.
+    """
+    runs = {RunOf("sequence", 2): 1, RunOf("gathers", 2): 2}
+    for run, found in trained(TENSOR, list(runs), tmp_path).items():
+        _same(found)
+        _nothing_waits(found)
+        assert [counts["products_beside"] for counts in found.counts] == [4 * runs[run] * (2 * 4 + 1)] * 2

@@ -16,6 +16,7 @@ RANDOM = ("runtime/test_random.py",)
 COMPILED = ("runtime/test_compile.py",)
 SCALE = ("end_to_end/test_loss_scale.py",)
 DEVICE = ("device/test_device.py",)
+BESIDE = ("runtime/test_beside.py",)
 COPIES = ("runtime/test_copies.py",)
 TRAIN = ("runtime/test_train.py",)
 
@@ -77,6 +78,14 @@ FAULTS = (
           "            self.here = {}\n        for", "            pass\n        for", USES),
     Fault("a pass begins with what is there already", "gathers from forward to backward", "runtime/state/zero3.py",
           "(there, set[Stored]()) if fleeting <= there else", "(there, set[Stored]()) if False else", USES),
+    Fault("a weight's gradient is computed before the sum begins", "a collective beside a product",
+          "runtime/functions/products.py", "        ctx.beside.append(ctx.later)\n", "        ctx.later.compute()\n",
+          BESIDE),
+    Fault("a weight's gradient waits for the sum", "a collective beside a product", "runtime/comm/collectives.py",
+          "        while ctx.beside:\n            ctx.beside.pop(0).compute()\n", "        ctx.beside.clear()\n",
+          BESIDE),
+    Fault("a receive is posted by the action that needs it", "receives ahead", "runtime/step/pipeline.py",
+          "AHEAD = 2", "AHEAD = 1", ("runtime/test_pipeline.py",)),
     # copies in a lower precision
     Fault("a copy stays as it began", "parameters in bf16 after the first update", "runtime/step/model.py",
           "torch._foreach_copy_(some, values)", "pass", COPIES),

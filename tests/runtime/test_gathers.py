@@ -13,6 +13,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
+from shardlang.runtime.state.buckets import SumBucket
 from shardlang.runtime.state.zero import ShardBucket
 from shardlang.runtime.state.zero3 import Gathers, Line, Stored, Together, Unit
 from shardlang.runtime.step.train import Run, datasets
@@ -94,6 +95,7 @@ class _Watched(TorchDispatchMode):
         self.names, self.events = names, []
         self.made: list[tuple[str, weakref.ref[torch.Tensor]]] = []
         self.real = Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish
+        self.sums = primitives.begin_reduce, SumBucket.finish
 
     def __enter__(self) -> _Watched:
         begin, arrived, scatter, finish = self.real
@@ -110,10 +112,19 @@ class _Watched(TorchDispatchMode):
         Unit.begin, Together.arrived = begun, came
         primitives.begin_reduce_scatter = lambda x, group: (self.events.append(("sum",)), scatter(x, group))[1]
         ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
+        reduce, end = self.sums
+
+        def reduced(x: torch.Tensor, *rest: object, **more: object) -> primitives.Ready:
+            self.events += [("sum",)] * (x.dtype != torch.float64)  # figures are
+            return reduce(x, *rest, **more)
+
+        primitives.begin_reduce = reduced
+        SumBucket.finish = lambda bucket: (self.events.append(("wait",)), end(bucket))[1]
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish = self.real
+        primitives.begin_reduce, SumBucket.finish = self.sums
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -148,6 +159,18 @@ def comes_ahead() -> None:
     assert not run.model.gathers.line.here
 
 
+def sums_begin_in_backward() -> None:
+    """Without ZeRO 3 in the last microbatch alone, as soon as the gradients of two layers are there."""
+    forward, backward, last = [("product",)] * LAYERS, [("product",)] * (2 * LAYERS - 1), [("wait",)] * 3
+    for zero in (0, 1, 2):
+        made = program(zero, 2 * EACH * 4, parts=2)
+        run = Run(made, datasets(made), Log(None, None))
+        reduced = [event for at, event in enumerate(backward) for event in [event, *[("sum",)] * (at in (3, 7, 10))]]
+        with _Watched({}) as watched:
+            run.passes.step(next(run.loader.epoch(1)))
+        assert watched.events == [*forward, *(reduced if zero == 2 else backward), *forward, *reduced, *last]
+
+
 def another_way_is_no_harm() -> None:
     """A pass that uses parameters in another order than the program says has them, each at its use."""
     made = program(3, 10_000)
@@ -160,7 +183,9 @@ def another_way_is_no_harm() -> None:
                 assert torch.equal(gathers.bring(s), real[s])
 
 
-@pytest.mark.parametrize("what", ["follows_the_paper", "comes_ahead", "another_way_is_no_harm"])
+@pytest.mark.parametrize(
+    "what", ["follows_the_paper", "comes_ahead", "sums_begin_in_backward", "another_way_is_no_harm"]
+)
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from shardlang import runtime as rt
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
+from shardlang.runtime.messages import Exchange
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
 from tests.runtime.staged import SHAPES, program
@@ -98,6 +99,23 @@ def buckets_start_in_the_last_backward() -> None:
     assert any(member is tied for b in run.model.reducer.buckets for member in b.members)
 
 
+def receives_are_posted_an_action_ahead() -> None:
+    """The values that the next action needs travel while this one computes."""
+    made = program(rt.Mesh(pp=4, dp=1, microbatch=rt.Time(4)), coordinates=(0, 1, 2, 3), order="BF")
+    run = Run(made, datasets(made), Figures())
+    passes, seen, expect = run.passes, [], Exchange.expect
+    forward, backward = passes._forward, passes._backward
+    passes._forward = lambda now, action: (seen.append(action), forward(now, action))
+    passes._backward = lambda now, action, due: (seen.append(action), backward(now, action, due))
+    Exchange.expect = lambda exchange, message: (seen.append(message), expect(exchange, message))[1]
+    passes.step(next(run.loader.epoch(1)))
+    Exchange.expect = expect
+    needs = [(at, message) for at in range(1, len(passes.training.mine)) for message in passes.training.needs(at)]
+    assert len(needs) >= 3
+    for at, message in needs:
+        assert seen.index(message) < seen.index(passes.training.mine[at - 1])
+
+
 def weights_start_another_run() -> None:
     """Loaded by the ranks that hold them, whatever the stages."""
     folder = Path(tempfile.gettempdir()) / f"shard-test-{_shared()}"
@@ -119,7 +137,11 @@ def _shared() -> int:
 
 
 @pytest.mark.parametrize(
-    "what", ["placements", "sharded", "buckets_start_in_the_last_backward", "weights_start_another_run"]
-)
+    "what",
+    [
+        "placements", "sharded", "buckets_start_in_the_last_backward", "receives_are_posted_an_action_ahead",
+        "weights_start_another_run",
+    ],
+)  # fmt: skip
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4, ["torch.distributed.pipelining._backward"])

@@ -11,9 +11,10 @@ from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES
 from shardlang.plan.blocks.call import is_below, relative
 from shardlang.plan.dim_factors import of_factors
-from shardlang.plan.plan import OperandUse, Plan, PlannedOp
+from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
-from shardlang.records import dataclass
+from shardlang.plan.rewrite.recomputed_steps import Owners
+from shardlang.records import dataclass, remembered
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,20 @@ class Sites:
             call=op.call,
             recomputed=self.training and any(op.id in group.ops for group in self.plan.recompute),
             sparse=self.training and any(value in plan_params and plan_params[value].sparse for value in op.operands),
+            beside=self.training and self._beside(planned),
             numbers=tuple(map(self._number, uses)),
             sizes=part_sizes,
             inside=bool(self.layer) and is_below(op.path, self.layer),
         )
+
+    def _beside(self, planned: PlannedOp) -> bool:
+        """Whether the first operand comes from a collective. An operator that is computed again is
+        in one function with it."""
+        at = planned.operands[0].conversion if planned.operands else -1
+        if at < 0 or self.plan.conversions[at].move.kind not in (MoveKind.I_TO_R, MoveKind.S_TO_R):
+            return False
+        again = owners(self.plan).group(planned.op)
+        return again is None or again == owners(self.plan).of(Step("conversion", at))
 
     def _operand(self, op: Op, use: OperandUse) -> str:
         text, value = self.names[use.value, use.conversion], self.plan.graph.values[use.value]
@@ -72,6 +83,12 @@ class Sites:
         constant = self.plan.graph.values[use.value].constant
         is_number = constant is not None and self.names[use.value, use.conversion] == number_text(constant)
         return constant if is_number else None
+
+
+@remembered
+def owners(plan: Plan) -> Owners:
+    """The groups that backward computes again, by steps."""
+    return Owners(plan, plan.steps)
 
 
 def batch_factor(plan: Plan, op: Op) -> int:

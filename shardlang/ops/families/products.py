@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from shardlang.ops.code import TORCH, Code, F, infix, method
+from shardlang.ops.code import RT, TORCH, Code, F, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import Factors, namesakes, promote, quoted, sized
 from shardlang.ops.rule import DimFactors, FactorRule
@@ -258,7 +258,7 @@ def _as_product(site: OpSite, left: Dims, right: Dims, result: Dims) -> Code | N
         if right == (left[-1], result[-1]):
             return infix("@", x, w)
         if right == (result[-1], left[-1]):
-            return F("linear", x, w)
+            return (RT if site.beside else F)("linear", x, w)
     lead = left[:-2]
     if right[:-2] != lead or () in left:
         return None

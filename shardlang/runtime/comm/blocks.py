@@ -8,7 +8,7 @@ duals are paired up in collectives.py."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -33,8 +33,13 @@ def _alike(x: Tensor, *_: object) -> Sequence[int]:
 @moves(_alike)
 def reduced(x: Tensor, group: Group, how: str = "sum") -> Tensor:
     """The sum (max, min) over the group, a new tensor of the same shape on each member."""
+    return begin_reduced(x, group, how)()
+
+
+def begin_reduced(x: Tensor, group: Group, how: str = "sum") -> Callable[[], Tensor]:
+    """Starts `reduced`; what it gives waits for it."""
     own = x.clone(memory_format=torch.contiguous_format) if primitives.in_place(x, how) else x.contiguous()
-    return primitives.begin_reduce(own, group, how).wait()
+    return primitives.begin_reduce(own, group, how).wait
 
 
 def _padded(x: Tensor, dim: int, length: int) -> Tensor:
@@ -78,6 +83,11 @@ def _scattered_shape(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> 
 @moves(_scattered_shape)
 def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
     """This rank's block along dim of the sum over the group."""
+    return begin_scattered(x, dim, group, sizes)()
+
+
+def begin_scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Callable[[], Tensor]:
+    """Starts `scattered`; what it gives waits for it."""
     dim %= x.dim()
     if sizes is None and group.in_order:
         source = x.unflatten(dim, (group.size, -1)).movedim(dim, 0).contiguous()
@@ -85,8 +95,10 @@ def scattered(x: Tensor, dim: int, group: Group, sizes: Sizes = None) -> Tensor:
         length = x.shape[dim] // group.size if sizes is None else max(sizes)
         blocks = x.split([length] * group.size if sizes is None else list(sizes), dim)
         source = torch.stack([_padded(blocks[i], dim, length) for i in group.order])
-    result = primitives.begin_reduce_scatter(source, group).wait()
-    return result if sizes is None else result.narrow(dim, 0, sizes[group.index]).contiguous()
+    coming = primitives.begin_reduce_scatter(source, group)
+    if sizes is None:
+        return coming.wait
+    return lambda: coming.wait().narrow(dim, 0, sizes[group.index]).contiguous()
 
 
 def span(size: int, group: Group, sizes: Sizes) -> tuple[int, int]:

@@ -35,17 +35,35 @@ def _plain(x: Tensor) -> bool:
     return not (torch.is_grad_enabled() and x.requires_grad)
 
 
+# Of a dual, what only starts it.
+_BEGUN: dict[Any, Any] = {blocks.reduced: blocks.begin_reduced, blocks.scattered: blocks.begin_scattered}
+
+
+class Beside:
+    """on: products leave the gradients of their weights to be computed while a dual travels."""
+
+    on = False
+
+
 class _Pair(Function):
-    """A conversion as two local functions: `forth` now, `back` (its dual) on the gradient."""
+    """A conversion as two local functions: `forth` now, `back` (its dual) on the gradient. beside:
+    what products leave to be computed while that travels (functions/products.py)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, forth: Any, back: Any, arguments: tuple[Any, ...]) -> Tensor:
         ctx.back, ctx.arguments = back, arguments
+        if back in _BEGUN:
+            ctx.beside = []
         return forth(x, *arguments)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.back(gradient, *ctx.arguments), None, None, None
+        if not getattr(ctx, "beside", ()):
+            return ctx.back(gradient, *ctx.arguments), None, None, None
+        end = _BEGUN[ctx.back](gradient, *ctx.arguments)
+        while ctx.beside:
+            ctx.beside.pop(0).compute()
+        return end(), None, None, None
 
 
 def _convert(x: Tensor, forth: Any, back: Any, *arguments: Any) -> Tensor:

@@ -13,11 +13,11 @@ from shardlang.runtime.functions.normalisations import (
     rms_norm,
     softmax,
 )
+from shardlang.runtime.functions.products import linear
 from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, tally
 
 __all__ = [
     "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",
-    "count", "cross_entropy", "dropout", "dropout2d", "embedding", "even_attention", "gather", "layer_norm",
-    "log_softmax", "max_pool2d",
-    "nll_loss", "one_hot", "ring_attention", "rms_norm", "rotary", "softmax", "tally",
+    "count", "cross_entropy", "dropout", "dropout2d", "embedding", "even_attention", "gather", "layer_norm", "linear",
+    "log_softmax", "max_pool2d", "nll_loss", "one_hot", "ring_attention", "rms_norm", "rotary", "softmax", "tally",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ import torch
 
 from shardlang.errors import RunError
 from shardlang.runtime import compiled, random
+from shardlang.runtime.comm.collectives import Beside
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
@@ -56,6 +57,9 @@ class Run:
     def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
         random.start(program.seed)
         compiled.start(program)
+        # A backward in two parts computes the gradients of weights later anyhow.
+        split = program.pipeline is not None and program.pipeline.splits_backward
+        Beside.on = kind_of(world.device).overlaps and not split
         self.program, self.log = program, log
         self.model = Model(program)
         self.loader = Loader(program, program.data, data["data"])
