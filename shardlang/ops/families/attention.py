@@ -2,7 +2,7 @@
 place.
 
 Batch, heads and the queries' places split freely; a rank needs the keys and values of all places,
-so they are gathered over an axis that cuts the queries' sequence."""
+so they are gathered over an axis that cuts the queries' sequence, or sent round a ring."""
 
 from __future__ import annotations
 
