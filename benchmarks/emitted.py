@@ -94,5 +94,10 @@ def on_hand(program: Program) -> tuple[dict[str, Dataset], dict[str, Tensor]]:
 
 def beginning(file: Path, settings: Mapping[str, str] | None = None) -> dict[str, Tensor]:
     """The whole parameters of a program before the first step, by path as torch writes it (`blocks.0.up.weight`)."""
-    leaves = Model(emitted(file, None, 1, settings)).leaves
-    return {path.replace("[", ".").replace("]", ""): leaf.detach() for path, leaf in leaves.items()}
+    return leaves(emitted(file, None, 1, settings))
+
+
+def leaves(program: Program) -> dict[str, Tensor]:
+    """The same for a program that is emitted already, on this rank's device."""
+    found = Model(program).leaves
+    return {path.replace("[", ".").replace("]", ""): leaf.detach() for path, leaf in found.items()}

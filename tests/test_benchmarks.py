@@ -1,16 +1,70 @@
-"""Each script in benchmarks/ that makes a claim is run by `python -m benchmarks`, and has its line in the README."""
+"""Each script in benchmarks/ and benchmarks/gpu/ that makes a claim is run by the command of its folder, and has its line
+in the README; those for a GPU run whole in tiny sizes on the CPU.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
+
+import pytest
+import torch
 
 from benchmarks.__main__ import HERE, NAMES
+from benchmarks.gpu.__main__ import NAMES as ON_A_GPU
+from tests import warm
+
+ROOT = HERE.parent
+LISTED = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+# All in one process, which has imported what they share.
+ALL = """
+import importlib, sys
+sys.argv[1:] = ["--device", "cpu"]
+from benchmarks.gpu.__main__ import NAMES
+for name in NAMES:
+    print(name, flush=True)
+    assert importlib.import_module("benchmarks.gpu." + name).main() == 0
+"""
+# Sides of which `ranks` asks that they give the same losses.
+ALIKE = """
+import sys
+sys.argv[1:] = ["--device", "cpu"]
+from benchmarks.gpu.nets import gpt2_124m, llama_8b
+from benchmarks.gpu.place import place
+for net in (llama_8b(place(), precision="f32"), gpt2_124m(place(), precision="f32")):
+    net.place.on_ranks(lambda: {"ours": net.ours(False), "by hand": net.by_hand(False)})
+"""
 
 
 def test_scripts() -> None:
-    assert {path.stem for path in HERE.glob("*.py") if path.read_text().startswith('"""Claim: ')} == set(NAMES)
+    for folder, names in ((HERE, NAMES), (HERE / "gpu", ON_A_GPU)):
+        assert {path.stem for path in folder.glob("*.py") if path.read_text().startswith('"""Claim: ')} == set(names)
 
 
 def test_listed() -> None:
     claims, _, _ = (HERE / "README.md").read_text().partition("## Measured")
-    assert tuple(re.findall(r"^\| `(\w+)` \|", claims, re.MULTILINE)) == NAMES
+    assert tuple(LISTED.findall(claims)) == (*NAMES, *ON_A_GPU)
+
+
+@pytest.mark.slow
+def test_scripts_for_a_gpu_run_in_tiny_sizes_on_the_cpu() -> None:
+    done = warm.run([sys.executable, "-c", ALL], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = re.findall(r"^(.+): ratio \S+ \(limit .+\): (held|not judged)$", done.stdout, re.MULTILINE)
+    assert len(verdicts) == 20, done.stdout
+
+
+@pytest.mark.slow
+def test_nets_by_hand_compute_the_same() -> None:
+    done = warm.run([sys.executable, "-c", ALIKE], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch may have a GPU")
+def test_without_a_gpu() -> None:
+    done = warm.run([sys.executable, "-m", "benchmarks.gpu"], cwd=ROOT)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr == (
+        "1 rank needs 1 GPU, and this torch is built without CUDA; "
+        "with `--device cpu` the scripts run in tiny sizes, and no limit is judged\n"
+    )

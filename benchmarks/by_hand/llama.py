@@ -16,17 +16,17 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    def __init__(self, d: int, heads: int) -> None:
+    def __init__(self, d: int, heads: int, kv_heads: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.q, self.k, self.v, self.out = (nn.Linear(d, d, bias=False) for _ in range(4))
+        self.width, self.grouped = d // heads, kv_heads < heads
+        self.q, self.out = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.k, self.v = (nn.Linear(d, kv_heads * self.width, bias=False) for _ in range(2))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         batch, seq, d = x.shape
-        q, k, v = (
-            layer(x).view(batch, seq, self.heads, d // self.heads).transpose(1, 2) for layer in (self.q, self.k, self.v)
-        )
-        mixed = F.scaled_dot_product_attention(turned(q, cos, sin), turned(k, cos, sin), v, is_causal=True)
+        q, k, v = (layer(x).view(batch, seq, -1, self.width).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        q, k = turned(q, cos, sin), turned(k, cos, sin)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.grouped)
         return self.out(mixed.transpose(1, 2).reshape(batch, seq, d))
 
 
@@ -40,10 +40,10 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, d: int, heads: int, ffn: int) -> None:
+    def __init__(self, d: int, heads: int, kv_heads: int, ffn: int) -> None:
         super().__init__()
         self.attention_norm, self.mlp_norm = nn.RMSNorm(d, eps=1e-5), nn.RMSNorm(d, eps=1e-5)
-        self.attention, self.mlp = Attention(d, heads), FeedForward(d, ffn)
+        self.attention, self.mlp = Attention(d, heads, kv_heads), FeedForward(d, ffn)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), cos, sin)
@@ -54,10 +54,12 @@ class Llama(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, vocab: int, d: int, heads: int, ffn: int, layers: int, seq: int, base: float) -> None:
+    def __init__(
+        self, vocab: int, d: int, heads: int, kv_heads: int, ffn: int, layers: int, seq: int, base: float
+    ) -> None:
         super().__init__()
         self.embed = nn.Parameter(torch.empty(vocab, d))
-        self.blocks = nn.ModuleList(Block(d, heads, ffn) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(d, heads, kv_heads, ffn) for _ in range(layers))
         self.norm, self.head = nn.RMSNorm(d, eps=1e-5), nn.Linear(d, vocab, bias=False)
         width = d // heads
         rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
@@ -77,6 +79,7 @@ def begun(weights: Mapping[str, Tensor], heads: int, seq: int) -> Llama:
     vocab, d = weights["embed"].shape
     layers = sum(path.endswith(".up.weight") for path in weights)
     ffn = len(weights["blocks.0.mlp.up.weight"])
-    net = Llama(vocab, d, heads, ffn, layers, seq, 500000.0)
+    kv_heads = len(weights["blocks.0.attention.k.weight"]) * heads // d
+    net = Llama(vocab, d, heads, kv_heads, ffn, layers, seq, 500000.0)
     net.load_state_dict(dict(weights))
     return net
