@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.buckets import SumBucket
-from shardlang.runtime.state.zero import ShardBucket
+from shardlang.runtime.state.zero import Held, ShardBucket
 from shardlang.runtime.state.zero3 import Gathers, Line, Stored, Together, Unit
 from shardlang.runtime.step.train import Run, datasets
 from tests.runtime.forked import on_ranks
@@ -171,6 +172,16 @@ def sums_begin_in_backward() -> None:
         assert watched.events == [*forward, *(reduced if zero == 2 else backward), *forward, *reduced, *last]
 
 
+def levels_have_buckets_of_their_own() -> None:
+    """Only of levels 1 and 2 the updated rows are brought to all."""
+    made = program(2, 1_000_000)
+    made.parameters = [replace(p, zero=(3, "dp")) if "[0]" in p.path else p for p in made.parameters]
+    model = Run(made, datasets(made), Log(None, None)).model
+    kinds = [{type(parameter) for parameter in bucket.parameters} for bucket in model.buckets]
+    assert kinds == [{Held}, {Stored}]
+    assert len(model.sharded) == 1
+
+
 def another_way_is_no_harm() -> None:
     """A pass that uses parameters in another order than the program says has them, each at its use."""
     made = program(3, 10_000)
@@ -184,7 +195,8 @@ def another_way_is_no_harm() -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["follows_the_paper", "comes_ahead", "sums_begin_in_backward", "another_way_is_no_harm"]
+    "what", ["follows_the_paper", "comes_ahead", "sums_begin_in_backward", "levels_have_buckets_of_their_own",
+             "another_way_is_no_harm"],
 )
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)

@@ -165,7 +165,7 @@ class Model:
                 self._add(RowBucket(how.over(how.sum), self.leaves[tensor.path]), how)
             elif how.shard or how.over(how.sum).size > 1:
                 size = math.prod(self.program.block(tensor).shape) * dtype.itemsize
-                kind = how, dtype, device_of(tensor.place)
+                kind = how, dtype, device_of(tensor.place), tensor.path in self.stored
                 items.append((self._shared(tensor.path) or self.leaves[tensor.path], kind, size))
         for (how, *_), members in fill(items, self.program.bucket_bytes):
             self._add(ShardBucket(members, how) if how.shard else SumBucket(how.over(how.sum), members), how)
