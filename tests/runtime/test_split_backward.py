@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
@@ -22,6 +23,9 @@ NETS: dict[str, Net] = {
     "called again after another": lambda x, p: [layer(torch.tanh(layer(x, p["w"]) @ p["a"]), p["w"])],
     "called again around two": lambda x, p: [layer(torch.tanh(layer(x, p["w"]) @ p["a"]) @ p["b"], p["w"]) @ p["b"]],
     "beside the input": lambda x, p: [x @ p["a"], torch.tanh(p["w"] @ p["b"]) @ p["b"]],
+    "between two others": lambda x, p: [
+        torch.addmm(p["w"], torch.tanh(torch.addmm(p["a"][:3], x, p["b"])), p["b"]),
+    ],
     "both": lambda x, p: [layer(layer(x, p["w"]) @ p["a"], p["w"]), p["w"] * p["w"]],
 }
 
@@ -35,15 +39,17 @@ def leaves() -> tuple[Tensor, dict[str, Tensor]]:
 SHAPES = {"x": (3, 4), "a": (4, 4), "b": (4, 4), "w": (3, 4)}
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations("abw")), ids="".join)
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)
-def test_halves_add_up(net: Net) -> None:
+def test_halves_add_up(net: Net, order: Sequence[str]) -> None:
+    """In whatever order the parameters come."""
     x, parameters = leaves()
     outputs = net(x, parameters)
     gradients = [torch.randn_like(output) for output in outputs]
     torch.autograd.backward(outputs, gradients)
 
     mine, own = leaves()
-    weights = list(own.values())
+    weights = [own[name] for name in order]
     halves = Halves(list(zip(net(mine, own), gradients, strict=True)), [mine])
     halves.inputs(weights)
     assert mine.grad is not None and x.grad is not None

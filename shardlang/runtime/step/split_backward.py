@@ -7,7 +7,7 @@ It would leave out what depends on no input; that is done here, in the second pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -26,6 +26,22 @@ class _Own(Function):
         return gradient
 
 
+class _Apart:
+    """torch's groups of parameters, those with a common operator as one. A parameter that joins two
+    groups which torch made before is in both, and would get its gradient twice."""
+
+    def __init__(self, grouped: Callable[..., list[dict[str, set[Any]]]]) -> None:
+        self.grouped = grouped
+
+    def __call__(self, *given: Any) -> list[dict[str, set[Any]]]:
+        apart: list[dict[str, set[Any]]] = []
+        for group in self.grouped(*given):
+            common = [other for other in apart if not other["intermediates"].isdisjoint(group["intermediates"])]
+            apart = [other for other in apart if other not in common]
+            apart.append({name: part.union(*(other[name] for other in common)) for name, part in group.items()})
+        return apart
+
+
 class Halves:
     """The backward of a stage's microbatch, from outputs' gradients: `inputs`, then `weights`."""
 
@@ -40,11 +56,13 @@ class Halves:
         """Accumulates the gradients of the inputs."""
         if not self.through:
             return
-        from torch.distributed.pipelining._backward import stage_backward_input
+        from torch.distributed.pipelining import _backward
 
+        if not isinstance(_backward.get_param_groups, _Apart):
+            _backward.get_param_groups = _Apart(_backward.get_param_groups)
         outputs = [_Own.apply(output) for output, _ in self.through]
         gradients = [gradient for _, gradient in self.through]
-        _, self.groups = stage_backward_input(outputs, gradients, list(self.given), reversed(weights))
+        _, self.groups = _backward.stage_backward_input(outputs, gradients, list(self.given), reversed(weights))
 
     def weights(self, weights: Sequence[Tensor]) -> None:
         """Accumulates the gradients of the parameters."""
