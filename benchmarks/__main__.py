@@ -2,6 +2,7 @@
 
 python -m benchmarks              all of them
 python -m benchmarks NAME ...     some
+python -m benchmarks NAME --OPTION ...   one, with options of its own
 python -m benchmarks --list       their claims
 """
 
@@ -19,8 +20,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NAMES = (
-    "check_process", "large_model", "depth", "quickstart_process", "tensor_parallel", "dtensor_dispatch", "dtensor",
-    "pipeline", "data_parallel", "gpt2", "zero_3", "one_rank", "compiled", "tables", "exchange", "mindspore_job",
+    "check_process", "large_model", "depth", "quickstart_process", "record", "tensor_parallel", "dtensor_dispatch",
+    "dtensor", "pipeline", "data_parallel", "gpt2", "zero_3", "one_rank", "compiled", "tables", "exchange",
+    "checkpoint", "mindspore_job", "published_times", "predicted_times",
 )  # fmt: skip
 VERDICT = re.compile(r"^(.+): ratio (\S+) \(limit (\S+), spread (\S+)\): (held|MISSED|not judged)$")
 
@@ -55,7 +57,10 @@ class Suite:
         return rows if rows and ended else [*rows, (name, "", "", "", "FAILED")]
 
     def main(self, chosen: Sequence[str], command: Sequence[str]) -> int:
-        """Runs the chosen scripts, or all; command: of a script, with `{name}` where its name goes."""
+        """Runs the chosen scripts, or all; command: of a script, with `{name}` where its name goes.
+        What follows a first name and begins with an option is the script's."""
+        if len(chosen) > 1 and chosen[1].startswith("-"):
+            chosen, command = chosen[:1], [*command, *chosen[1:]]
         chosen = chosen or self.names
         if chosen == ["--list"]:
             print("\n".join(f"{name:18} {self.claim(name)}" for name in self.names))

@@ -71,6 +71,18 @@ def size(count: int, up: bool = False) -> str:
     return f"{count} B"
 
 
+def duration(seconds: float) -> str:
+    """`4.36 s`, `12.3 ms`, `850 us`: three digits."""
+    unit, scale = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if seconds >= 0.9995 * s), ("us", 1e-6))
+    number = seconds / scale
+    return f"{number:,.{max(0, 2 - len(str(int(number))) + 1)}f} {unit}"
+
+
+def percent(share: float) -> str:
+    """`41.3%`: a share of 1, to a tenth of a hundredth."""
+    return f"{share:.1%}"
+
+
 # Seconds between lines where there is no terminal.
 QUIET = 5.0
 

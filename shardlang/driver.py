@@ -8,8 +8,8 @@ that it runs."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.files import Files
@@ -17,8 +17,12 @@ from shardlang.source import Source
 
 if TYPE_CHECKING:
     from shardlang.check.program import Program
+    from shardlang.cost.hardware import Hardware
+    from shardlang.cost.predict import Prediction
     from shardlang.plan.plan import Plan
+    from shardlang.search.answer import Answer
     from shardlang.syntax import ast
+    from shardlang.views.diff import Seen
 
 
 def parse_source(source: Source, sink: Sink) -> ast.File:
@@ -81,9 +85,17 @@ def _set_aside(tree: ast.File, wanted: str | None, sink: Sink) -> tuple[str, ...
 def _tell_other(name: str, mistakes: int, wanted: str, sink: Sink) -> None:
     many = f"{mistakes} mistake{'' if mistakes == 1 else 's'}"
     sink.report(
-        "SH325", f"strategy `{name}` has {many}, which `{wanted}` does not depend on", None,
+        "SH328", f"strategy `{name}` has {many}, which `{wanted}` does not depend on", None,
         help="`shardc check` without `--strategy` lists them", severity=Severity.WARNING,
     )  # fmt: skip
+
+
+def with_cluster(program: Program, name: str | None, sink: Sink) -> Program | None:
+    """The program, planned for the cluster that `--cluster` names: one of the file, of a library
+    (`std.clusters.h100_pod`), or the first of another file. None after errors."""
+    from shardlang.check.train import clusters
+
+    return program if name is None else clusters.with_cluster(program, name, sink, Files().load)
 
 
 def check_strategies(program: Program, name: str | None, ranks: int | None, sink: Sink) -> Plan | None:
@@ -95,6 +107,8 @@ def check_strategies(program: Program, name: str | None, ranks: int | None, sink
     from shardlang.plan.resolve import resolve
 
     planned = plan_program(program, name, ranks, sink) if ranks is not None else None
+    if planned is not None:
+        prove_plan(planned, sink)
     first = program.strategies[0].name.text if program.strategies else None
     for strategy in program.strategies:
         here, other = strategy.name.text, Sink()
@@ -111,17 +125,130 @@ def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> 
     from shardlang.plan.planner import plan
 
     found = plan(program, name, ranks, sink)
-    if found is not None and program.training is not None and program.training.eval is not None:
-        from shardlang.emit.accumulators import evaluation
-
-        evaluation(found, sink)
+    if found is not None:
+        _evaluated(found, sink)
     return None if sink.failed else found
 
 
+def _evaluated(plan: Plan, sink: Sink) -> None:
+    """Reports what `eval` cannot add up."""
+    if plan.program.training is not None and plan.program.training.eval is not None:
+        from shardlang.emit.accumulators import evaluation
+
+        evaluation(plan, sink)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The request of `shardc tune`."""
+
+    ranks: int
+    strategy: str | None = None
+    mode: str = "exact"
+    top: int = 5
+    budget: float = 10.0
+
+
+def tune_program(
+    program: Program, asked: Asked, sink: Sink, tell: Callable[[str], None] = lambda text: None
+) -> Answer | None:
+    """The strategies that are predicted fastest; None after errors, or where nothing fits."""
+    from shardlang.cost.hardware import with_speeds
+    from shardlang.cost.predict import predict_work
+    from shardlang.plan.bytes.fits import device
+    from shardlang.search.answer import answer
+    from shardlang.search.tune import tune
+    from shardlang.search.wanted import Wanted
+
+    hardware, has = with_speeds(program, asked.ranks, sink), device(program)
+    if hardware is None:
+        return None
+
+    def sound(plan: Plan) -> bool:
+        mine = Sink()
+        _evaluated(plan, mine)
+        prove_plan(plan, mine)
+        return not mine.failed
+
+    wanted = Wanted(
+        asked.ranks, lambda work: predict_work(work, hardware).step_s, has.memory if has is not None else None,
+        hardware, asked.top, asked.budget, sound, tell, asked.mode,
+    )  # fmt: skip
+    tuned = tune(program, asked.strategy, wanted, sink)
+    return answer(tuned, asked.ranks, hardware) if tuned is not None else None
+
+
+def seen_plan(plan: Plan, sink: Sink) -> Seen:
+    """A plan with what `shardc plan --json` says of it, the predicted step included."""
+    from shardlang.cost.predict import plain
+    from shardlang.plan.bytes.report import report
+    from shardlang.views.diff import Seen
+
+    step = predict_plan(plan, sink)
+    return Seen(plan, {**report(plan), **({"predicted": plain(step)} if step is not None else {})})
+
+
+def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
+    """The HTML page of one plan, or of two with their differences."""
+    from shardlang.views.course import sources, with_course
+    from shardlang.views.diff import difference
+    from shardlang.views.report import page
+
+    seen = [seen_plan(plan, sink) for plan in plans]
+    found = [with_course(each, hardware_of(each.plan, sink)) for each in seen]
+    return page(found, difference(*seen) if len(seen) == 2 else None, sources(plans))
+
+
+def explain_plan(
+    program: Program, name: str | None, ranks: int, what: str, sink: Sink
+) -> Mapping[str, Any] | None:
+    """The reasons for `what` in a plan, a value or `mesh`, say, with what the alternatives cost;
+    None after errors."""
+    from shardlang.plan.planner import choose_strategy
+    from shardlang.views.alternatives import Asked
+    from shardlang.views.neighbours import QUESTIONS, neighbours
+    from shardlang.views.why import why
+
+    plan = plan_program(program, name, ranks, sink)
+    if plan is None:
+        return None
+    strategy = choose_strategy(program, name, ranks, sink)[1]
+    asked = Asked(program, strategy, plan, lambda of: step.step_s if (step := predict_plan(of, sink)) else None)
+    return neighbours(asked, what) if what in QUESTIONS else why(asked, what, sink)
+
+
+def hardware_of(plan: Plan, sink: Sink) -> Hardware | None:
+    """The hardware that a plan is for; None where it lacks speeds that the time of a step needs, or
+    there is no step."""
+    from shardlang.cost.hardware import described, missing
+
+    hardware = described(plan.program, sink)
+    if sink.failed or hardware is None or plan.program.training is None or plan.graph.loss is None:
+        return None
+    return None if missing(hardware, plan.ranks) else hardware
+
+
+def predict_plan(plan: Plan, sink: Sink) -> Prediction | None:
+    """The time of a plan's step, where the hardware of the file has all speeds that it needs; None
+    elsewhere, and after errors."""
+    from shardlang.cost.predict import predict
+
+    hardware = hardware_of(plan, sink)
+    return predict(plan, hardware) if hardware is not None else None
+
+
+def prove_plan(plan: Plan, sink: Sink) -> None:
+    """Reports where ranks would wait for each other in vain; a plan that cannot be emitted has
+    nothing to prove."""
+    if plan.program.training is not None and plan.graph.loss is not None:
+        emit_plan(plan, sink)
+
+
 def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] | None:
-    """The emitted files, name -> text; None after errors. Not `folded`: every layer is written out
-    where it is called; tests hold both to the same bits."""
-    from shardlang.emit.emit import emit
+    """The emitted files, name -> text, whose communication is proved; None after errors. Not
+    `folded`: every layer is written out where it is called; tests hold both to the same bits."""
+    from shardlang.emit.emit import emission, files_of
+    from shardlang.matched.proof import prove
 
     if plan.program.training is None or plan.graph.loss is None:
         sink.report(
@@ -129,5 +256,9 @@ def emit_plan(plan: Plan, sink: Sink, folded: bool = True) -> Mapping[str, str] 
             help="add a `train` block with `model`, `data`, `loss`, `optimizer` and `epochs`, one setting a line",
         )  # fmt: skip
         return None
-    files = emit(plan, sink, folded)
+    made = emission(plan, sink, folded)
+    if sink.failed:
+        return None
+    files = files_of(made)
+    prove(made, files, sink)
     return None if sink.failed else files

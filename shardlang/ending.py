@@ -3,7 +3,9 @@
 
 The first of them is an exception, so that what must be cleaned up is. A further one while that goes
 on ends the process at once: what was registered with `at_once` is still done. A signal that is
-ignored at the start, as `nohup` does, stays ignored."""
+ignored at the start, as `nohup` does, stays ignored.
+
+SIGUSR1 asks a run that writes checkpoints to save and end at the end of its step."""
 
 from __future__ import annotations
 
@@ -14,12 +16,50 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 FAILED = 3
+# The exit code of a run that has saved and ended as SIGUSR1 asks: it is to be started again.
+SAVED = 75
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What is to be done however the process ends, the last first.
 _due: list[Callable[[], None]] = []
 _come: list[int] = []
 _holds: list[bool] = []
 _waiting: list[int] = []
+_save: list[int] = []
+_SAVES_NOTHING = b"SIGUSR1 saves nothing, as the program sets no `checkpoint`; the run goes on\n"
+
+
+class Saved(Exception):
+    """The run has saved and ends, as SIGUSR1 asks; the text says after which step."""
+
+
+def heed_save(saves: bool, then: Callable[[], None] = lambda: None) -> None:
+    """From now on SIGUSR1 asks to save and end. saves: else it is only said, once, that the run
+    goes on. then: what else is done at once."""
+
+    def asked(number: int, _: FrameType | None) -> None:
+        if not saves and not _save:
+            os.write(2, _SAVES_NOTHING)  # `print` may be what was interrupted
+        _save.append(number)
+        then()
+
+    signal.signal(signal.SIGUSR1, asked)
+
+
+@contextmanager
+def save_heeded(saves: bool, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Heeds SIGUSR1 meanwhile, and forgets it afterwards."""
+    before = signal.getsignal(signal.SIGUSR1)
+    heed_save(saves, then)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        _save.clear()
+
+
+def asked_to_save() -> bool:
+    """Whether SIGUSR1 has come."""
+    return bool(_save)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -31,6 +71,22 @@ def watch() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
+
+
+def heard() -> int:
+    """From now on SIGTERM does not end this process: its number can be read from the descriptor
+    that is returned, for a thread that ends the process once it has said what it must."""
+    mine, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    return mine
+
+
+def unheard() -> None:
+    """SIGTERM ends this process again."""
+    if signal.set_wakeup_fd(-1) >= 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def over() -> None:

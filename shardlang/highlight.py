@@ -9,11 +9,11 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation
 
 DECLARATIONS = (
     "use", "dim", "model", "fn", "strategy", "train", "device", "cluster", "layer", "param", "state", "forward",
-    "mesh", "metric",
+    "mesh", "metric", "level",
 )  # fmt: skip
 RULES = (
     "auto", "split", "over", "uneven", "sizes", "shard", "stages", "balanced", "virtual", "microbatches",
-    "schedule", "zero", "bucket", "gradients", "recompute", "attend", "place", "on", "strict", "at",
+    "schedule", "zero", "bucket", "gradients", "recompute", "attend", "chunks", "place", "on", "strict", "at",
 )  # fmt: skip
 RESERVED = ("if", "else", "return", "and", "or", "not")
 CONSTANTS = ("true", "false")

@@ -19,11 +19,15 @@ from shardlang.records import dataclass
 EMITTED_MARK = "Written by shardc from the program and its strategy."
 # The first line of a rank's log.
 LOG_MARK = "A log of shardlang: the next run in this folder replaces it."
+# What the record of a rank's collectives begins with.
+RECORD_MARK = b"SHARDREC"
 # What the header of saved weights begins with, after its length.
 WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"}'
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
+# Stands in the first lines of every file that starts a job.
+JOB_MARK = "Written by shardc launch for the job"
 _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "eval\.|\})')
 _HEAD = 8192
 
@@ -62,9 +66,11 @@ class Kind:
 
 EMITTED = Kind("the emitted program", _begins(f"\n{EMITTED_MARK}".encode(), None), "another folder")
 LOG = Kind("a rank's log", _begins(LOG_MARK.encode()), "another folder for --log-dir")
+RECORD = Kind("a rank's collectives", _begins(RECORD_MARK), "another folder for --log-dir")
 FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=True)
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
 TRACE = Kind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
+JOB = Kind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

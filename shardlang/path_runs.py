@@ -8,12 +8,18 @@ from collections.abc import Iterable, Sequence
 from shardlang.patterns import span
 
 _INDEX = re.compile(r"\[(\d+)\]")
+_INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
 _NAMES = re.compile(r"(?<!\.)\.(?!\.)")  # the dots of a range are none between names
 
 
 def unindexed(path: str) -> str:
     """A path without the numbers of layers in arrays: what those of one array have in common."""
     return _INDEX.sub("[]", path)
+
+
+def called(path: str) -> str:
+    """The name of a value: a layer's result as the layer, a value within a statement as that."""
+    return _INNER.sub("", path).removeprefix("train.").removesuffix(".return")
 
 
 def in_runs(paths: Iterable[str]) -> list[str]:

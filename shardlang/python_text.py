@@ -24,7 +24,8 @@ def literal(value: object) -> str:
             plain = value.isprintable() and QUOTE not in value and "\\" not in value
             return f"{QUOTE}{value if plain else ''.join(map(_escaped, value))}{QUOTE}"
         case tuple() | list():
-            return tuple_text([literal(item) for item in value])
+            numbers = all(type(item) is int for item in value)  # perhaps one for each of many ranks
+            return tuple_text(list(map(repr, value)) if numbers else [literal(item) for item in value])
         case Mapping():
             return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
         case None | bool() | int() | float():

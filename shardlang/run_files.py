@@ -16,14 +16,14 @@ from pathlib import Path
 
 from shardlang.errors import RunError
 from shardlang.locks import LOCK, Claims, require_apart, unwritable
-from shardlang.owned import EMITTED, LOG, TRACE, WEIGHTS, is_own, target
+from shardlang.owned import EMITTED, LOG, RECORD, TRACE, WEIGHTS, is_own, target
 from shardlang.records import dataclass
 
 LOGS = Path("shardlang-logs")
 # So many folders of runs stay in LOGS.
 KEPT = 20
 _RUN = re.compile(r"run-(\d+)")
-_LOG = re.compile(r"rank-\d+\.log")
+_LOG = re.compile(r"rank-\d+\.(log|collectives)")
 # In the folder of a run: that it may go, and the sha256 of each emitted file, so that one that was
 # changed is kept.
 _MARK = ".shardlang-run"
@@ -41,6 +41,10 @@ class RunFiles:
 
 def log_file(log_dir: Path, rank: int) -> Path:
     return log_dir / f"rank-{rank}.log"
+
+
+def record_file(log_dir: Path, rank: int) -> Path:
+    return log_dir / f"rank-{rank}.collectives"
 
 
 def trace_file(log_dir: Path, rank: int) -> Path:
@@ -68,6 +72,7 @@ def claim(
     folder = log_dir if log_dir is not None else _numbered(LOGS, emitted)
     claims.folder(folder, "logs")
     written = [(log_file(folder, rank), LOG) for rank in range(ranks)]
+    written += [(record_file(folder, rank), RECORD) for rank in range(ranks)]
     written += [(folder / name, EMITTED) for name in emitted]
     written += [(trace_file(folder, rank), TRACE) for rank in range(ranks if traces else 0)]
     for path, kind in written:
@@ -132,8 +137,8 @@ def _drop(folder: Path) -> None:
 
 
 def _is_unchanged(path: Path, sums: Mapping[str, str]) -> bool:
-    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. A log is
-    known by its name and first line."""
+    """Whether a file of a run's folder is what the run wrote. sums: of the emitted files. A log, or
+    a record of collectives, is known by its name and how it begins."""
     if path.name in sums:
         return is_own(path, EMITTED) and _sum(path.read_bytes()) == sums[path.name]
-    return _LOG.fullmatch(path.name) is not None and is_own(path, LOG)
+    return _LOG.fullmatch(path.name) is not None and is_own(path, LOG, RECORD)

@@ -3,7 +3,8 @@
 Every ```shard block is checked, planned where it says `ranks=N`, and must report what the next ```diagnostics block
 lists, or nothing if there is none. `file=NAME` makes a block, or one of ```text, a file that other blocks of the page
 can name. What a fence may say further: `strategy=NAME`; `set=PATH=VALUE`, several of them; `parse` to stop after the
-syntax tree.
+syntax tree; `tune=N` to look for the best strategy on N ranks; `timed`
+to ask for the hardware's speeds too; `cluster=NAME` to plan for that one.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from pathlib import Path
 import pytest
 
 from shardlang import driver
+from shardlang.cost.hardware import with_speeds
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 
 _FENCE = re.compile(r"^```(\S*)[ \t]*(.*)$")
 _FOLDERS = ("specs", "diagnostics")
-_WORDS = {"ranks", "strategy", "file", "set", "parse"}
+_WORDS = {"tune", "ranks", "strategy", "file", "set", "parse", "timed", "cluster"}
 
 
 @dataclass
@@ -99,8 +101,15 @@ def reported(block: Block, folder: Path) -> list[str]:
 def _check(source: Source, block: Block, sink: Sink) -> None:
     program = driver.check_source(source, sink, block.overrides, block.option("strategy"))
     ranks = block.option("ranks")
+    program = driver.with_cluster(program, block.option("cluster"), sink) if program is not None else None
     if program is None:
         return
+    tune = block.option("tune")
+    if tune is not None:
+        driver.tune_program(program, driver.Asked(int(tune), block.option("strategy")), sink)
+        return
+    if "timed" in block.options:
+        with_speeds(program, int(ranks or 1), sink)
     plan = driver.check_strategies(program, block.option("strategy"), int(ranks) if ranks else None, sink)
     if plan is not None and plan.program.training is not None:
         driver.emit_plan(plan, sink)

@@ -51,7 +51,7 @@ def test_scripts_for_a_gpu_run_in_tiny_sizes_on_the_cpu() -> None:
     assert tuple(said) == ON_A_GPU and all(VERDICT.search(text) for text in said.values()), done.stdout
 
 
-@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch may have a GPU")
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="with this torch there may be a GPU to run on")
 def test_without_a_gpu() -> None:
     done = warm.run([sys.executable, "-m", "benchmarks.gpu"], cwd=ROOT)
     assert done.returncode == 2 and not done.stdout

@@ -18,9 +18,9 @@ from shardlang.check.model.generic import check_generically
 from shardlang.check.program import Program
 from shardlang.check.train.freeze import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
-from shardlang.check.train.hardware import check_hardware
+from shardlang.check.train.hardware import machines
 from shardlang.check.train.train import check_train
-from shardlang.check.values import UNKNOWN, DimValue, FileScope, HardwareDecl
+from shardlang.check.values import UNKNOWN, DimValue, FileScope
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from shardlang.syntax import ast
@@ -57,7 +57,7 @@ def _check(
     check_generically(library, context)
     if train is None and not sink.failed:
         report_unused(context, {})
-    check_hardware(file, scope, context)
+    hardware = machines(scope, context)
     names = [strategy.name for strategy in file.strategies]
     require_once(names, "strategy `{}` is declared twice", "give one of them another name", sink)
     axes = _axes(file, given, Frame(context, scope))
@@ -67,7 +67,6 @@ def _check(
     report_moved(graph, sink)
     if sink.failed:
         return None
-    hardware = {name: found.node for name, found in scope.names.items() if isinstance(found, HardwareDecl)}
     return Program(
         file.source, graph, training, file.strategies, hardware, axes, _statics(scope), _schedules(file, load)
     )
@@ -84,7 +83,8 @@ def _train(file: ast.File, context: Context) -> ast.Train | None:
 def _schedules(file: ast.File, load: Loader) -> dict[str, Source]:
     """The files of actions that strategies name; an unreadable one is reported where it is used."""
     rules = [r for s in file.strategies for r in s.rules if isinstance(r, ast.Schedule)]
-    names = dict.fromkeys(r.name.value for r in rules if "/" in r.name.value or "." in r.name.value)
+    written = (r.name.value for r in rules if r.name is not None)
+    names = dict.fromkeys(name for name in written if "/" in name or "." in name)
     found = {name: load(file.source.name, name, True) for name in names}
     return {name: source for name, source in found.items() if isinstance(source, Source)}
 

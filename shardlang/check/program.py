@@ -87,11 +87,19 @@ class Training:
     compile: str = "none"
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device, or a cluster with its device (None if it does not name one)."""
+
+    device: ast.Hardware | None
+    cluster: ast.Hardware | None = None
+
+
 @dataclass(frozen=True)
 class Program:
     """A checked file. `strategies` in file order
     (overrides of axes are in `axis_overrides`: strategy -> axis -> size, 0 for `auto`). `statics`:
-    names an expression in a strategy may use (file dims).
+    names an expression in a strategy may use (file dims). `hardware`: by its name in the file.
     `schedules`: files of actions that strategies name, by the name as written. `unread`: strategies
     that were not asked for and that have mistakes in their syntax, so that they are not here as a
     whole."""
@@ -100,8 +108,14 @@ class Program:
     graph: Graph
     training: Training | None
     strategies: tuple[ast.Strategy, ...]
-    hardware: Mapping[str, ast.Hardware]
+    hardware: Mapping[str, Machine]
     axis_overrides: Mapping[str, Mapping[str, int]]
     statics: Mapping[str, int | float]
     schedules: Mapping[str, Source] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+
+    @property
+    def machine(self) -> Machine | None:
+        """The first cluster that the file declares or imports, else the first device."""
+        found = list(self.hardware.values())
+        return next((m for m in found if m.cluster is not None), found[0] if found else None)

@@ -94,6 +94,7 @@ class FunctionDecl:
 @dataclass(frozen=True, slots=True)
 class HardwareDecl:
     node: ast.Hardware
+    file: FileScope
 
 
 @dataclass(eq=False)

@@ -12,8 +12,14 @@ import click
 
 
 def replace(path: Path, text: str) -> None:
-    """Replaces a file's content, whole or not at all, through symbolic links; keeps its mode."""
+    """Replaces a file's content, whole or not at all, through symbolic links; keeps its mode.
+    A pipe or a device is written to and stays."""
     path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise click.UsageError(f"`{path}` is a directory")
+    if path.exists() and not path.is_file():
+        path.write_text(text, "utf-8")
+        return
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:

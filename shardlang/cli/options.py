@@ -67,6 +67,11 @@ def strategy_option(command: Command) -> Command:
     return click.option("--strategy", metavar="NAME", help=text)(command)
 
 
+def cluster_option(command: Command) -> Command:
+    text = "The cluster to plan for: of the file, of a library (std.clusters.h100_pod), or the first of FILE.shard."
+    return click.option("--cluster", metavar="NAME", help=text)(command)
+
+
 def set_option(command: Command) -> Command:
     return click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", callback=_overrides,

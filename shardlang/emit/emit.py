@@ -33,14 +33,19 @@ def emit(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Mapping[s
     out (tests hold the two to the same numbers).
 
     A plan of a program without `train` cannot run, and asking for it is our fault."""
+    return files_of(emission(plan, sink, folded))
+
+
+def files_of(made: Emission) -> Mapping[str, str]:
+    """File name -> text."""
+    plan = made.plan
     training, loss = plan.program.training, plan.graph.loss
     if training is None or loss is None:
         raise InternalError("a program without `train` has nothing to emit")
-    made = emission(plan, sink, folded)
     functions, written, evaluated, groups = made.functions, made.written, made.evaluated, made.functions.groups
     scopes = [file.scope for file in written]
     final = [finish_text(plan, evaluated)] if evaluated is not None else []
-    lists = f"{parameter_lines(plan, groups, functions.kinds)}\n{state_lines(plan)}".rstrip()
+    lists = f"{parameter_lines(plan, groups)}\n{state_lines(plan)}".rstrip()
     if plan.pipeline is None:
         program = program_text(plan, training, groups, evaluated, loss, tuple(once_names(scopes[0].phases)))
         texts = [*functions.listed(written[0].called).values(), *written[0].texts]
@@ -77,6 +82,7 @@ class Emission:
     plan: Plan
     functions: Functions
     forwards: tuple[Forward, ...]
+    tests: tuple[Evaluate | None, ...]
     written: tuple[Written, ...]
     evaluated: Evaluation | None
 
@@ -102,7 +108,8 @@ def emission(plan: Plan, sink: Sink | None = None, folded: bool = True) -> Emiss
     # All calls are counted before the first function is written.
     parts = [(replace(forward, scope=named(forward, functions)), tested) for forward, tested in found]
     written = tuple(_written(part, groups) for part in parts)
-    return Emission(plan, functions, tuple(forward for forward, _ in parts), written, evaluated)
+    forwards, tests = (tuple(part) for part in zip(*parts, strict=True))
+    return Emission(plan, functions, forwards, tests, written, evaluated)
 
 
 def _written(parts: tuple[Forward, Evaluate | None], groups: Groups) -> Written:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from shardlang.emit.functions import Body, Functions
 from shardlang.emit.scene import Scene
@@ -18,6 +20,9 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.reads import Form, final_form, inputs, layout_of, makes, steps_for, summed_first
 from shardlang.python_text import comment, literal
 from shardlang.records import dataclass
+
+# More sizes than these are written in short in a comment.
+_MANY = 16
 
 
 @dataclass(frozen=True)
@@ -117,11 +122,31 @@ def signature(name: str, arguments: Iterable[str], first: Sequence[str] = ("p",)
 
 
 def function_text(head: str, definitions: Sequence[str], *parts: str) -> Code:
-    """A function: its first line, the definitions of its body, then the parts of the body."""
+    """A function: its first line, the definitions of its body, then the parts of the body. A name
+    that only comments use is defined in a comment."""
     body = joined([part for part in parts if part], "\n\n")
-    needed = [line for line in definitions if used(line) <= body.uses]
+    text = "\n".join([*(line for line in definitions if not used(line)), body])
+    named = [line for line in definitions if _named(line, text)]
+    needed = [line if used(line) <= body.uses else comment(_in_short(line)) for line in named]
     first = indented("\n".join(needed)) + "\n\n" if needed else ""
     return around(f"{head}\n{first}", body, "\n")
+
+
+def _in_short(definition: str) -> str:
+    """A definition for a comment: of many sizes, equal neighbours are one, as in `8 x 100, 7`."""
+    head, _, rest = definition.partition(" = (")
+    sizes, _, tail = rest.partition(")[")
+    runs = [(size, len(list(same))) for size, same in groupby(sizes.split(", "))]
+    if sizes.count(",") < _MANY:
+        return definition
+    short = ", ".join(size if count == 1 else f"{size} x {count}" for size, count in runs)
+    return f"{head} = ({short})[{tail}"
+
+
+def _named(definition: str, body: str) -> bool:
+    """Whether a name that is defined stands in the body, if only in comments; so what is a comment
+    itself."""
+    return not used(definition) or re.search(rf"\b{definition.partition(' ')[0]}\b", body) is not None
 
 
 def dict_text(items: Mapping[str, str]) -> str:

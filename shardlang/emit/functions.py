@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 
-from shardlang.emit.fuse import fusions
 from shardlang.emit.recomputed_regions import Region, arranged
 from shardlang.emit.scene import Item, Loop, Scene
 from shardlang.emit.statements import Writer, blocks_text
@@ -26,7 +25,7 @@ from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.blocks.kinds import Kinds
+from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.python_text import docstring, literal
@@ -68,12 +67,8 @@ class Functions:
     made: dict[tuple[int, bool], Function] = field(default_factory=dict)
     bodies: dict[tuple[int, bool], Body] = field(default_factory=dict)
     worth: dict[tuple[int, bool], bool] = field(default_factory=dict)
+    blocks: dict[object, int] = field(default_factory=dict)  # the number of each block
     outer: set[str] = field(default_factory=set)  # the functions that `forward` or `evaluate` calls
-
-    @cached_property
-    def kinds(self) -> Kinds:
-        """The kinds of steps that tell blocks apart, for all trees of the program."""
-        return Kinds(self.plan)
 
     @cached_property
     def naming(self) -> Naming:
@@ -86,7 +81,7 @@ class Functions:
     def body(self, scene: Scene, steps: Sequence[Step], ends: Sequence[Form]) -> Body:
         """The body of `forward` (or `evaluate`) that these steps are; what calls are in it is taken
         into account, for what is called once alone needs no function."""
-        tree = call_tree(self.plan, steps, ends, self.kinds, scene.forms)
+        tree = call_tree(self.plan, steps, ends, self.blocks, scene.forms)
         calls = [tree]
         for call in calls:  # with those that are found on the way
             calls += [item for item in call.items if isinstance(item, Call)]

@@ -11,7 +11,7 @@ from shardlang.emit.text.lines import WIDTH, call_text
 from shardlang.emit.text.names import is_plain
 from shardlang.emit.text.sizes import Groups
 from shardlang.graph.graph import Kind, Value
-from shardlang.plan.blocks.kinds import Kinds
+from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.python_text import literal
 from shardlang.types.dim import TensorType, low
@@ -83,14 +83,14 @@ def _mesh_arguments(mesh: Mesh) -> str:
     return "**{" + ", ".join(f"{literal(name)}: {size}" for name, size in sizes) + "}"
 
 
-def parameter_lines(plan: Plan, groups: Groups, kinds: Kinds) -> str:
+def parameter_lines(plan: Plan, groups: Groups) -> str:
     """`parameters = [...]`, an item a line, in the program's order; equal layers once."""
     said: dict[object, tuple[str, ...]] = {}
     items = []
     for value in (plan.graph.values[value] for value in plan.graph.params):
         p = plan.params.get(value.id)
         how = p and (id(p.stored), p.reduce_axes, p.zero, p.zero_axes, p.keep)
-        key = kinds.form((value.id, -1))[0], id(value.init), how
+        key = kinds_of(plan).form((value.id, -1))[0], id(value.init), how
         if key not in said:
             said[key] = tuple(_parameter(plan, value, groups))
         items.append(Item(value.path, said[key]))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.emit.forward import dict_text, function_text, returned, signature
-from shardlang.emit.fuse import fusions
 from shardlang.emit.scope import Scope
 from shardlang.emit.statements import Writer, blocks_text
 from shardlang.emit.step_inputs import sum_names
 from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.ops.code import Code
+from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import Step
 from shardlang.plan.rewrite.once_a_step import Phases
 

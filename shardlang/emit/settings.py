@@ -15,7 +15,7 @@ from shardlang.emit.text.lines import WIDTH, call_text, indented, list_text
 from shardlang.emit.text.sizes import Groups
 from shardlang.patterns import covered
 from shardlang.plan.bytes.fits import device
-from shardlang.plan.bytes.memory import by_coordinate
+from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.plan import Plan
 from shardlang.plan.reads import left_pending
 from shardlang.plan.work import peak_flops, step_flops, step_tokens
@@ -111,7 +111,7 @@ def _work(plan: Plan) -> list[str]:
     known = [f"tokens={tokens:_}"] if tokens else []
     known += [f"flops={step_flops(plan.graph):_}", f"peak={peak:_}"] if peak else []
     if device(plan.program) is not None:
-        known.append(f"memory={literal([kept.device for kept in by_coordinate(plan)])}")
+        known.append(f"memory={literal([peak.bytes for peak in step_peaks(plan)])}")
     return [f"work={call_text('rt.Work', known, 1)}"] if known else []
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import InternalError
-from shardlang.emit.fuse import Fusion, fused_text
+from shardlang.emit.fuse import fused_text
 from shardlang.emit.text.citations import Citation, place
 from shardlang.emit.text.collectives import move_text
 from shardlang.emit.text.lines import Block, Line, block_text
@@ -20,6 +20,7 @@ from shardlang.emit.text.sizes import Sizes
 from shardlang.graph.graph import Op
 from shardlang.ops.code import RT, Code, around, joined
 from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.plan.fusions import Fusion
 from shardlang.plan.plan import Conversion, MoveKind, Plan, PlannedOp, Step
 from shardlang.plan.reads import Form
 from shardlang.plan.rewrite.once_a_step import summed_in_time
@@ -54,29 +55,38 @@ class Writer:
         return replace(self, fusions={at: f for at, f in self.fusions.items() if part.get(at) == part.get(f.product)})
 
     def blocks(self, steps: Iterable[Step]) -> list[Block]:
-        """The blocks of `steps`. A conversion is with its value's statement, or its next reader."""
-        blocks: list[Block] = []
+        """The blocks of `steps`."""
+        blocks = []
+        for title, mine in self.statements(steps):
+            lines = [line for step in mine for line in self._lines(step)]
+            blocks += [Block(title, lines)] if lines else []
+        return blocks
+
+    def statements(self, steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
+        """The title of each statement and its steps, in the order of their lines. A conversion is
+        with its value's statement, or its next reader."""
+        found: list[tuple[str, list[Step]]] = []
         here: Citation | None = None
-        waiting: list[Line] = []
+        waiting: list[Step] = []
         made: set[int] = set()
         for step in steps:
             if step.kind == "conversion":
-                conversion = self.plan.conversions[step.index]
-                lines = self.conversion_lines(conversion)
-                (blocks[-1].lines if blocks and conversion.value in made else waiting).extend(lines)
+                (found[-1][1] if found and self.plan.conversions[step.index].value in made else waiting).append(step)
                 continue
-            planned = self.plan.ops[step.index]
-            op = self.plan.graph.ops[planned.op]
+            op = self.plan.graph.ops[self.plan.ops[step.index].op]
             there = place(op, self.plan.program.source, self.layer)
             if there != here:
-                blocks.append(Block(there.title))
+                found.append((there.title, []))
                 here, made = there, set()
             made.update(op.results)
-            blocks[-1].lines.extend([*waiting, *self.op_lines(step.index)])
+            found[-1][1].extend([*waiting, step])
             waiting = []
-        if waiting:
-            blocks.append(Block("", waiting))
-        return [block for block in blocks if block.lines]
+        return [*found, ("", waiting)] if waiting else found
+
+    def _lines(self, step: Step) -> list[Line]:
+        if step.kind == "op":
+            return self.op_lines(step.index)
+        return self.conversion_lines(self.plan.conversions[step.index])
 
     def op_lines(self, index: int) -> list[Line]:
         """The line of one operator; none where a later line takes it in."""

@@ -8,6 +8,7 @@ from shardlang.ops.families import (
     internal,
     lookups,
     losses,
+    losses_in_chunks,
     normalisations,
     products,
     random,
@@ -17,6 +18,6 @@ from shardlang.ops.families import (
 )
 
 __all__ = [
-    "arithmetic", "attention", "convolution", "elementwise", "internal", "lookups", "losses",
+    "arithmetic", "attention", "convolution", "elementwise", "internal", "lookups", "losses", "losses_in_chunks",
     "normalisations", "products", "random", "ranking", "reductions", "shapes",
 ]  # fmt: skip

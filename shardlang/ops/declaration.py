@@ -17,6 +17,8 @@ from shardlang.ops.code import Code, Module, infix
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, everything, own
 from shardlang.ops.site import OpSite
+from shardlang.ops.streams import Streams, once
+from shardlang.ops.working_memory import Work, plain
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import TensorType, Term
@@ -131,8 +133,10 @@ class Indexing:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two of
-    the whole operator, from its rule and its attributes.
+    """`emit` writes one Python expression for the site. `flops` counts multiply-adds times two,
+    from its rule (in whole or in local sizes) and its attributes. product: of one that is a product
+    of two matrices, (batch, m, n, k) of [m, k] and [k, n], in the sizes of its rule. streams: the
+    bytes read and written, where that is not each tensor once.
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
     detach). freezes: what it is given is meant to get no gradient from it (detach).
@@ -149,14 +153,16 @@ class Operator:
     from which the reference shows shapes and rule: `(x: [..., d]) -> [..., d] { relu(x) }`.
     renames: names of the result's dims mean those that are known where it is called before its
     operand's own (relabel). saved: what its backward reads; aliasing: whether its result is memory
-    of its own, and in which order of dims. precision: what it computes in. indexes: which of its
-    operands are indices. counts: the result numbers its own dim. moves: the elements of the result
-    are elements of the operands, unchanged.
+    of its own, and in which order of dims; work: the memory that it needs meanwhile. precision:
+    what it computes in. indexes: which of its operands are indices. counts: the result numbers its
+    own dim. moves: the elements of the result are elements of the operands, unchanged.
     table: the operand whose rows it looks up: it runs where that is, and the gradient of that may
     be kept as rows. divisor: the internal operator that counts, of operand 1, what this one divides
     by where the attribute `ignore_index` leaves some out. Known of a whole batch ahead, the count
     is a further operand. exchanging: the rule of one whose ranks exchange parts of a cut sequence,
-    as `attend` says: from its rule, its attributes, and whether keys go round a ring."""
+    as `attend` says: from its rule, its attributes, and whether keys go round a ring. chunked: the
+    internal operator that computes this loss in chunks of rows, with the product that its scores
+    are."""
 
     name: str
     params: tuple[Param, ...]
@@ -164,6 +170,8 @@ class Operator:
     emit: Callable[[OpSite], Code]
     doc: str
     flops: Callable[[FactorRule, Mapping[str, Any]], int] = lambda rule, attrs: 0
+    product: Callable[[FactorRule], tuple[int, int, int, int]] | None = None
+    streams: Callable[[Local], Streams | None] = lambda local: None
     differentiable: bool = True
     random: bool = False
     updates: tuple[int, ...] = ()
@@ -177,6 +185,7 @@ class Operator:
     renames: bool = False
     saved: Callable[[Local], Saved] = everything
     aliasing: Callable[[Local], Aliasing] = own
+    work: Callable[[Local], Work] = plain
     symbol: str = ""
     precision: Precision = Precision.F32
     indexes: Indexing | None = None
@@ -185,6 +194,11 @@ class Operator:
     table: int | None = None
     divisor: str = ""
     exchanging: Callable[[FactorRule, Mapping[str, Any], bool], FactorRule] | None = None
+    chunked: str = ""
+
+    def streamed(self, local: Local) -> Streams:
+        """The bytes that it reads and writes on one rank."""
+        return self.streams(local) or once(local, self.saved(local), self.aliasing(local), self.work(local))
 
 
 REGISTRY: dict[str, Operator] = {}

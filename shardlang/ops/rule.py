@@ -30,11 +30,11 @@ class Split(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """`name` is for people (a dim's name). `statistics`: how many tensors, of the operand's shape
-    less all INSIDE factors, an INSIDE factor all-reduces forward and backward, for cost and for the
-    plan's table. exchanged: what ranks exchange where the factor is split, or "". ROWS, of a FREE
-    factor: another operand asks for them by number. It may be split over axes that split that
-    operand too; the result is then split as that operand is, and rows are sent to who asks
+    """`name` is for people (a dim's name). `statistics`: how many tensors, of the first operand's
+    shape less all INSIDE factors, an INSIDE factor all-reduces forward and backward, for cost and
+    for the plan's table. exchanged: what ranks exchange where the factor is split, or "". ROWS, of
+    a FREE factor: another operand asks for them by number. It may be split over axes that split
+    that operand too; the result is then split as that operand is, and rows are sent to who asks
     (`shared_axes`). RING, of a WHOLE factor: it may be split just as another one is, and its parts
     go to all. HALVES, of a FREE factor: parts are exchanged, so that ranks have as much work."""
 

@@ -15,15 +15,18 @@ from shardlang.source import Span
 from shardlang.types.layout import Layout, PartSizes
 from shardlang.types.mesh import Mesh
 
+BUCKET_BYTES = 25_000_000  # what `bucket gradients` is by default
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """`factors[f]`: the axes a rule gives factor f, or None where none speaks of it. `complete`:
     nothing else is split.
 
-    span: the rule to show. through: axes along which a sum stays pending (`+mp` on a sum of sums).
-    replicated: axes pinned as R (`^mp`). result: a layout that the first result is converted to at
-    once (`shard .. -> ..`). chosen: "shard", "pin" or "split"."""
+    span: the rule to show; spans: of several that have a part, all of them. through: axes along
+    which a sum stays pending (`+mp` on a sum of sums). replicated: axes pinned as R (`^mp`).
+    result: a layout that the first result is converted to at once (`shard .. -> ..`).
+    chosen: "shard", "pin" or "split"."""
 
     factors: tuple[tuple[str, ...] | None, ...]
     span: Span = field(compare=False)
@@ -33,6 +36,7 @@ class Demand:
     result: Layout | None = None
     mesh: int = 0
     chosen: str = "split"
+    spans: tuple[Span, ...] = field(default=(), compare=False)
 
     def cut(self, dims: tuple[DimFactors, ...]) -> tuple[tuple[str, ...], ...]:
         """The axes that cut each dim of a tensor, by the factors of its dims."""
@@ -60,6 +64,14 @@ class AttendRule:
         return f"attend {'in a ring' if self.ring else 'evenly'}"
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkRule:
+    """`chunks 8`."""
+
+    count: int
+    span: Span
+
+
 @dataclass(frozen=True)
 class ResolvedStrategy:
     """A strategy on a rank count: meshes and what its rules demand, all checked.
@@ -71,7 +83,7 @@ class ResolvedStrategy:
     with microbatches, what each operator does in time; all else says nothing of that axis. zero:
     param value id -> rule. uneven: names of dims that may be cut unevenly, by dim identity
     (`id`-free: the Dim). sizes: those of a dim's parts that are given by hand. hosted: value id ->
-    "host", those that are not on the device."""
+    "host", those that are not on the device. pinned: value id of `stored` -> its rule."""
 
     name: str
     ranks: int | None
@@ -80,7 +92,7 @@ class ResolvedStrategy:
     stored: Mapping[int, Layout] = field(default_factory=dict)
     zero: Mapping[int, ZeroRule] = field(default_factory=dict)
     uneven: frozenset[object] = frozenset()
-    bucket_bytes: int = 25_000_000
+    bucket_bytes: int = BUCKET_BYTES
     strict: bool = False
     times: Times | None = None
     graph: Graph | None = None
@@ -88,3 +100,4 @@ class ResolvedStrategy:
     recompute: tuple[Recomputed, ...] = ()
     sizes: PartSizes = field(default_factory=dict)
     hosted: Mapping[int, str] = field(default_factory=dict)
+    pinned: Mapping[int, Span] = field(default_factory=dict)

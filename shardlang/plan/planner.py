@@ -59,7 +59,16 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
         sink.report("SH303", f"{ranks} ranks are more than a plan can be for", None, help=f"at most {RANKS_LIMIT:,}")
         return None
     found, strategy = choose_strategy(program, strategy_name, ranks, sink)
-    resolved = resolve(program, strategy, ranks, sink) if found else None
+    made = laid_out(program, strategy, ranks, sink) if found else None
+    if made is not None:
+        check_memory(made, sink)
+    return None if sink.failed else made
+
+
+def laid_out(program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink) -> Plan | None:
+    """The plan by a strategy, whether or not a device's memory has room for it; None after
+    mistakes."""
+    resolved = resolve(program, strategy, ranks, sink)
     if resolved is None or sink.failed:
         return None
     written = program
@@ -77,7 +86,6 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     if any(group.drops for group in made.recompute):
         made = replace(made, recompute=saved_activations(made).needed())
     check_rows(written, made, sink)
-    check_memory(made, sink)
     return None if sink.failed else made
 
 

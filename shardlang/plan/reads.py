@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from shardlang.plan.plan import MoveKind, OperandUse, Plan, Step
+from shardlang.ops.families.internal import TRANSFER
+from shardlang.plan.plan import MoveKind, OperandUse, Plan, PlannedOp, Step
 from shardlang.records import remembered
 from shardlang.types.layout import Layout
 
@@ -59,6 +60,12 @@ def makes(plan: Plan) -> Mapping[Step, Sequence[Form]]:
         else ((plan.conversions[step.index].value, step.index),)
         for step in plan.steps
     }
+
+
+@remembered
+def transfers(plan: Plan) -> Sequence[PlannedOp]:
+    """The operators that hand values from stage to stage."""
+    return [op for op in plan.ops if plan.graph.ops[op.op].operator == TRANSFER] if plan.pipeline is not None else []
 
 
 def made_form(plan: Plan, conversion: int) -> int:

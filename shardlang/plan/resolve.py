@@ -13,11 +13,12 @@ from typing import TypeVar
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Value
-from shardlang.plan.demand import Demand, ResolvedStrategy
+from shardlang.plan.demand import BUCKET_BYTES, Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import uneven_dims
 from shardlang.plan.pipeline.assemble import Staging, stage
 from shardlang.plan.redistribute.mesh_factorings import Grouping, group
 from shardlang.plan.rewrite.attend_rules import attending, check_attended
+from shardlang.plan.rewrite.chunk_rules import in_chunks
 from shardlang.plan.rewrite.insert import with_counts
 from shardlang.plan.rewrite.microbatches import check_divides, times
 from shardlang.plan.rewrite.placement import staged, with_copies
@@ -26,6 +27,7 @@ from shardlang.plan.rewrite.recomputed_casts import Groups, with_casts_inside
 from shardlang.plan.strategy.axes import Axes
 from shardlang.plan.strategy.axis_sizes import SizedAxis, declared, fit
 from shardlang.plan.strategy.buffers import Buffers
+from shardlang.plan.strategy.holes import holes, report_holes
 from shardlang.plan.strategy.part_sizes import check_products, read_part_sizes
 from shardlang.plan.strategy.pins import Pins
 from shardlang.plan.strategy.positional import Positional, PositionalRules
@@ -46,7 +48,11 @@ def resolve(program: Program, strategy: ast.Strategy | None, ranks: int | None, 
     checked, and no mesh is made."""
     if strategy is None:
         return ResolvedStrategy("", ranks, (Mesh(()),) if ranks else (), {})
-    before, found = len(sink.found), Resolving(program, strategy, ranks, sink).run()
+    open = holes(strategy, program.axis_overrides.get(strategy.name.text, {}))
+    if open and ranks is not None:
+        report_holes(strategy, open, ranks, sink)
+        return None
+    before, found = len(sink.found), Resolving(program, strategy, ranks, sink, bool(open)).run()
     return None if len(sink.found) > before and sink.failed else found
 
 
@@ -58,6 +64,7 @@ class Resolving:
     strategy: ast.Strategy
     ranks: int | None
     sink: Sink
+    holes: bool
     demands: dict[int, Demand] = field(default_factory=dict)
     stored: dict[int, Layout] = field(default_factory=dict)
     hosted: dict[int, str] = field(default_factory=dict)
@@ -68,7 +75,7 @@ class Resolving:
         known = {a.name: a.size for a in sized if a.size is not None}
         statics = {**self.program.statics, **known}
         rules = Rules(self.program.graph, self.sink, statics, {a.name: a.span for a in sized})
-        rules.stage_axis = self.stage_axis
+        rules.stage_axis, rules.holes = self.stage_axis, self.holes
         rules.read(self.strategy)
         graph, staging = self._rewritten(rules, sized)
         axes = Axes({a.name: a for a in sized}, self.ranks, stages=self.stage_axis)
@@ -90,8 +97,9 @@ class Resolving:
             self.strategy.name.text, self.ranks, meshes, self.demands, self.stored,
             {v: replace(z, axes=axes.refined(z.axes)) for v, (_, z) in rules.zero.items()},
             frozenset({*uneven_dims([d for r in rules.splits if r.uneven for d in r.dims], graph), *axes.part_sizes}),
-            rules.bucket if rules.bucket is not None else 25_000_000, rules.strict, times, graph, pipeline,
+            rules.bucket if rules.bucket is not None else BUCKET_BYTES, rules.strict, times, graph, pipeline,
             self.recompute, axes.part_sizes, self.hosted,
+            {v: rules.placed[v][1].span for v in self.stored if v in rules.placed},
         )  # fmt: skip
 
     def _demand(self, rules: Rules, axes: Axes, meshes: tuple[Mesh, ...]) -> None:
@@ -118,8 +126,12 @@ class Resolving:
         if rules.microbatches is not None and rules.microbatches.count > 1:
             count = rules.microbatches.count
             graph = with_counts(graph)
+        graph = in_chunks(
+            graph, {value: rule for value, (_, rule) in rules.chunked.items()},
+            {value: rule.span for value, (_, rule) in rules.placed.items()}, self.sink,
+        )  # fmt: skip
         graph = attending(graph, {value: rule for value, (_, rule) in rules.attended.items()})
-        wanted = {value: rule.where.text for value, (_, rule) in rules.hosted.items()}
+        wanted = {value: rule.where.text for value, (_, rule) in rules.hosted.items() if rule.where is not None}
         graph, hosted = with_copies(graph, wanted)
         graph, staging = stage(graph, rules, sized, count, self.program.schedules)
         stages = staging.op_stage if staging else None

@@ -14,6 +14,7 @@ from shardlang.runtime.comm.mesh import Group, Mesh, Time
 from shardlang.runtime.comm.row_exchange import exchanged_embedding
 from shardlang.runtime.compiled import block
 from shardlang.runtime.functions import *
+from shardlang.runtime.launch.by_size import main_by_size
 from shardlang.runtime.launch.entry import main
 from shardlang.runtime.logs import timed
 from shardlang.runtime.program import (

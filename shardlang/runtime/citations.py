@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_CITED = re.compile(r"^\s*# (\S+\.shard:\d+.*)$")
+# Of the user's files and of the library's (`std.nn:10`).
+_CITED = re.compile(r"^\s*# ((?:\S+\.shard|\w+(?:\.\w+)+):\d+  .*)$")
 
 
 def cited(lines: Sequence[str], at: int) -> str:

@@ -63,6 +63,10 @@ class Cpu:
         """The maker's name of the device."""
         return self.noun
 
+    def driver(self) -> str:
+        """The driver's version."""
+        return f"kernel {os.uname().release}"
+
     def identity(self, device: torch.device) -> str:
         """A name that two ranks of one machine share only where they have taken the same device;
         "": never."""
@@ -102,6 +106,15 @@ class Cpu:
         it is there."""
         return result
 
+    def host_memory(self, like: Tensor) -> Tensor:
+        """Memory of the host for a tensor's numbers, to which copies from a device are quick."""
+        return torch.empty(like.shape, dtype=like.dtype)
+
+    def bring(self, tensors: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+        """Copies tensors to the host's memory, and waits until they are there."""
+        for tensor, here in zip(tensors, into, strict=True):
+            here.copy_(tensor)
+
 
 class Cuda(Cpu):
     """NVIDIA's and AMD's GPUs, as torch.cuda has them. Groups are NCCL's (RCCL's)."""
@@ -128,6 +141,10 @@ class Cuda(Cpu):
 
     def model(self) -> str:
         return _in_child(lambda: torch.cuda.get_device_name(0))
+
+    def driver(self) -> str:
+        version = torch.version
+        return str(getattr(version, "cuda", None) or getattr(version, "hip", None) or super().driver())
 
     def identity(self, device: torch.device) -> str:
         return _in_child(lambda: torch.cuda.get_device_properties(device).uuid)
@@ -185,6 +202,14 @@ class Cuda(Cpu):
             return here
 
         return found
+
+    def host_memory(self, like: Tensor) -> Tensor:
+        return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+
+    def bring(self, tensors: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+        for tensor, here in zip(tensors, into, strict=True):
+            here.copy_(tensor, non_blocking=True)
+        torch.cuda.current_stream().synchronize()
 
     def _stream(self, device: torch.device) -> Any:
         """The stream for copies between host and device."""

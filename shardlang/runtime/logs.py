@@ -95,7 +95,8 @@ def _shown(figures: Mapping[str, float]) -> str:
 
 
 def _until(metrics: Path, step: int) -> str:
-    """The lines of a file of figures up to `step`; a resumed run writes later ones again."""
+    """The lines of a file of figures up to `step`; a resumed run writes later ones again. The end
+    of the run before may have cut the last line short."""
     kept: list[str] = []
     if not metrics.is_file():
         return ""
@@ -104,8 +105,12 @@ def _until(metrics: Path, step: int) -> str:
         try:
             found = json.loads(line).get("step")
         except (ValueError, AttributeError):
+            if not line.endswith("\n"):
+                return "".join(kept[:-1])
             fact = "the line is no figures, and a run that goes on keeps what is there"
             raise RunError("SH508", fact, file=metrics, line=len(kept), help="another file for --metrics") from None
+        if found is not None and found > step:
+            return "".join(kept[:-1])
         if found == step:
             return "".join(kept)
     return "".join(kept)

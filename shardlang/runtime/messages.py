@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.record import Work, about
 from shardlang.runtime.program import Program, block, dtype_of
 from shardlang.runtime.stages import Action, Message, Stage, arrivals, needed, sent
 
@@ -67,6 +69,24 @@ class Routes:
         return [] if message is None else [message]
 
 
+@dataclass(frozen=True)
+class Ends:
+    """The two ranks of a channel, the sender first, as the members of what is sent over it."""
+
+    ranks: tuple[int, int]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return (f"from rank {self.ranks[0]} to rank {self.ranks[1]}",)
+
+
+@cache
+def _cited(message: Message) -> about:
+    """Says for the collectives within which message they are."""
+    of = "values to" if message.forward else "gradients to"
+    return about(f"{of} stage {message.stage}, microbatch {message.microbatch}".encode())
+
+
 class Exchange:
     """The messages of one pass over a batch."""
 
@@ -85,9 +105,10 @@ class Exchange:
         source = self.routes.source(message)
         while source != self.routes.here and message not in self.posted and message not in self.taken:
             following, posted = next(self.left[source]), []
-            for shape, dtype in self.routes.values(following):
-                tensor = torch.empty(shape, dtype=dtype, device=world.device)
-                posted.append((tensor, begin_receive(tensor, self.routes.peers[source], next(self.tags[source]))))
+            with _cited(following):
+                for shape, dtype in self.routes.values(following):
+                    tensor = torch.empty(shape, dtype=dtype, device=world.device)
+                    posted.append((tensor, begin_receive(tensor, self.routes.peers[source], next(self.tags[source]))))
             self.posted[following] = posted
 
     def take(self, message: Message) -> list[Tensor]:
@@ -112,11 +133,12 @@ class Exchange:
             self.handed[message] = list(tensors)
             return
         self.sending = [(tensor, work) for tensor, work in self.sending if not work.is_completed()]
-        for tensor in tensors:
-            whole, tag = tensor.contiguous(), next(self.own_tags[target])
-            work = begin_send(whole, self.routes.peers[target], tag)
-            if work is not None:
-                self.sending.append((whole, work))
+        with _cited(message):
+            for tensor in tensors:
+                whole, tag = tensor.contiguous(), next(self.own_tags[target])
+                work = begin_send(whole, self.routes.peers[target], tag)
+                if work is not None:
+                    self.sending.append((whole, work))
 
     def finish(self) -> None:
         """Waits until all that this rank has sent is away."""
@@ -130,7 +152,7 @@ def begin_send(tensor: Tensor, target: int, tag: int) -> Any:
     if tensor.numel() == 0:
         return None
     handle, number = world.channel(world.rank, target)
-    return handle.send([tensor], number, tag)
+    return Work("send", Ends((world.rank, target)), tensor).of(handle.send([tensor], number, tag))
 
 
 def begin_receive(tensor: Tensor, source: int, tag: int) -> Any:
@@ -138,4 +160,4 @@ def begin_receive(tensor: Tensor, source: int, tag: int) -> Any:
     if tensor.numel() == 0:
         return None
     handle, number = world.channel(source, world.rank)
-    return handle.recv([tensor], number, tag)
+    return Work("receive", Ends((source, world.rank)), tensor).of(handle.recv([tensor], number, tag))

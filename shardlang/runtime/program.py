@@ -142,11 +142,13 @@ class Field:
 
 
 class Source:
-    """A data source: kind, whole batch, fields in the order of `forward`'s arguments, arguments."""
+    """A data source: kind, whole batch, fields in the order of `forward`'s arguments, arguments;
+    and once it has been read, its files."""
 
     def __init__(self, kind: str, *, batch: int, fields: Sequence[Field], **arguments: Any) -> None:
         self.kind, self.batch, self.fields = kind, batch, tuple(fields)
         self.arguments = arguments
+        self.files: tuple[Path, ...] = ()
 
 
 class Optimizer:
@@ -200,8 +202,8 @@ class Profiled:
 
 @dataclass
 class Program:
-    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`,
-    `host_storage` and `profile` are set at launch.
+    """All of a run but where it runs. `base`, the folder that paths are relative to, `resume`
+    (`resume_anyway`: with other data), `host_storage` and `profile` are set at launch.
 
     forward: one microbatch, from parameters and fields to the loss and the metrics. prepare: from
     its fields to numbers whose sums over the microbatches, by way of `prepared`, `forward` takes by
@@ -248,6 +250,7 @@ class Program:
     work: Work = field(default_factory=Work)
     base: Path = Path(".")
     resume: bool = False
+    resume_anyway: bool = False
     host_storage: Path | None = None
     profile: Profiled | None = None
 

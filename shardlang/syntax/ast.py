@@ -10,7 +10,7 @@ from shardlang.source import Source, Span
 from shardlang.syntax.expressions import *
 from shardlang.syntax.expressions import Node, node
 
-# --- strategies --------------------------------------------------------------
+# --- strategies: what is written `auto` is None, or () ------------------------
 
 
 @node
@@ -28,7 +28,7 @@ class Selector(Node):
 
 @node
 class MeshAxis(Node):
-    """`dp = 2`; `size` is None for `auto`."""
+    """`dp = 2`, `dp = auto`."""
 
     name: Name
     size: Expr | None
@@ -60,7 +60,7 @@ class DimPath(Node):
 
 @node
 class Split(Node):
-    """`split dims over axes [uneven | sizes (..)]`."""
+    """`split dims over axes [uneven | sizes (..)]`; `split auto over axes`."""
 
     dims: tuple[DimPath, ...]
     axes: tuple[AxisUse, ...]
@@ -104,29 +104,31 @@ class StageEntry(Node):
 
 @node
 class Stages(Node):
-    """`stages over pp { .. }` or `stages over pp balanced, virtual = 2`."""
+    """`stages over pp { .. }` or `stages over pp balanced, virtual = 2`; or `auto` for `balanced`,
+    then `auto` is true."""
 
     axis: Name
     balanced: bool
     virtual: Expr | None
     entries: tuple[StageEntry, ...]
+    auto: bool = False
 
 
 @node
 class Microbatches(Node):
-    count: Expr
+    count: Expr | None
 
 
 @node
 class Schedule(Node):
-    name: String
+    name: String | None
 
 
 @node
 class Zero(Node):
     """`zero 3 over dp`, or with a word: `zero 3 over dp, keep`."""
 
-    level: Number
+    level: Number | None
     axes: tuple[Name, ...]
     word: Name | None = None
 
@@ -135,14 +137,14 @@ class Zero(Node):
 class Bucket(Node):
     """`bucket gradients 25MB`."""
 
-    size: Number
+    size: Number | None
 
 
 @node
 class Recompute(Node):
     """`recompute`, or with what: `recompute gathers`, `recompute all but products`."""
 
-    what: tuple[Name, ...]
+    what: tuple[Name, ...] | None
 
 
 @node
@@ -153,10 +155,17 @@ class Attend(Node):
 
 
 @node
+class Chunks(Node):
+    """`chunks 8`: in how many chunks of rows a loss and its scores are computed."""
+
+    count: Expr
+
+
+@node
 class Place(Node):
     """`place on host` or `place on device`."""
 
-    where: Name
+    where: Name | None
 
 
 @node
@@ -170,7 +179,7 @@ class At(Node):
     rules: tuple[Rule, ...]
 
 
-Narrow = Split | Shard | Pin | Zero | Recompute | Attend | Place
+Narrow = Split | Shard | Pin | Zero | Recompute | Attend | Chunks | Place
 Rule = Narrow | Mesh | Stages | Microbatches | Schedule | Bucket | Strict | At
 
 
@@ -293,11 +302,13 @@ class Train(Node):
 
 @node
 class Hardware(Node):
-    """`device h100 { .. }` or `cluster pod { .. }` (`keyword` tells which)."""
+    """`device h100 { .. }`, `cluster pod { .. }`, or `level hall { .. }` in a cluster (`keyword`
+    tells which)."""
 
     keyword: str
     name: Name
     settings: tuple[Setting, ...]
+    levels: tuple[Hardware, ...] = ()
 
 
 # --- files -------------------------------------------------------------------

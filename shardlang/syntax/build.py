@@ -105,7 +105,8 @@ def _split(c: Children, s: Span) -> ast.Split:
     uses = next(n for n, child in enumerate(c) if isinstance(child, tuple))
     rest = c[uses + 1] if len(c) > uses + 1 else None
     sizes = rest if isinstance(rest, tuple) else None
-    return ast.Split(tuple(c[:uses]), c[uses], isinstance(rest, Span), sizes, span=s)
+    dims = tuple(child for child in c[:uses] if not isinstance(child, Span))
+    return ast.Split(dims, c[uses], isinstance(rest, Span), sizes, span=s)
 
 
 def _shard_entry(c: Children, s: Span) -> ast.ShardEntry:
@@ -116,11 +117,16 @@ def _shard_entry(c: Children, s: Span) -> ast.ShardEntry:
 
 
 def _stages(c: Children, s: Span) -> ast.Stages:
-    balanced = len(c) > 1 and isinstance(c[1], Span)
-    rest = c[2:] if balanced else c[1:]
+    word = c[1] if len(c) > 1 and isinstance(c[1], Span) else None
+    rest = c[2:] if word else c[1:]
     virtual = next((child for child in rest if not isinstance(child, tuple)), None)
     entries = next((child for child in rest if isinstance(child, tuple)), ())
-    return ast.Stages(c[0], balanced, virtual, entries, span=s)
+    return ast.Stages(c[0], word is not None, virtual, entries, word is not None and word.text == "auto", span=s)
+
+
+def _zero(c: Children, s: Span) -> ast.Zero:
+    level = None if isinstance(c[0], Span) else c[0]
+    return ast.Zero(level, c[1] if len(c) > 1 else (), c[2] if len(c) > 2 else None, span=s)
 
 
 def _type(c: Children, s: Span) -> ast.TensorType:
@@ -149,23 +155,29 @@ def _parenthesised(c: Children, s: Span) -> ast.Expr:
 
 
 def _fields(made: type[Node]) -> Callable[[Children, Span], Node]:
-    """A function that makes a node whose fields are the children of its rule."""
-    return lambda c, s: made(*c, span=s)
+    """A function that makes a node whose fields are the children of its rule; `auto` is None."""
+    return lambda c, s: made(*(None if isinstance(child, Span) else child for child in c), span=s)
 
 
 _LISTS = (
     "start", "formals", "members", "body", "rules", "narrow_rules", "axis_uses", "sizes", "axes", "shard_tuples",
-    "stage_entries", "selectors", "settings", "facts",
+    "stage_entries", "selectors", "settings", "facts", "level_facts",
 )  # fmt: skip
 # The nodes of these rules have the rules' children as their fields.
 _FIELDS = {
-    "assign": ast.Assign, "attribute": ast.Attribute, "bucket": ast.Bucket, "dim_entry": ast.DimEntry,
+    "assign": ast.Assign, "attribute": ast.Attribute, "bucket": ast.Bucket, "chunks": ast.Chunks,
+    "dim_entry": ast.DimEntry,
     "field": ast.Field, "formal": ast.Formal, "index": ast.Index, "keyword": ast.Keyword, "choice": ast.Conditional,
-    "microbatches": ast.Microbatches, "pin": ast.Pin, "place": ast.Place, "range": ast.Range,
+    "mesh_axis": ast.MeshAxis, "microbatches": ast.Microbatches, "pin": ast.Pin, "place": ast.Place, "range": ast.Range,
     "returns": ast.Return, "schedule": ast.Schedule, "shard": ast.Shard,
     "stage_entry": ast.StageEntry, "strategy": ast.Strategy, "strict": ast.Strict, "train": ast.Train,
-    "zero": ast.Zero,
 }  # fmt: skip
+def _hardware(c: Children, s: Span) -> ast.Hardware:
+    settings = tuple(fact for fact in c[2] if isinstance(fact, ast.Setting))
+    levels = tuple(fact for fact in c[2] if isinstance(fact, ast.Hardware))
+    return ast.Hardware(c[0].text, c[1], settings, levels, span=s)
+
+
 ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     **dict.fromkeys(_LISTS, lambda c, s: tuple(c)),
     **dict.fromkeys(("expression_only", "virtual", "arrow"), lambda c, s: c[0]),
@@ -174,10 +186,10 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "path_std": lambda c, s: (".".join(name.text for name in c), False, s),
     "path_file": lambda c, s: (c[0].value, True, s),
     "condition": _condition,
-    "recompute": lambda c, s: ast.Recompute(tuple(c), span=s),
+    "recompute": lambda c, s: ast.Recompute(None if c and isinstance(c[0], Span) else tuple(c), span=s),
     "attend": lambda c, s: ast.Attend(tuple(c), span=s),
     "mesh": lambda c, s: ast.Mesh(tuple(c), span=s),
-    "mesh_axis": lambda c, s: ast.MeshAxis(c[0], None if isinstance(c[1], Span) else c[1], span=s),
+    "zero": _zero,
     "split": _split,
     "dims": lambda c, s: ast.DimDecl(tuple(c), span=s),
     "model": lambda c, s: ast.Model(c[0], c[1] if len(c) == 3 else (), c[-1], span=s),
@@ -185,7 +197,8 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "layer": lambda c, s: ast.Layer(c[0], c[1] if len(c) == 3 else None, c[-1], span=s),
     "tensor": lambda c, s: ast.Tensor(c[0].text, c[1], c[2], c[3], span=s),
     "forward": lambda c, s: ast.Forward(c[0], c[1] if len(c) == 3 else None, c[-1], span=s),
-    "hardware": lambda c, s: ast.Hardware(c[0].text, c[1], c[2], span=s),
+    "hardware": _hardware,
+    "level": lambda c, s: ast.Hardware("level", c[0], c[1], span=s),
     "dim_path": lambda c, s: ast.DimPath(tuple(c), span=s),
     "axis_use": lambda c, s: ast.AxisUse(c[0], len(c) == 2, span=s),
     "shard_tuple": lambda c, s: ast.ShardTuple(tuple(c), span=s),

@@ -79,7 +79,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("SH110", "`=` names a value, it does not compare", "write `==`", "dim n = 4 if m = 2 else 8\n", found="=",
             expects="EQUAL"),
     Mistake("SH111", "the rule after a selector needs a `:`", "write `:` before `{found}`",
-            _strategy("at h shard ((2, 4), (4, 1))"), found=r"shard|split|zero|recompute|attend|place|\[",
+            _strategy("at h shard ((2, 4), (4, 1))"), found=r"shard|split|zero|recompute|attend|chunks|place|\[",
             expects="COLON"),
     Mistake("SH101", "`{before}` is a rule of the whole strategy, and this is inside of `at`",
             "write it on a line of its own, outside of the `at`", _strategy("at h: microbatches 4"),

@@ -51,8 +51,9 @@ def identical(rank: int, mesh: int = 0) -> Layout:
 @lru_cache(maxsize=256)
 def chunk_sizes(size: int, parts: int) -> tuple[int, ...]:
     """torch.chunk's sizes: ceil(size / parts) each, the last smaller or 0; always `parts`."""
-    each = -(-size // parts)
-    return tuple(max(0, min(each, size - i * each)) for i in range(parts))
+    each = max(1, -(-size // parts))
+    full, rest = divmod(size, each)
+    return ((each,) * full + (rest,) + (0,) * parts)[:parts]
 
 
 def part_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...]:
@@ -72,12 +73,12 @@ def uneven_sizes(term: Term, parts: int, by_hand: PartSizes = NO_PART_SIZES) -> 
 
 def local_shape(type: TensorType, layout: Layout, mesh: Mesh, by_hand: PartSizes = NO_PART_SIZES) -> tuple[int, ...]:
     """The largest local shape over the ranks (each rank's, where all dims divide)."""
-    found = []
-    for term, size, axes in zip(type.dims, type.shape, layout.dims, strict=True):
-        degree = mesh.degree(axes)
-        uneven = uneven_sizes(term, degree, by_hand) if by_hand else None
-        found.append(max(uneven) if uneven else -(-size // degree))
-    return tuple(found)
+    parts = zip(type.shape, [mesh.degree(axes) if axes else 1 for axes in layout.dims], strict=True)
+    found = tuple([-(-size // degree) for size, degree in parts])
+    if not by_hand:
+        return found
+    uneven = (uneven_sizes(t, mesh.degree(axes), by_hand) for t, axes in zip(type.dims, layout.dims, strict=True))
+    return tuple(max(sizes or (size,)) for size, sizes in zip(found, uneven, strict=True))
 
 
 def _axes_text(axes: DimAxes) -> str:

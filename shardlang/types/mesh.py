@@ -40,7 +40,7 @@ class Mesh:
 
     def degree(self, axes: Sequence[str]) -> int:
         """Product of the sizes of `axes`."""
-        return math.prod(self.axis_size(a) for a in axes)
+        return math.prod([self.axis_size(a) for a in axes])
 
     @property
     def time(self) -> Axis | None:
@@ -55,7 +55,7 @@ class Mesh:
     def ranked(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """`axes` without that of the microbatches: those over which something is sent."""
         time = self.time
-        return axes if time is None else tuple(a for a in axes if a != time.name)
+        return axes if time is None or time.name not in axes else tuple([a for a in axes if a != time.name])
 
     def stride(self, name: str) -> int:
         """Distance in ranks between neighbours along an axis."""

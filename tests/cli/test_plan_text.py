@@ -82,7 +82,7 @@ def test_a_large_model_fits_one_screen(room: int) -> None:
     assert len(lines) <= 40 and max(map(width, lines)) <= room
     said = "\n".join(lines)
     for part in (
-        f"{size(found['per_rank']['total_bytes'])} of h100's 80.0 GB",
+        f"{size(found['per_rank']['peak_bytes'])} of h100's 80.0 GB",
         "(3 more, which --full shows)", " others ", "blocks[4..9,21..25].attention_norm",
         "pp 3  .... .... .... 3F0 ",
     ):  # fmt: skip
@@ -97,7 +97,8 @@ def test_a_large_model_fits_one_screen(room: int) -> None:
 def test_the_device_is_beside_what_a_rank_keeps() -> None:
     found = found_of(*THREE_D)
     found = {**found, "per_rank": {**found["per_rank"], "device": "card", "device_memory_bytes": 640_000_000}}
-    assert any("320 MB of card's 640 MB" in line.text for line in screen(found, 80))
+    most = size(found["per_rank"]["peak_bytes"])
+    assert any(f"at its peak: {most} of card's 640 MB" in line.text for line in screen(found, 80))
 
 
 def test_depth_adds_no_line() -> None:

@@ -29,7 +29,8 @@ def test_figures_weights_and_logs(here: Path) -> None:
     assert "step 6/6" in done.stdout
     found = losses(here / "m.jsonl")
     assert len(found) == 6
-    assert sorted(p.name for p in (here / "logs").iterdir() if p.is_file()) == ["main.py", "rank-0.log", "rank-1.log"]
+    ranks = [f"rank-{rank}.{kind}" for rank in (0, 1) for kind in ("collectives", "log")]
+    assert sorted(p.name for p in (here / "logs").iterdir() if p.is_file()) == ["main.py", *ranks]
     from safetensors.numpy import load_file
 
     assert load_file(here / "w.safetensors")["w"].shape == (4,)

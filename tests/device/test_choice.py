@@ -60,40 +60,38 @@ def test_without_any_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_that_a_scheduler_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     store = dist.HashStore()
     there(monkeypatch, Gpu(2))
-    assert [of_rank(None, store, rank, 2) for rank in (0, 1)] == [Choice("gpu", "2 ranks on 2 x Maker's Model 1")] * 2
+    two = Choice("gpu", "2 ranks on 2 x Maker's Model 1")
+    assert [of_rank(None, store, rank, 2, 2) for rank in (0, 1)] == [two] * 2
     there(monkeypatch, Gpu(1))
     with pytest.raises(RunError, match="2 ranks need 2 GPUs, and there is 1"):
-        of_rank(None, None, 0, 2)
-    assert of_rank("cpu", dist.HashStore(), 0, 2) == Choice("cpu")
+        of_rank(None, None, 0, 2, 2)
+    assert of_rank("cpu", dist.HashStore(), 0, 2, 2) == Choice("cpu")
 
 
 def test_ranks_on_kinds_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     store = dist.HashStore()
     there(monkeypatch, Gpu(1))
-    of_rank(None, store, 0, 2)
+    of_rank(None, store, 0, 2, 1)
     there(monkeypatch, Gpu(0))
     with pytest.raises(RunError, match="rank 0 computes on gpu, and rank 1 on cpu"):
-        of_rank(None, store, 1, 2)
+        of_rank(None, store, 1, 2, 1)
 
 
 @pytest.mark.parametrize(("owns", "apart"), [(("a", "b"), True), (("a", "a"), False), (("", ""), False)])
 def test_one_visible_device_a_process(owns: tuple[str, str], apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some schedulers show each process its own device alone; others leave both with the same one."""
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     store = dist.HashStore()
     store.add(f"device-of/{socket.gethostname()} {owns[1]}", 1)  # the other rank of this machine
     store.set("device/0", "gpu")
     there(monkeypatch, Gpu(1, owns[0]))
     if apart:
-        found = of_rank(None, store, 0, 2)
+        found = of_rank(None, store, 0, 2, 2)
         assert found.apart and found.kind == "gpu"
     else:
         with pytest.raises(RunError, match="2 ranks need 2 GPUs"):
-            of_rank(None, store, 0, 2)
+            of_rank(None, store, 0, 2, 2)
 
 
 def test_devices_that_cannot_be_asked_are_no_cpu() -> None:

@@ -90,6 +90,8 @@ CASES = {
     "gpt2-cp": (GPT2, CONTEXT, 2),
     "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2),
     "gpt2-zero3-keep": (GPT2, DATA + "\n  zero 3 over dp, keep", 2),
+    "gpt2-chunks": (GPT2, ONE + "\n  chunks 3", 1),
+    "gpt2-tp-chunks": (GPT2, TENSOR + SEQUENCE + "\n  chunks 4", 2),
     "gpt2-microbatches": (GPT2, DATA + "\n  microbatches 2", 2),
     "llama": (LLAMA, ONE, 1),
     "llama-tp-sequence-recompute": (LLAMA, GROUPED + SEQUENCE + AGAIN, 2),
@@ -103,13 +105,15 @@ CASES = {
     "translator": (TRANSLATOR, ONE, 1),
     "translator-cp": (TRANSLATOR, "mesh cp = 2\n  split src, tgt over cp", 2),
     "translator-ring": (TRANSLATOR, "mesh cp = 2\n  split src, tgt over cp\n  attend in a ring", 2),
+    "translator-chunks": (TRANSLATOR, TENSOR + "\n  at train.loss: chunks 4", 2),
     "translator-tp": (TRANSLATOR, TENSOR, 2),
     "translator-tp-recompute": (TRANSLATOR, TENSOR + "\n  at encoder.blocks[*], decoder.blocks[*]: recompute", 2),
 }
 LOW = {
     "gpt2": (GPT2, ONE, 1), "gpt2-zero3": (GPT2, DATA + "\n  zero 3 over dp", 2), "llama": (LLAMA, ONE, 1),
     "llama-zero3-keep": (LLAMA, DATA + "\n  zero 3 over dp, keep" + CHEAP, 2),
-    "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-tp": (LLAMA, GROUPED, 2),
+    "llama-recompute": (LLAMA, ONE + AGAIN, 1), "llama-chunks": (LLAMA, ONE + "\n  chunks 2", 1),
+    "llama-tp": (LLAMA, GROUPED, 2),
     "llama-tp-sequence-cheap": (LLAMA, GROUPED + SEQUENCE + CHEAP, 2), "llama-cp": (LLAMA, CONTEXT, 2),
     "llama-ring": (LLAMA, CONTEXT + "\n  attend in a ring", 2),
 }  # fmt: skip

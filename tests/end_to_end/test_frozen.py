@@ -141,7 +141,7 @@ def test_values_are_those_of_one_device(rules: str) -> None:
     for value, param in plan.params.items():
         if plan.graph.frozen(value):
             assert param.zero == (3 if "zero 3" in rules else 0)
-            assert not param.reduce_axes and reduction_bytes(plan, param) == 0
+            assert not param.reduce_axes and reduction_bytes(plan)[value] == 0
     report = verify_plan(plan, steps=2)
     assert report.ok, str(report.difference)
 

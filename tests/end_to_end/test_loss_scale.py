@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardlang.errors import RunError
 from shardlang.runtime.step.loss_scale import LossScale
 from tests.cli.process import shardc
 from tests.end_to_end.test_resume import records
@@ -77,7 +76,7 @@ def test_a_gradient_is_divided_by_the_factor() -> None:
 def test_a_gradient_that_is_not_finite_halves_the_factor(number: float) -> None:
     scale = LossScale()
     assert not scale.removed([parameter(1.0), parameter(0.0, number)])
-    assert (scale.factor, scale.fitting, scale.skipped) == (32768.0, 0, 1)
+    assert (scale.factor, scale.fitting) == (32768.0, 0)
 
 
 def test_the_factor_is_doubled_after_2000_steps_that_fit() -> None:
@@ -89,17 +88,17 @@ def test_the_factor_is_doubled_after_2000_steps_that_fit() -> None:
     assert (scale.factor, scale.fitting) == (131072.0, 0)
 
 
-def test_gradients_that_never_fit_end_the_run() -> None:
-    scale = LossScale()
-    with pytest.raises(RunError, match="not finite in f16") as raised:
-        for _ in range(20):
-            scale.removed([parameter(float("nan"))])
-    assert raised.value.code == "SH506" and scale.skipped == 17
+@pytest.mark.slow
+def test_gradients_that_never_fit_end_the_run(tmp_path: Path) -> None:
+    text = PROGRAM.replace("FACTOR", "1e9").replace("steps = 8", "steps = 30")
+    (tmp_path / "p.shard").write_text(text)
+    done = shardc("run", "p.shard", "--ranks", "1", folder=tmp_path)
+    assert done.returncode != 0 and "error[SH506]: the gradients of step 17 are not finite in f16" in done.stderr
 
 
-@pytest.mark.parametrize("kept", [{}, {"factor": 3.0, "fitting": 0, "skipped": 0}, {"factor": 4.0, "fitting": -1}])
+@pytest.mark.parametrize("kept", [{}, {"factor": 3.0, "fitting": 0}, {"factor": 4.0, "fitting": -1}, []])
 def test_a_factor_that_is_none_is_refused(kept: dict[str, float]) -> None:
-    with pytest.raises((ValueError, KeyError)):
+    with pytest.raises((ValueError, KeyError, TypeError)):
         LossScale().resumed(kept)
 
 

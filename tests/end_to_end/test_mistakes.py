@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardlang import driver
-from shardlang.cli.main import main
+from shardlang.cli.main import run
 from shardlang.diagnostics.diagnostic import Diagnostic, Sink
 from shardlang.source import Source
 
@@ -196,9 +196,7 @@ def test_an_import_cycle(tmp_path: Path) -> None:
 def test_each_line_is_a_mistake_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "net.shard"
     path.write_text(program("mesh dp = 8\n  split bacth over dp\n  split batch over pd"))
-    with pytest.raises(SystemExit) as end:
-        main(["check", str(path), "--ranks", "8", "--output", "concise"])
-    assert end.value.code == 1
+    assert run(["check", str(path), "--ranks", "8", "--output", "concise"]) == 1
     assert len(capsys.readouterr().out.strip().splitlines()) == 2
 
 

@@ -170,7 +170,8 @@ def test_a_run_beside_files_of_the_users(here: Path) -> None:
         after = sums(here)
         assert {name: after.get(name) for name in before} == before
     new = {name for name in after if name not in before}
-    written = (".shardlang-run", "main.py", "rank-0.log", "rank-1.log")
+    ranks = [f"rank-{rank}.{kind}" for rank in (0, 1) for kind in ("log", "collectives")]
+    written = (".shardlang-run", "main.py", *ranks)
     runs = {f"shardlang-logs/run-{n}/{name}" for n in (8, 9) for name in written}
     assert new == {"hosted.shard", "new.jsonl", "new.st", *runs}
     assert len((here / "new.jsonl").read_text().splitlines()) == 4
@@ -180,10 +181,10 @@ def test_a_run_beside_files_of_the_users(here: Path) -> None:
 def test_checkpoints_beside_files_of_the_users(here: Path) -> None:
     """A run stops before it trains; `verify` writes no checkpoint at all; a folder of its own is taken."""
     before = sums(here)
-    another = "error[SH508]: the checkpoint has format None, and this is for 1"
+    another = "error[SH508]: no checkpoint is whole; of the newest: the checkpoint has format None, and this is for 2"
     for words, told in (
         ((), f"`to` of `checkpoint`; or move this one away: mv {here}/"),
-        (("--resume",), f"{another}\n  --> {here}/step-4/index.json"),
+        (("--resume",), f"{another}: shardlang did not write it\n  --> {here}/step-4/index.json"),
     ):
         new = ("--metrics", "new.jsonl")
         done = shardc("run", "net.shard", "--ranks", "1", "--device", "cpu", *new, *words, folder=here)

@@ -51,6 +51,7 @@ CASES = {
         DATA + "zero 3 over dp, keep\n  microbatches 2\n  at blocks[*]: recompute", "bf16"
     ),
     "zero 3, small buckets": (DATA + "zero 3 over dp\n  bucket gradients 10kB", "f32"),
+    "chunks beside tensor parallelism": (TENSOR + "chunks 3", "bf16"),
     "zero 3, recompute": (DATA + "zero 3 over dp\n  at blocks[*]: recompute", "f32"),
     "zero 1, bf16": (DATA + "zero 1 over dp", "bf16"),
     "zero 2, microbatches, bf16": (DATA + "zero 2 over dp\n  microbatches 2", "bf16"),

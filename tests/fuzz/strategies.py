@@ -49,7 +49,7 @@ def _rule(rng: random.Random, dims: list[str], values: list[str], axes: list[str
         return f"zero {rng.choice('01233459')} over {_axes(rng, axes)}{rng.choice(('', '', ', keep', ', kept'))}"
     return rng.choice((
         "strict", "bucket gradients 25MB", "microbatches 4", "recompute", "place on host", 'schedule "gpipe"',
-        "bucket gradients 0B", "attend evenly",
+        "bucket gradients 0B", "attend evenly", "chunks 2",
         "stages over a balanced", "stages over a {\n 0: x\n 1: y\n }", "bucket gradients 1e300TB",
         "microbatches 1 / 0", "mesh z = 2",
     ))  # fmt: skip

@@ -1,8 +1,8 @@
 """`python -m tests.generated --count 10000 --seed 0 --real 300`: generated pairs of program and strategy, held to 1e-9.
 
 Simulated ranks for all of them, each on one real rank too, and as many real gloo ranks as it asks for for `--real`
-more. Outcomes are kept in `--folder` as they come, so a run that was ended goes on where it was; failures are made
-smaller and kept there as .shard files.
+more; with `--precision bf16` these are held to what rounding moves one rank. Outcomes are kept in `--folder` as they
+come, so a run that was ended goes on where it was; failures are made smaller and kept there as .shard files.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1000, help="pairs on simulated ranks")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--real", type=int, default=0, help="pairs on real ranks, planned ones only")
+    parser.add_argument("--precision", default="f64", help="of pairs on real ranks: f64, bf16, 'bf16(stream = bf16)'")
     parser.add_argument("--jobs", type=int, default=1, help="processes for simulated ranks")
     parser.add_argument("--folder", type=Path, help="where outcomes are kept")
     parser.add_argument("--feature", default="", help="only programs that have it")
@@ -100,7 +101,7 @@ def _real(options: argparse.Namespace, kept: Kept) -> Tally:
     try:
         while sum(tally.kinds.values()) - tally.kinds["refused"] < options.real:
             if _has(seed, options.feature):
-                _note(real.case(seed), kept, tally, options, real=True)
+                _note(real.case(seed, options.precision), kept, tally, options, real=True)
             seed += 1
             if options.first and tally.failed:
                 break

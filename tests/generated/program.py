@@ -36,7 +36,9 @@ class Written:
     deep: bool = False
 
     def text(self, strategies: str, precision: str = "f32") -> str:
-        return f"{self.head}\n{strategies}\n{self.tail}".replace(RUN, precision)
+        """The source; `precision` as it is written in `train`. Casts are to f32, or f64 in a run in that."""
+        text = f"{self.head}\n{strategies}\n{self.tail}".replace(f"precision = {RUN}", f"precision = {precision}")
+        return text.replace(RUN, "f64" if precision == "f64" else "f32")
 
 
 def write(rng: random.Random) -> Written:

@@ -10,8 +10,12 @@ import random
 import re
 from dataclasses import dataclass, field
 
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.graph.graph import Graph, Kind, Op, Value
+from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.rule import Split
+from shardlang.plan.demand import ChunkRule
+from shardlang.plan.rewrite.chunk_rules import in_chunks
 from shardlang.types.dim import Dim, Term
 
 RANKS = {1: 1, 2: 10, 3: 4, 4: 16, 5: 1, 6: 10, 7: 1, 8: 16, 9: 1, 10: 1, 12: 6, 16: 5, 24: 1, 32: 1, 64: 1}
@@ -379,6 +383,7 @@ class _Writer:
             what = ("", " gathers", " all but products")[len(self.lines) % 3]
             self.lines.append(f"at {_starred(self.rng, self.rng.choice(layers))}: recompute{what}")
         self._attend()
+        self._chunks()
         params = [p for v, p in self.paths.items() if v.kind is Kind.PARAM]
         if params and self.rng.random() < 0.04:
             self.features.add("place on host")
@@ -402,6 +407,14 @@ class _Writer:
             way = sorted(ways)[len(self.lines) % len(ways)]
             self.features.add(f"attend {way}")
             self.lines.append(f"attend {way}")
+
+    def _chunks(self) -> None:
+        """Of losses whose scores are products that nothing else reads."""
+        ops, sink = [op for op in self.graph.ops if REGISTRY[op.operator].chunked], Sink()
+        in_chunks(self.graph, {op.results[0]: ChunkRule(2, op.span) for op in ops}, {}, sink)
+        if ops and not sink.found:
+            self.features.add("chunks")
+            self.lines.append(f"chunks {2 + len(self.lines) % 3}")
 
     def _idle(self) -> None:
         """An axis that no rule uses would be an error."""

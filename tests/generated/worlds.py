@@ -40,8 +40,8 @@ class World:
         """Runs an emitted program; its figures and weights are beside it afterwards. What went wrong, or "".
 
         watched: so many steps, of which each rank writes down everything that it computes, in `watched` beside it.
-        moved: where it is not 0, each number of the parameters moves by a unit in the last place first, up or down as
-        drawn from it.
+        moved: where it is not 0, each number of the parameters moves by a unit in the last place of the run's
+        type first, up or down as drawn from it.
         """
         if self.process is None or self.process.poll() is not None:
             self.process = Warm(
@@ -93,6 +93,7 @@ def _run(main_file: Path, rank: int, moved: int) -> None:
 
     from shardlang.runtime.launch.launcher import read_program
     from shardlang.runtime.logs import Log
+    from shardlang.runtime.program import DTYPES
     from shardlang.runtime.step.train import Run, datasets
 
     program = read_program(main_file)
@@ -103,7 +104,7 @@ def _run(main_file: Path, rank: int, moved: int) -> None:
         training = Run(program, datasets(program), log)
         for leaf in training.model.leaves.values() if moved else ():
             ways = 2 * torch.randint(2, leaf.shape, generator=draws).to(leaf.dtype) - 1
-            leaf.data.mul_(1 + ways * torch.finfo(leaf.dtype).eps)
+            leaf.data.mul_(1 + ways * torch.finfo(DTYPES[program.precision]).eps)
         training.train()
         training.save(main_file.with_name("weights.safetensors"))
     finally:

@@ -14,6 +14,7 @@ from tests.mutants import (
     runtime_functions,
     runtime_training,
     stages,
+    views,
 )
 
 FAULTS = (
@@ -28,4 +29,5 @@ FAULTS = (
     *runtime_functions.FAULTS,
     *runtime_training.FAULTS,
     *stages.FAULTS,
+    *views.FAULTS,
 )

@@ -7,21 +7,49 @@ from tests.mutants.fault import Fault
 LOCKS = ("runtime/test_locks.py",)
 CHECKPOINTS = ("runtime/test_checkpoints.py",)
 GOING_ON = ("runtime/test_going_on.py",)
+APART = ("runtime/test_hosts_apart.py",)
+ASKED = ("runtime/test_asked.py",)
+SHARES = ("runtime/test_shares.py",)
 IN_THE_WAY = ("end_to_end/test_own_files.py::test_what_is_in_the_way_is_told_before_anything_is_written",)
 
 FAULTS = (
     Fault("a folder with the name of a checkpoint is removed", "folders of the user's",
-          "runtime/state/checkpoint_folders.py", "    if index is None:\n        return folder",
+          "checkpoints/folders.py", "    if index is None:\n        return folder",
           "    if index is None:\n        return None", CHECKPOINTS),
     Fault("what else is in a checkpoint is not looked at", "a user's file in a checkpoint",
-          "runtime/state/checkpoint_folders.py", "    return next(others, None)", "    return None", CHECKPOINTS),
+          "checkpoints/folders.py", "    return next(others, None)", "    return None", CHECKPOINTS),
     Fault("keep removes what any index names", "links and folders of others", "runtime/state/checkpoints.py",
           "if n <= step and folders.foreign(path) is None)", "if n <= step and path)", CHECKPOINTS),
     Fault("a checkpoint goes before its successor is there", "a run that is killed then",
-          "runtime/state/checkpoint_folders.py", "        os.replace(whole, old)\n    os.replace(draft, whole)",
+          "checkpoints/folders.py", "        os.replace(whole, old)\n    os.replace(draft, whole)",
           "        _remove(whole)\n    os.replace(draft, whole)", CHECKPOINTS),
     Fault("the index of a checkpoint is removed first", "folders whose removal was cut short",
-          "runtime/state/checkpoint_folders.py", "(p.name == INDEX, p.name)", "(p.name != INDEX, p.name)", CHECKPOINTS),
+          "checkpoints/folders.py", "(p.name == INDEX, p.name)", "(p.name != INDEX, p.name)", CHECKPOINTS),
+    Fault("a byte of a checkpoint is not checked", "a flipped byte that is loaded in silence",
+          "checkpoints/rank_files.py",
+          "if _crcs(found, cells) != sums[number * cells.across + left : number * cells.across + right]:",
+          "if not sums:", CHECKPOINTS),
+    Fault("the index is not checked", "a flipped byte of the index", "checkpoints/index.py",
+          'if not mark or crc.rstrip(b"}\\n") != str(self.crc32).encode():', "if not mark:", CHECKPOINTS),
+    Fault("two parts of one rank pass", "an index with a part twice", "checkpoints/index.py",
+          "if len(set(wrote)) != len(wrote):", "if not wrote and ranks < 0:", CHECKPOINTS),
+    Fault("a header may be of any length", "a header of 1 GB", "checkpoints/rank_files.py",
+          "if length != facts.header or length > min(size, _MOST_HEADER):", "if length > size:", CHECKPOINTS),
+    Fault("one rank's damage is its own", "a broken part that another rank reads", "runtime/step/resume.py",
+          "if not failed and found is not None:", "if found is not None:", APART),
+    Fault("ranks do not compare what they see", "a disk for each host", "runtime/step/resume.py",
+          "require_one(path, exchanged([place(), _seen(path)]))", "exchanged([place(), _seen(path)])", APART),
+    Fault("the data of a checkpoint is not compared", "a run on other data", "runtime/step/resume.py",
+          "    if not differs:", "    if not own:", GOING_ON),
+    Fault("a checkpoint is written from what is trained", "a save beside the next step",
+          "runtime/state/checkpoints.py", "args=(step, whole, copied, done, index)",
+          "args=(step, whole, mine, done, index)", CHECKPOINTS),
+    Fault("an error beside training is kept to itself", "a full disk", "runtime/state/checkpoints.py",
+          "            self._error = error", "            del error", CHECKPOINTS),
+    Fault("the rank that is asked to save ends alone", "SIGUSR1 to one rank", "runtime/step/asked.py",
+          "primitives.begin_reduce(mine, everyone()).wait", "lambda: mine", ASKED),
+    Fault("replicas leave the writing to the first", "a file that is larger than the others",
+          "runtime/state/shares.py", "owner = loads.index(min(loads))", "owner = 0", SHARES),
     Fault("any file may be replaced", "programs and data named by mistake", "owned.py",
           'return "" if kind.is_own(path) else', 'return "" if kind else', IN_THE_WAY),
     Fault("no lock is taken", "two runs that write to one place", "locks.py",

@@ -64,6 +64,7 @@ class Handle:
 class Group:
     def __init__(self, size: int, index: int, meeting: Meeting) -> None:
         self.size, self.index, self.slot = size, index, index
+        self.axes, self.ranks = (), tuple(range(size))
         self._handle = Handle(meeting, index)
 
     def handle(self, _: torch.Tensor) -> Handle:

@@ -210,6 +210,11 @@ def logits(x: Array, y: Array) -> Array:
 
 
 LABELLED = (("b=8 c=6", "i64 b", 1), ("b=4 t=2 c=6", "i64 b t", 2), ("b=4 c=6 t=2", "i64 b t", 1), ("c=6", "i64", 0))
+CHUNKED: tuple[tuple[str, str, str, int, tuple[str, ...], dict[str, Any]], ...] = (
+    ("i64 b=8", "b d=4", "c=6 d", 0, (), {}),
+    ("i64 b=4 t=2", "b t d=5", "d c=6", 1, (), {}),
+    ("i64 b=2 t=3", "b t h=2*e=2", "c=6 h*e", 0, ("c",), {"ignore_index": 1, "label_smoothing": 0.1}),
+)
 LOSSES = (
     *[oracle("cross_entropy", s, y, means=lambda x, y, d=d: entropy(x, y, d), make={1: below(6)})
       for s, y, d in LABELLED],
@@ -219,6 +224,10 @@ LOSSES = (
            means=lambda x, y: entropy(x, y, 2, 0, 0.1)),
     oracle("nll_loss", "b=4 t=2 c=6", "i64 b t", ignore_index=1, make={1: below(3)},
            means=lambda x, y: likelihood(x, y, 2, 1)),
+    *[oracle("chunked_cross_entropy", y, x, w, *more, dim=dim, chunks=3, make={0: below(6)}, **named,
+             means=lambda y, x, w, *b, dim=dim, n=named: entropy(x @ (w if dim else w.T) + sum(b), y, x.ndim - 1,
+                                                                 *n.values()))
+      for y, x, w, dim, more, named in CHUNKED],
     *[oracle("kept_count", s, ignore_index=1, means=lambda y: (y != 1).sum(), make={0: below(3)})
       for s in ("i64 b=9", "i64 b=4 t=3", "i64 b=2 s=2 t=3")],
     *[oracle("mse_loss", *p, means=lambda x, y: np.asarray(((x - y) ** 2).mean()))

@@ -1,6 +1,8 @@
 """What is known of an operator stands in its declaration: outside of `ops/` no module knows operators by name.
 
 What each means on one device (interpret/meaning/) and what emitted programs call (runtime/functions/) is by name, too.
+So is what those functions communicate, where the emitted text is read by itself (matched/table.py): a table made of the
+declarations would find no mistake in them.
 """
 
 from __future__ import annotations
@@ -11,15 +13,23 @@ import shardlang.ops.all_families  # noqa: F401  (fills the registry)
 from shardlang.ops.declaration import REGISTRY
 from tests.test_house_rules import MODULES, PACKAGE
 
-MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/")
+MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/", "matched/table.py")
 # Words that are an operator's name and mean something else: (module, word) -> what it is there.
 OTHER_WORDS = {
     ("check/train/settings.py", "log"): "the setting `log`",
+    ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
+    ("cost/profile.py", "attention"): "likewise",
     ("emit/settings.py", "log"): "that setting in an emitted program",
     ("emit/text/names.py", "sum"): "a function of Python's, which no variable may hide",
     ("emit/text/names.py", "slice"): "likewise",
+    ("matched/read_back/keeping.py", "detach"): "a method of a tensor in the emitted text",
+    ("matched/read_back/keeping.py", "flatten"): "likewise",
+    ("matched/read_back/keeping.py", "sum"): "likewise",
+    ("matched/read_back/text.py", "detach"): "likewise",
+    ("runtime/calibrate/machine.py", "attention"): "that member of a profile",
     ("runtime/comm/blocks.py", "sum"): "how a collective reduces",
     ("runtime/comm/primitives.py", "sum"): "likewise",
+    ("views/report.py", "attention"): "a kind of work, for all kernels of that kind",
     ("runtime/state/optimizers.py", "mean"): "what Adam keeps, in checkpoints",
     ("runtime/state/optimizers.py", "square"): "likewise",
     ("runtime/state/row_optimizers.py", "mean"): "what Adam keeps, in checkpoints",

@@ -10,32 +10,13 @@ from shardlang.plan.bytes.report import report
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.source import Source
 from tests.emit.sources import planned
+from tests.plan.small_llama import llama
 
-TEXT = """\
-use std.llama: Llama
-
-dim batch = 8, seq = SEQ
-
-strategy s {
-  mesh RANKS
-  RULES
-}
-
-train {
-  model = Llama(vocab = 64, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = 2)
-  data = random(tokens: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 1)
-  logits = model(tokens)
-  loss = cross_entropy(logits, label)
-  optimizer = sgd(lr = 0.1)
-  precision = bf16
-  steps = 1
-}
-"""
 CUT = "split seq over cp\n  "
 
 
 def text(rules: str, ranks: str = "cp = 4", seq: int = 16) -> str:
-    return TEXT.replace("RANKS", ranks).replace("SEQ", str(seq)).replace("RULES", rules)
+    return llama(f"mesh {ranks}\n  {rules}", "bf16", seq)
 
 
 def sent(rules: str) -> list[tuple[str, str, int, int]]:

@@ -8,34 +8,18 @@ from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source
 from tests.emit.sources import planned
+from tests.plan.small_llama import llama
 
-TEXT = """\
-use std.llama: Llama
-
-dim batch = 8, seq = 16
-
-strategy s {
-  mesh tp = 2
-  split heads, kv_heads, ffn, vocab over tp
-  split seq over tp?
-  RULES
-}
-
-train {
-  model = Llama(vocab = 64, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = 2)
-  data = random(tokens: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 1)
-  logits = model(tokens)
-  loss = cross_entropy(logits, label)
-  optimizer = sgd(lr = 0.1)
-  precision = PRECISION
-  steps = 1
-}
-"""
+SPLIT = "mesh tp = 2\n  split heads, kv_heads, ffn, vocab over tp\n  split seq over tp?\n  "
 
 
 def covered(rules: str, precision: str = "f32") -> list[list[str]]:
     """By group the paths of what is computed again."""
-    plan = planned(TEXT.replace("RULES", rules).replace("PRECISION", precision), 2, "s")
+    return again(llama(SPLIT + rules, precision), 2)
+
+
+def again(text: str, ranks: int) -> list[list[str]]:
+    plan = planned(text, ranks, "s")
     return [[plan.graph.ops[op].path for op in group.ops] for group in plan.recompute]
 
 
@@ -58,6 +42,50 @@ def test_what_backward_does_not_read_is_left_out() -> None:
     assert not any(path.startswith("blocks[1].return") for path in second)
 
 
+SUMS = """\
+dim batch = 4, d = 8, e = 6
+
+model Block() {
+  param w: [d, e] = normal(0.1)
+  param v: [e, d] = normal(0.1)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    wide = tanh(x) * 2.0
+    h = (wide @ w) @ v
+    half = h * 0.5
+    return x + half
+  }
+}
+
+model Net() {
+  layer blocks[2] = Block()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> blocks
+  }
+}
+
+strategy s {
+  mesh dp = 2
+  split batch over dp
+  at blocks[*]: recompute all but products
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], batches = 1)
+  loss = mse_loss(model(x), y)
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+
+
+def test_what_no_backward_reads_is_left_out() -> None:
+    """The product reads `wide`; `half` goes into a sum alone, and neither it nor the sum saves anything."""
+    assert again(SUMS, 2)[1] == ["blocks[1].wide:1", "blocks[1].wide"]
+
+
 def test_a_value_counts_more_than_its_layer() -> None:
     groups = covered("at blocks[0].attention.mixed: recompute\n  at blocks[*]: recompute")
     assert len(groups) == 3 and ["blocks[0].attention.mixed"] in groups
@@ -75,8 +103,7 @@ def test_a_value_counts_more_than_its_layer() -> None:
 )  # fmt: skip
 def test_what_is_told(rules: str, code: str, told: str, help: str) -> None:
     sink = Sink()
-    text = TEXT.replace("RULES", rules).replace("PRECISION", "f32")
-    program = driver.check_source(Source("net.shard", text), sink, {})
+    program = driver.check_source(Source("net.shard", llama(SPLIT + rules)), sink, {})
     assert program is not None and driver.plan_program(program, "s", 2, sink) is None
     assert [found.code for found in sink.found] == [code]
     assert told in sink.found[0].message and help in str(sink.found[0].help)

@@ -12,23 +12,36 @@ from pathlib import Path
 from tests.warm import ROOT, Warm
 
 
-def apart(ranks: int, *words: str, folder: Path) -> list[subprocess.CompletedProcess[str]]:
-    """Runs `python *words` in `folder` once a rank, all at once; how each ended."""
+class Begun(list[Warm]):
+    """Ranks that have been started, with the store that they have."""
+
+    store: object = None
+
+
+def begun(ranks: int, *words: str, folder: Path, port: int = 0) -> Begun:
+    """Starts `python *words` in `folder` once a rank. port: of a store that is there; 0: one of this process."""
     from torch.distributed import TCPStore
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", port, is_master=not port, wait_for_workers=False)
     common = {
-        "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
-        "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",
+        **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
     }  # fmt: skip
-    started = [
+    found = Begun(
         Warm(
             [sys.executable, *words], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(ranks)
-    ]  # fmt: skip
+    )  # fmt: skip
+    found.store = store
+    return found
+
+
+def apart(ranks: int, *words: str, folder: Path, port: int = 0) -> list[subprocess.CompletedProcess[str]]:
+    """Runs `python *words` in `folder` once a rank, all at once; how each ended."""
+    started = begun(ranks, *words, folder=folder, port=port)
     try:
         said = [process.communicate(timeout=240) for process in started]
     finally:

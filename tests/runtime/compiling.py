@@ -19,7 +19,8 @@ from tests.end_to_end.curves import ROOT, RunOf
 @dataclass(frozen=True)
 class Both:
     """What rank 0 saw. kinds: functions of layers that were compiled, in training or in evaluation. graphs: how many
-    were made of them. known: what compiled blocks call as one operator. said: warnings of the compiler."""
+    were made of them. known: what compiled blocks call as one operator. said: warnings of the compiler.
+    cited: the line of the program that each of `known` is for."""
 
     eager: list[float]
     compiled: list[float]
@@ -28,6 +29,7 @@ class Both:
     breaks: int
     known: list[str]
     said: list[str]
+    cited: list[str]
 
 
 def trained(
@@ -76,10 +78,11 @@ def _work(program: Any, data: Any, log: Any, found: Path) -> None:
         with warnings.catch_warnings(record=True) as told:
             Run(program, data, Losses(None, None)).train()
     if world.rank == 0:
-        known = [function.__name__ for function, _ in traced._calls]
+        known = [function.__name__ for function, *_ in traced._calls]
+        cited = [site.decode() for *_, site in traced._calls]
         said = sorted({str(warning.message) for warning in told})
         graphs, breaks = counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
-        found.write_text(json.dumps(vars(Both(*losses, len(kinds), graphs, breaks, known, said))))
+        found.write_text(json.dumps(vars(Both(*losses, len(kinds), graphs, breaks, known, said, cited))))
 
 
 def main(file: Path) -> int:

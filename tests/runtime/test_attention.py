@@ -55,6 +55,21 @@ def test_a_part_of_the_queries_has_the_numbers_of_the_formula(kernel: str, monke
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kernel", ["host", "plain"])
+def test_what_lies_in_columns_has_the_same_numbers(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels read the last dim as neighbours in memory, wherever its elements are."""
+    monkeypatch.setattr(Cpu, "attention", lambda *_: kernel)
+    torch.manual_seed(0)
+    for columns in itertools.product((False, True), repeat=4):
+        q, k, v, slope = (torch.randn(2, 4, 5, 5, dtype=torch.float64) for _ in range(4))
+        q, k, v, slope = (x.mT if turned else x for x, turned in zip((q, k, v, slope), columns, strict=True))
+        given = [x.detach().requires_grad_() for x in (q, k, v)]
+        ours, formula = attention(*given, causal=True), by_formula(*given, None, 0)
+        torch.testing.assert_close(ours, formula, rtol=0, atol=1e-12)
+        for one, other in zip(*(torch.autograd.grad(y, given, slope) for y in (ours, formula)), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
 class Largest(TorchDispatchMode):
     """The most elements that a tensor made within has."""
 

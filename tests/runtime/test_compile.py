@@ -4,6 +4,7 @@ numbers are those of a run that is not compiled.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -140,6 +141,8 @@ def test_evaluation_is_compiled_too(tmp_path: Path) -> None:
 def test_collectives_are_operators_of_the_graph(both: dict[RunOf, Both]) -> None:
     assert {"gathered", "scattered"} <= {*both[RunOf("tensor_parallel", 2)].known}
     assert not both[RunOf("replicas", 2)].known
+    for run in both.values():
+        assert all(re.match(r"std\.\w+:\d+  |example\.shard:\d+  ", line) for line in run.cited), run.cited
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")

@@ -204,7 +204,8 @@ def test_on_four_ranks(what: str) -> None:
 
 class _Used:
     def __init__(self, name: str, group: str = "dp", keep: bool = False) -> None:
-        self.name, self.group, self.dtype, self.keep = name, group, torch.float32, keep
+        self.name = self.path = name
+        self.group, self.dtype, self.keep = group, torch.float32, keep
 
 
 def _line(*passes: list[list[_Used]]) -> list[list[list[str]]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shlex
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 
 from shardlang import runtime as rt
+from shardlang.checkpoints.index import text_of
 from shardlang.errors import RunError
 from shardlang.runtime.logs import Log
 from shardlang.runtime.step.train import Run, datasets
@@ -72,7 +71,8 @@ def test_another_optimizer_is_named_beside_that_of_the_checkpoint(
 ) -> None:
     index = done / "kept" / "step-6" / "index.json"
     if not known:  # as older checkpoints are
-        index.write_text(json.dumps({k: v for k, v in json.loads(index.read_text()).items() if k != "optimizers"}))
+        facts = json.loads(index.read_text())
+        index.write_text(text_of({k: v for k, v in facts.items() if k not in ("optimizers", "crc32")}))
     with pytest.raises(RunError) as raised:
         said(program(done, kind, steps=12, **settings))
     theirs = "`sgd` (which keeps nothing)" if known else "an optimizer (which keeps nothing)"
@@ -93,36 +93,105 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-BREAKS: dict[str, Callable[[Path], object]] = {
-    "a file is cut short": lambda step: cut(step / "rank-00000.safetensors"),
-    "a file is gone": lambda step: (step / "rank-00000.safetensors").unlink(),
-    "the index is cut short": lambda step: cut(step / "index.json"),
-    "the index is another's": lambda step: (step / "index.json").write_text('{"weight_map": {}}'),
-}
+def flip(path: Path, at: int) -> None:
+    text = bytearray(path.read_bytes())
+    text[at] ^= 4
+    path.write_bytes(text)
+
+
+FILE = "rank-00000.safetensors"
+BREAKS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a file is cut short": (lambda step: cut(step / FILE), FILE, "were written"),
+    "a file is gone": (lambda step: (step / FILE).unlink(), FILE, "No such file or directory"),
+    "a byte is another": (lambda step: flip(step / FILE, -1), FILE, "`w` in it is damaged: a checksum is another"),
+    "a byte of a header is another": (lambda step: flip(step / FILE, 20), FILE, "the checksum of its header"),
+    "the index is cut short": (lambda step: cut(step / "index.json"), "index.json", "the checkpoint cannot be read"),
+    "a number of the index is another": (
+        lambda step: flip(step / "index.json", (step / "index.json").read_text().index("batch") + 8),
+        "index.json", "its checksum is another",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", BREAKS)
-def test_a_broken_newest_checkpoint_names_the_whole_one_before_it(done: Path, how: str) -> None:
+def test_a_broken_newest_checkpoint_is_passed_over(done: Path, how: str) -> None:
     kept = done / "kept"
-    BREAKS[how](kept / "step-6")
-    with pytest.raises(RunError) as raised:
-        said(program(done))
-    assert raised.value.code == "SH508" and kept / "step-6" in (raised.value.file, Path(str(raised.value.file)).parent)
-    told, command = raised.value.help.split(": ", 1)
-    assert told == f"the newest whole one is {kept / 'step-4'}; to go on from it, move the broken one away"
-    subprocess.run(shlex.split(command), check=True)
-    assert f"goes on after step 4, from {kept / 'step-4'}" in said(program(done))
-    assert (kept / "step-6.broken").is_dir() and (kept / "step-6" / "index.json").is_file()
+    breaks, file, why = BREAKS[how]
+    breaks(kept / "step-6")
+    lines = said(program(done, steps=5)).splitlines()
+    passed = f"{kept / 'step-6'} is passed over: "
+    assert lines[0].startswith(passed) and f"({kept / 'step-6' / file}, seen by rank 0 on " in lines[0]
+    assert why in lines[0]
+    assert lines[1] == f"goes on after step 4, from {kept / 'step-4'}"
+
+
+def test_a_broken_checkpoint_is_replaced_as_the_run_comes_to_its_step(done: Path) -> None:
+    flip(done / "kept" / "step-6" / FILE, -1)
+    assert "goes on after step 4" in said(program(done))
+    assert f"finished: {done / 'kept' / 'step-6'}" in said(program(done))
 
 
 def test_where_the_one_before_is_broken_too_it_is_passed_over(done: Path) -> None:
     kept = done / "kept"
     for step in (6, 4):
-        cut(kept / f"step-{step}" / "rank-00000.safetensors")
+        cut(kept / f"step-{step}" / FILE)
+    out = said(program(done))
+    assert out.count("is passed over") == 2 and f"goes on after step 2, from {kept / 'step-2'}" in out
+    for step in (2, 4, 6):
+        cut(kept / f"step-{step}" / FILE)
     with pytest.raises(RunError) as raised:
         said(program(done))
-    assert str(kept / "step-2") in raised.value.help
-    cut(kept / "step-2" / "rank-00000.safetensors")
-    with pytest.raises(RunError) as raised:
+    assert raised.value.message.startswith("no checkpoint is whole; of the newest: the checkpoint cannot be read")
+    assert raised.value.file == kept / "step-6" / FILE
+    assert raised.value.help == "start anew without --resume"
+
+
+def test_a_folder_that_is_no_checkpoint_is_named_where_it_is_in_the_way(done: Path) -> None:
+    index = done / "kept" / "step-6" / "index.json"
+    index.write_text('{"weight_map": {}}')
+    with pytest.raises(RunError, match="something else is in the way") as raised:
         said(program(done))
-    assert raised.value.help == "no other checkpoint is whole: start anew without --resume"
+    assert raised.value.file == index.parent and index.read_text() == '{"weight_map": {}}'
+
+
+OTHER_DATA: dict[str, tuple[Callable[[Path, rt.Program], object], str]] = {
+    "fewer rows": (
+        lambda folder, given: np.savez(folder / "a.npz", x=np.arange(6.0)),
+        "`data.length` is 6, and the checkpoint was written with 8 (other too: `data file 1`)",
+    ),
+    "other numbers": (
+        lambda folder, given: np.savez(folder / "a.npz", x=np.arange(8.0) + 1),
+        "`data file 1` is a.npz of ",
+    ),
+    "another order": (
+        lambda folder, given: given.data.arguments.update(shuffle=False),
+        "`data.shuffle` is False, and the checkpoint was written with True",
+    ),
+    "another batch": (
+        lambda folder, given: setattr(given.data, "batch", 2),
+        "`batch` is 2, and the checkpoint was written with 4",
+    ),
+    "another seed": (lambda folder, given: setattr(given, "seed", 9), "`seed` is 9, and the checkpoint was written"),
+}
+
+
+@pytest.mark.parametrize("how", OTHER_DATA)
+def test_other_examples_are_refused_unless_they_are_meant(done: Path, how: str) -> None:
+    changes, told = OTHER_DATA[how]
+    given = program(done, steps=12)
+    changes(done, given)
+    with pytest.raises(RunError) as raised:
+        said(given)
+    assert raised.value.message.startswith(told) and raised.value.code == "SH508"
+    assert "--resume-anyway" in raised.value.help
+    given.resume_anyway = True
+    out = said(given)
+    assert f"goes on with other examples: {told}" in out and "goes on after step 6" in out
+
+
+def test_a_data_file_of_another_name_is_the_same_data(done: Path) -> None:
+    (done / "a.npz").rename(done / "b.npz")
+    given = program(done, steps=12)
+    (done / "a.npz").unlink()
+    given.data.arguments["path"] = "b.npz"
+    assert "goes on after step 6" in said(given)

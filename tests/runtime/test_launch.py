@@ -41,7 +41,7 @@ program = rt.Program(
         rt.Field("x", "f32", (8, 4), cut={{0: "dp"}}),
         rt.Field("label", "f32", (8, 2), cut={{0: "dp"}})], {arguments}),
     optimizers=[rt.Optimizer("sgd", lr={lr})],
-    forward=forward, loss_pending=("dp",), steps={steps})
+    forward=forward, loss_pending=("dp",), steps={steps}, checkpoint={checkpoint})
 if __name__ == "__main__":
     rt.main(program)
 """
@@ -56,12 +56,12 @@ def write(
     arguments: str = "batches=4",
     lr: float = 0.1,
     steps: int = 6,
+    checkpoint: str = "None",
 ) -> Path:
     # Batch 8 over 3 ranks: 3, 3, 2.
     path = folder / "main.py"
-    path.write_text(
-        PROGRAM.format(ranks=ranks, line=line, cited=cited, source=source, arguments=arguments, lr=lr, steps=steps)
-    )
+    given = dict(line=line, cited=cited, source=source, arguments=arguments, lr=lr, steps=steps, checkpoint=checkpoint)
+    path.write_text(PROGRAM.format(ranks=ranks, **given))
     return path
 
 
@@ -121,7 +121,8 @@ def test_a_run_ends_well_with_figures_logs_and_weights(tmp_path: Path) -> None:
     assert [r["epoch"] for r in records] == [1, 1, 1, 1, 2, 2]
     assert all(set(r) == {"step", "epoch", "loss", "step_ms"} for r in records)
     assert records[-1]["loss"] < records[0]["loss"]
-    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == ["rank-0.log", "rank-1.log", "rank-2.log"]
+    files = [f"rank-{rank}.{what}" for rank in range(3) for what in ("collectives", "log")]
+    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == files
     from safetensors.numpy import load_file
 
     assert load_file(tmp_path / "w.safetensors")["w"].shape == (4, 2)

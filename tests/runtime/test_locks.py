@@ -214,9 +214,8 @@ def test_a_log_and_another_file_are_two(here: Path, metrics: str | None, weights
 @pytest.mark.slow
 def test_two_runs_of_one_program_and_one_that_goes_on_after_a_kill(tmp_path: Path) -> None:
     """Forked and under torchrun: who comes second is refused, until the first is killed."""
-    path = write(tmp_path, ranks=2, line="time.sleep(0.02)", steps=100_000)
-    setting = 'checkpoint=rt.Checkpoint(1, 2, "kept"), forward=forward,'
-    path.write_text(path.read_text().replace("forward=forward,", setting))
+    kept = 'rt.Checkpoint(1, 2, "kept")'
+    path = write(tmp_path, ranks=2, line="time.sleep(0.02)", steps=100_000, checkpoint=kept)
     first = start(path)
     deadline = time.monotonic() + 60
     while not (tmp_path / "kept" / "step-3").exists():

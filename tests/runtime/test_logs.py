@@ -6,6 +6,8 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+
 from shardlang.runtime.logs import Log
 from shardlang.runtime.speed import Speed, Work
 
@@ -64,3 +66,21 @@ def test_speed_and_memory_where_they_are_known(tmp_path: Path) -> None:
     log.step(1, 1, {"loss": 2.0}, 0.5)
     log.end()
     assert json.loads((tmp_path / "m.jsonl").read_text())["mfu"] == 0.1
+
+
+@pytest.mark.parametrize("end", ["", '{"step": 5, "epo'])
+def test_no_step_stands_twice_after_a_resume(tmp_path: Path, end: str) -> None:
+    """Whether the step of the checkpoint is there or not, and whether the last line was cut short."""
+    path = tmp_path / "figures.jsonl"
+    lines = [json.dumps({"step": step, "epoch": 1, "loss": 1.0}) + "\n" for step in (1, 2, 3, 4)]
+    for done, kept in ((2, 2), (4, 4), (9, 4)):
+        path.write_text("".join(lines) + end)
+        log = Log(None, path)
+        log.start(9, 9, Speed(1), done)
+        log.end()
+        assert path.read_text() == "".join(lines[:kept])
+    path.write_text("".join([lines[0], *lines[2:]]))
+    log = Log(None, path)
+    log.start(9, 9, Speed(1), 2)
+    log.end()
+    assert path.read_text() == lines[0]

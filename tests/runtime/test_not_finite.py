@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from shardlang import runtime as rt
+from shardlang.checkpoints.index import Layout
 from shardlang.errors import RunError
 from shardlang.runtime.data.loader import Loader, load
-from shardlang.runtime.state.checkpoints import FORMAT, INDEX, SavedRun
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun
 from shardlang.runtime.step import not_finite
 
 
@@ -100,15 +100,11 @@ def test_a_number_of_given_weights_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_number_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("1,2,1\n3,4,1\n")
-    block = {
-        "name": "up.weight",
-        "file": "rank-00001.safetensors",
-        "shape": [3, 2],
-        "offsets": [1, 0],
-        "lengths": [2, 2],
-    }
-    (tmp_path / INDEX).write_text(json.dumps({"format": FORMAT, "step": 1, "blocks": [block]}))
-    save_file({"up.weight": torch.tensor([[0.0, 1.0], [2.0, float("nan")]])}, tmp_path / "rank-00001.safetensors")
-    error = told(program(tmp_path, csv()), 2, SavedRun(tmp_path))
+    weight = torch.tensor([[0.0, 0.0], [0.0, 1.0], [2.0, float("nan")]])
+    layout = {"up.weight": Layout("F32", (3, 2), [[3], [2]], [0])}
+    kept = Checkpoints(tmp_path, 1, 0)
+    kept.write(1, [Piece("up.weight", (3, 2), (0, 0), weight)], layout, {})
+    kept.wait()
+    error = told(program(tmp_path, csv()), 2, SavedRun(tmp_path / "step-1"))
     assert error.message.endswith(": `up.weight` is nan at [2, 1] in the checkpoint that the run goes on from")
-    assert error.file == tmp_path and "--resume" in error.help
+    assert error.file == tmp_path / "step-1" and "--resume" in error.help

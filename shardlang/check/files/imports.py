@@ -50,7 +50,7 @@ class Library:
             case ast.Function():
                 scope.declare(item.name, FunctionDecl(item, scope), self.context.sink)
             case ast.Hardware():
-                scope.declare(item.name, HardwareDecl(item), self.context.sink)
+                scope.declare(item.name, HardwareDecl(item, scope), self.context.sink)
             case ast.DimDecl():
                 declare_dims(item, scope, context, self.overrides if len(self.chain) == 1 else {})
             case ast.Strategy() | ast.Train():

@@ -1,66 +1,133 @@
 """`device h100 { .. }` and `cluster pod { .. }`: settings held against what planning reads of them.
 
-Reports unknown settings and quantities of the wrong kind; using them is the planner's."""
+Reports unknown settings and quantities of the wrong kind; using them is left to the planner. A
+cluster and its device together are a `Machine`, wherever they were declared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from shardlang.check.context import Context
 from shardlang.check.declared import require_once
+from shardlang.check.program import Machine
 from shardlang.check.values import UNKNOWN, FileScope, HardwareDecl
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.syntax import ast
 
 # setting -> the kind of its quantity, with an example of one.
+_LATENCY = ("a time", "5us")
 SETTINGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "device": {
         "memory": ("a size", "80GB"),
+        "reserved": ("a size", "1.4GB"),
         "compute": ("a compute rate", "989TFLOP/s"),
+        "compute_f32": ("a compute rate", "67TFLOP/s"),
+        "compute_f8": ("a compute rate", "1979TFLOP/s"),
         "bandwidth": ("a data rate", "3350GB/s"),
         "link": ("a data rate", "900GB/s"),
-        "latency": ("a time", "5us"),
+        "latency": _LATENCY,
+        "profile": ("a file's name", '"h100.profile.json"'),
     },
     "cluster": {
         "nodes": ("a count", "64"),
         "devices": ("a count", "8"),
         "device": ("a device", "h100"),
         "network": ("a data rate", "400Gb/s"),
-        "latency": ("a time", "5us"),
+        "latency": _LATENCY,
+    },
+    "level": {
+        "ranks": ("a count", "3072"),
+        "oversubscription": ("a ratio of at least 1", "7"),
     },
 }
 
 
-def check_hardware(file: ast.File, scope: FileScope, context: Context) -> None:
-    """Check all hardware that a file declares."""
-    for item in file.items:
-        if isinstance(item, ast.Hardware):
-            names = [setting.name for setting in item.settings]
-            require_once(names, "`{}` is set twice", "keep one of them", context.sink)
-            for setting in item.settings:
-                _setting(item, setting, scope, context)
+def machines(scope: FileScope, context: Context) -> dict[str, Machine]:
+    """All hardware that a file declares or imports, by its name there, checked."""
+    found = {name: decl for name, decl in scope.names.items() if isinstance(decl, HardwareDecl)}
+    return {name: _machine(decl, context) for name, decl in found.items()}
 
 
-def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, context: Context) -> None:
+def _machine(decl: HardwareDecl, context: Context) -> Machine:
+    _check(decl, context)
+    if decl.node.keyword == "device":
+        return Machine(decl.node)
+    named = {s.name.text: s.value for s in decl.node.settings}.get("device")
+    device = decl.file.find(named.text) if isinstance(named, ast.Name) else None
+    if not isinstance(device, HardwareDecl) or device.node.keyword != "device":
+        return Machine(None, decl.node)
+    _check(device, context)
+    return Machine(device.node, decl.node)
+
+
+def _check(decl: HardwareDecl, context: Context) -> None:
+    """Report what is wrong with the settings of one declaration, and with its levels."""
+    for node in (decl.node, *decl.node.levels):
+        require_once([s.name for s in node.settings], "`{}` is set twice", "keep one of them", context.sink)
+        for setting in node.settings:
+            _setting(node, setting, decl.file, context.sink)
+    if decl.node.levels:
+        _levels(decl.node, context.sink)
+
+
+def _setting(item: ast.Hardware, setting: ast.Setting, scope: FileScope, sink: Sink) -> None:
     name, known = setting.name.text, SETTINGS[item.keyword]
     if name not in known:
         help = offer(name, known, f"it has {', '.join(f'`{n}`' for n in known)}")
         fact = f"a {item.keyword} has no setting `{name}`"
-        return context.sink.report("SH239", fact, setting.name.span, "unknown setting", help=help)
+        return sink.report("SH239", fact, setting.name.span, "unknown setting", help=help)
     wanted, example = known[name]
-    if _kind(setting.value, scope) != wanted:
+    if not _is(setting.value, wanted, scope):
         fact = f"`{name}` of {item.keyword} `{item.name.text}` must be {wanted}"
-        context.sink.report("SH239", fact, setting.value.span, help=f"write `{name} = {example}`, say")
+        sink.report("SH239", fact, setting.value.span, help=f"write `{name} = {example}`, say")
 
 
-def _kind(value: ast.Expr, scope: FileScope) -> str:
-    """The kind of quantity of an expression; "" where it is none."""
+def _levels(item: ast.Hardware, sink: Sink) -> None:
+    """Each level has whole nodes, and more ranks than the level inside of it."""
+    if item.keyword == "device":
+        fact = f"device `{item.name.text}` has a level"
+        help = "levels are of the network: write them in the `cluster`"
+        return sink.report("SH239", fact, item.levels[0].name.span, help=help)
+    require_once([level.name for level in item.levels], "level `{}` is declared twice", "rename one of them", sink)
+    counted = [(level, _count(level, "ranks")) for level in item.levels]
+    for level, ranks in counted:
+        devices = _count(item, "devices")
+        if ranks is None:
+            fact, help = f"level `{level.name.text}` does not say how many ranks it has", "write `ranks = 3072`, say"
+            sink.report("SH239", fact, level.name.span, help=help)
+        elif devices and ranks % devices:
+            fact = f"level `{level.name.text}` has {ranks} ranks, and a node has {devices}: it must have whole nodes"
+            less = max(devices, ranks - ranks % devices)
+            sink.report("SH239", fact, level.name.span, help=f"`ranks = {less}`, or `ranks = {less + devices}`")
+    for (inner, few), (outer, many) in pairwise(counted):
+        if few and many and many <= few:
+            fact = f"level `{outer.name.text}` has {many} ranks, and `{inner.name.text}` inside of it {few}"
+            sink.report("SH239", fact, outer.name.span, help="write the levels innermost first")
+
+
+def _count(item: ast.Hardware, name: str) -> int | None:
+    found = {s.name.text: s.value for s in item.settings}.get(name)
+    return int(found.value) if isinstance(found, ast.Number) and not found.unit else None
+
+
+def _is(value: ast.Expr, wanted: str, scope: FileScope) -> bool:
+    """Whether an expression is a quantity of that kind."""
     if isinstance(value, ast.Name):
         found = scope.find(value.text)
         is_device = isinstance(found, HardwareDecl) and found.node.keyword == "device"
-        return "a device" if is_device or found is UNKNOWN else ""
+        return wanted == "a device" and (is_device or found is UNKNOWN)
+    if isinstance(value, ast.String):
+        return wanted == "a file's name"
     if not isinstance(value, ast.Number) or value.value <= 0:
-        return ""
+        return False
+    if not value.unit and wanted.startswith("a ratio"):
+        return value.value >= 1
+    return wanted == _unit_kind(value)
+
+
+def _unit_kind(value: ast.Number) -> str:
     unit = value.unit
     if not unit:
         return "a count" if isinstance(value.value, int) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
@@ -11,6 +12,7 @@ from shardlang import driver
 from shardlang.cli import options, output
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
+from shardlang.errors import RunError
 from shardlang.source import Source
 
 
@@ -24,21 +26,30 @@ from shardlang.source import Source
 @options.strategy_option
 @options.set_option
 @click.option(
+    "--resume", "resumed", type=click.Path(path_type=Path), metavar="DIR",
+    help="Check what a run of FILE would go on with from a checkpoint, or the newest in a folder; with --ranks.",
+)  # fmt: skip
+@click.option(
     "--output", "form", type=click.Choice(output.OUTPUTS), default="full", show_default=True,
     help="How mistakes are printed.",
 )  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, files: tuple[str, ...], ranks: int | None, strategy: str | None, overrides: Mapping[str, str],
-    form: str,
+    resumed: Path | None, form: str,
 ) -> None:  # fmt: skip
     """Report every mistake in programs, without running them.
 
     With --ranks, the strategy is also checked on that number of ranks. `-` reads the standard
     input."""
+    if resumed is not None and (ranks is None or len(files) > 1):
+        raise click.UsageError("--resume is of one FILE, with --ranks N")
     sources = [options.source(file) for file in files]
     sink = Sink()
     fine = [line for line in (_check(s, ranks, strategy, overrides, sink) for s in sources) if line]
+    if resumed is not None and ranks is not None and fine:
+        told = _resumed(resumed, sources[0], ranks, strategy, overrides, sink)
+        fine = told if sink.failed else [*fine, *told]
     code = output.show(sink, sys.stdout, form)
     if form in ("full", "concise"):
         for line in fine:
@@ -62,6 +73,26 @@ def _check(source: Source, ranks: int | None, strategy: str | None, overrides: M
         return f"{source.name}: fine ({operators}); add --ranks N to check arithmetic of ranks"
     chosen = strategy or (program.strategies[0].name.text if program.strategies and ranks > 1 else "")
     return f"{source.name}: fine ({operators}, {ranks} ranks{f', strategy {chosen}' if chosen else ''})"
+
+
+def _resumed(
+    folder: Path, source: Source, ranks: int, strategy: str | None, overrides: Mapping[str, str], sink: Sink
+) -> list[str]:
+    """Reports what keeps a run from going on from a checkpoint; lines about what it would read."""
+    from shardlang.checkpoints.looked_at import opened_newest
+    from shardlang.plan.bytes.resumed import lines, require_fits
+
+    program = driver.check_source(source, Sink(), overrides, strategy)
+    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    if plan is None:
+        return []
+    try:
+        index, passed = opened_newest(folder)
+    except RunError as error:
+        sink.report(error.code, f"{error.message} ({error.file})", None, help=error.help)
+        return []
+    fits = require_fits(plan, index, Path(source.name).parent, sink)
+    return [*(f"passed over: {error.message} ({error.file})" for error in passed), *lines(plan, index, fits)]
 
 
 def _known(name: str | None, strategies: tuple, source: Source) -> None:

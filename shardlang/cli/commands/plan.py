@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from shardlang import driver
-from shardlang.cli import options, output
+from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
+
+if TYPE_CHECKING:
+    from shardlang.cost.predict import Prediction
+    from shardlang.plan.plan import Plan
 
 
 @click.command(
@@ -25,28 +31,39 @@ from shardlang.diagnostics.diagnostic import Sink
 @click.option("--operands", is_flag=True, help="Show every operator of a statement, with what it reads and makes.")
 @click.option("--full", is_flag=True, help="Show every layer, operator and parameter by itself, none folded.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON (specs/plan-json.md).")
+@click.option("--trace", metavar="FILE", help="Write the predicted course of a step, for ui.perfetto.dev.")
 @options.strategy_option
+@options.cluster_option
 @options.set_option
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, rank: int | None, at: str | None, operands: bool, full: bool,
-    as_json: bool, strategy: str | None, overrides: Mapping[str, str],
+    as_json: bool, trace: str | None, strategy: str | None, cluster: str | None, overrides: Mapping[str, str],
 ) -> None:  # fmt: skip
-    """Show mesh, schedule, memory and bytes; then each statement's layout and collectives."""
+    """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
     selects = _selector(at, ctx) if at is not None else None
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
+    program = driver.with_cluster(program, cluster, sink) if program is not None else None
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
+    predicted = None
+    if plan is not None:
+        driver.prove_plan(plan, sink)
+        predicted = _timed(plan, trace, sink) if not sink.failed else None
     code = output.show(sink)
-    if plan is None:
+    if plan is None or sink.failed:
         ctx.exit(code)
     from shardlang.cli.plan_view.parts import of_rank, part_of
     from shardlang.cli.plan_view.program import Detail, print_plan
     from shardlang.plan.bytes.report import report
 
     found = report(plan, folded=not full)
+    if predicted is not None:
+        from shardlang.cost.predict import plain
+
+        found["predicted"] = plain(predicted)
     found = found if rank is None else of_rank(found, rank)
     if selects is not None:
         found = part_of(found, selects)
@@ -57,6 +74,22 @@ def command(
         print()
     else:
         print_plan(found, Detail(operands, full), selects is not None)
+
+
+def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:
+    """The predicted step, where the file has speeds. trace: the file that its course is written to,
+    for which it must have them."""
+    if trace is None:
+        return driver.predict_plan(plan, sink)
+    from shardlang.cost.hardware import with_speeds
+    from shardlang.cost.predict import predict
+    from shardlang.cost.trace import trace_of
+
+    hardware = with_speeds(plan.program, plan.ranks, sink)
+    if hardware is None or sink.failed:
+        return None
+    files.replace(Path(trace), json.dumps(trace_of(plan, hardware)))
+    return predict(plan, hardware)
 
 
 def _selector(text: str, ctx: click.Context) -> Callable[[str], str]:

@@ -18,6 +18,7 @@ from shardlang.cli.files import write_files
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.errors import RunError
 from shardlang.files import folder_of
+from shardlang.launch.started import require_alone
 from shardlang.locks import Claims
 from shardlang.run_files import LOGS, RunFiles, claim, steps_of
 from shardlang.scratch import scratch
@@ -55,7 +56,8 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 @click.option(
     "--compile/--no-compile", default=None, help="Compile each block by torch.compile. [default: as `train` says]"
 )
-@click.option("--resume", is_flag=True, help="Go on from the latest checkpoint.")
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that is whole.")
+@click.option("--resume-anyway", is_flag=True, help="The same, also with other data, another batch or seed.")
 @click.option(
     "--simulate", is_flag=True, help="Simulate the ranks in this process: slow, on the CPU, for any number of them."
 )
@@ -67,6 +69,14 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
     "--profile", metavar="STEPS", callback=_steps,
     help="Write a Chrome trace of these steps, as in 10 or 10..13 (without 13), to the log folder.",
 )
+@click.option(
+    "--stall-timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="A rank that makes no progress for so long ends the run. [default: 20 steps, at least 60 s]",
+)
+@click.option(
+    "--max-restarts", type=click.IntRange(0), default=0, metavar="N",
+    help="After a failure, go on from the newest checkpoint, so often; not after the same failure twice.",
+)
 @_file("--metrics Write figures as JSON lines.")
 @_file("--save-weights Write the final parameters as safetensors.")
 @click.option(
@@ -76,8 +86,9 @@ def _steps(ctx: click.Context, param: click.Parameter, given: str | None) -> ran
 @click.pass_context
 def command(
     ctx: click.Context, file: str, ranks: int, strategy: str | None, overrides: Mapping[str, str], device: str | None,
-    compile: bool | None, resume: bool, simulate: bool, host_storage: Path | None, profile: range | None,
-    metrics: Path | None, save_weights: Path | None, log_dir: Path | None,
+    compile: bool | None, resume: bool, resume_anyway: bool, simulate: bool, host_storage: Path | None,
+    profile: range | None, stall_timeout: float | None, max_restarts: int, metrics: Path | None,
+    save_weights: Path | None, log_dir: Path | None,
 ) -> None:  # fmt: skip
     """Train on this machine.
 
@@ -85,16 +96,14 @@ def command(
     for given, why in (
         (device == "cuda", "simulated ranks compute on the CPU; --device cuda is for real ones"),
         (compile is True, "simulated ranks run every operator as it is; --compile is for real ones"),
-        (resume, "--simulate does not go on from checkpoints: leave out --resume"),
+        (resume or resume_anyway, "--simulate does not go on from checkpoints: leave out --resume"),
         (host_storage is not None, "--simulate keeps everything in memory: leave out --host-storage"),
         (profile is not None, "a trace is of real ranks: leave out --profile or --simulate"),
+        (stall_timeout or max_restarts, "simulated ranks do not fail: leave out --stall-timeout and --max-restarts"),
     ):
         if simulate and given:
             raise click.UsageError(why)
-    for path in (path for path in (metrics, save_weights) if path is not None):
-        # A file that could not be written at the end is refused before the start.
-        if not path.absolute().parent.is_dir():
-            raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
+    _require_start(metrics, save_weights)
     base = folder_of(file)
     if simulate:
         gc.enable()
@@ -106,13 +115,25 @@ def command(
         with Claims() as claims:
             claimed = claim(claims, ranks, log_dir, metrics, save_weights, files, profile is not None)
             code = _train(
-                files, claimed, ranks, device=device, base=base, resume=resume, host_storage=host_storage,
-                profile=profile, compile=compile,
+                files, claimed, ranks, device=device, base=base, resume=resume, resume_anyway=resume_anyway,
+                host_storage=host_storage, profile=profile, compile=compile, stall=stall_timeout,
+                restarts=max_restarts,
             )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)
         code = 3
     ctx.exit(code)
+
+
+def _require_start(*written: Path | None) -> None:
+    """UsageError where this is one of several tasks, or a file could not be written at the end."""
+    try:
+        require_alone("`shardc run`")
+    except RunError as error:
+        raise click.UsageError(f"{error.message}\n{error.help}") from None
+    for path in (path for path in written if path is not None):
+        if not path.absolute().parent.is_dir():
+            raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
 
 
 def _train(files: Mapping[str, str], claimed: RunFiles, ranks: int, **options: Any) -> int:

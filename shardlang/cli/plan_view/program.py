@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from typing import Any
@@ -18,10 +18,10 @@ import click
 from shardlang.cli import output
 from shardlang.cli.plan_view.columns import END, Line, beside, filled, shortened
 from shardlang.cli.plan_view.parameters import parameters
-from shardlang.cli.plan_view.screen import called, collective, heading, over, screen, sent
+from shardlang.cli.plan_view.screen import collective, heading, over, screen, sent
 from shardlang.display import one_line, safe, width
 from shardlang.ops.families.internal import SENT, TRANSFER
-from shardlang.path_runs import in_runs
+from shardlang.path_runs import called, in_runs
 from shardlang.records import dataclass
 
 Found = Mapping[str, Any]
@@ -259,9 +259,14 @@ _STYLES: Mapping[str, Mapping[str, Any]] = {"title": {"bold": True}, "layer": {"
 
 def print_plan(found: Found, detail: Detail, part: bool) -> None:
     """Prints a report, of a part of the model without what is about the whole."""
+    print_lines(lambda room: lines(found, room, detail, part))
+
+
+def print_lines(made: Callable[[int], Iterable[Line]]) -> None:
+    """Prints the lines that are made for the width of the terminal."""
     coloured = output.coloured(sys.stdout)
     room = max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPED
-    for line in lines(found, room, detail, part):
+    for line in made(room):
         text = safe(line.text.rstrip())
         styled = click.style(text, **_STYLES[line.kind]) if coloured and line.kind else text
         output.write(f"{styled}\n", sys.stdout)

@@ -8,17 +8,18 @@ from itertools import groupby
 from typing import Any
 
 from shardlang.cli.plan_view.columns import Line, filled, table
-from shardlang.display import one_line, size
-from shardlang.path_runs import in_runs, patterns
+from shardlang.cli.plan_view.predicted import predicted
+from shardlang.display import one_line, percent, size
+from shardlang.path_runs import called, in_runs, patterns
 
 Found = Mapping[str, Any]
-# Lines of a screen, and how many rows of stages and of the drawing it has.
-SCREEN, MOST_STAGES, MOST_DRAWN = 40, 6, 4
+# Lines of a screen, and how many rows of stages, of the drawing and of what is kept it has.
+SCREEN, MOST_STAGES, MOST_DRAWN, MOST_KEPT = 40, 6, 4, 3
 
 
 def screen(found: Found, room: int, full: bool = False) -> Iterator[Line]:
     """A summary that fits one screen; with `full` all stages and the whole schedule."""
-    first = [*heading(found, room), *_stages(found, room, full), *_memory(found, room)]
+    first = [*heading(found, room), *_stages(found, room, full), *predicted(found, room), *_memory(found, room)]
     yield from first
     yield from _sent(found, room, len(found["sent"]) + SCREEN if full else SCREEN - len(first))
 
@@ -62,7 +63,7 @@ def _stages(found: Found, room: int, full: bool) -> Iterator[Line]:
     head, *lines = table([names, *rows], room, right=(3, 4), wide=2)
     yield Line(head, "title")
     yield from map(Line, lines)
-    idle = f"{pipeline['bubble']:.1%} idle, {pipeline['bubble_by_cost']:.1%} by the work of the stages"
+    idle = f"{percent(pipeline['bubble'])} idle, {percent(pipeline['bubble_by_cost'])} by the work of the stages"
     yield from _title(f"schedule {one_line(pipeline['schedule'])} over {pipeline['axis']}: {idle}", room)
     yield from map(Line, drawn(pipeline["drawing"], pipeline["axis"], room, full))
 
@@ -105,24 +106,41 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
     yield Line("")
     has = totals["device_memory_bytes"]
     device = f" of {totals['device']}'s {size(has)}" if has else ""
-    kept = size(totals["total_bytes"]) + (device if not totals["host_bytes"] else "")
-    yield from _title(f"memory of {_which(found, 'keeps', 'total_bytes')}: {kept}", room)
+    who = _which(found, "holds", "peak_bytes").removesuffix(", which holds most")
+    yield from _title(f"memory of {who} at its peak: {size(totals['peak_bytes'])}{device}", room)
+    yield from _peak(totals["peak"], found["microbatches"], room)
+    words = [f"kept in a step {size(totals['total_bytes'])}:"]
     kinds = ("parameters", "copies", "gradients", "optimizer", "activations")
     parts = [(key, totals[f"{key}_bytes"]) for key in kinds if key != "copies" or totals["copies_bytes"]]
     gathered = any(p["zero"] == 3 for p in found["parameters"])
     copies = "copies" if gathered else f"copies in {found['precision'].partition('(')[0]}"
-    words = [f"{copies if key == 'copies' else key} {size(count)}" for key, count in parts]
+    words += [f"{copies if key == 'copies' else key} {size(count)}" for key, count in parts]
     if totals["host_bytes"]:
-        words += [f"on the device {size(totals['device_bytes'])}{device}", f"on the host {size(totals['host_bytes'])}"]
+        words += [f"on the device {size(totals['device_bytes'])}", f"on the host {size(totals['host_bytes'])}"]
         words += [f"copied in a step to the device {size(totals['to_device_bytes'])}"]
         words += [f"to the host {size(totals['to_host_bytes'])}"]
-    # Lines break between the words, not within one of several parts.
-    joined = [word.replace(" ", "\0") + "," * (at < len(words) - 1) for at, word in enumerate(words)]
-    yield from (Line(line.replace("\0", " ")) for line in filled(joined, room, "  ", "  "))
-    rows = [(size(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"]]
+    yield from _listed(words, room)
+    rows = [(size(e["bytes"]), _names(e), _KEPT[e["what"]]) for e in found["largest"]["kept"][:MOST_KEPT]]
     if rows:
         yield Line("the largest, a parameter with its gradient and optimizer state:")
         yield from (Line(f"  {text}") for text in table(rows, room - 2, right=(0,), wide=1))
+
+
+def _peak(peak: Found, microbatches: int, room: int) -> Iterator[Line]:
+    """When the most is there, where, and what: parts of two hundredths or more."""
+    of = f" of microbatch {peak['microbatch']}" if microbatches > 1 and peak["microbatch"] is not None else ""
+    at = f", {one_line(called(peak['path']))} ({one_line(peak['file'])}:{peak['line']})" if peak["path"] else ""
+    parts, whole = peak["parts"], sum(part["bytes"] for part in peak["parts"])
+    large = [f"{part['what']} {size(part['bytes'])}" for part in parts if 50 * part["bytes"] >= whole]
+    yield from _listed([f"{peak['doing']}{of}{at}:", *large], room)
+    if peak["lacks"]:
+        yield from _listed([f"not counted: {peak['lacks']}"], room)
+
+
+def _listed(words: Sequence[str], room: int) -> Iterator[Line]:
+    """The words, with commas from the second on. Lines break between them."""
+    joined = [word.replace(" ", "\0") + "," * (0 < at < len(words) - 1) for at, word in enumerate(words)]
+    return (Line(line.replace("\0", " ")) for line in filled(joined, room, "  ", "  "))
 
 
 def _names(entry: Found) -> str:
@@ -131,14 +149,6 @@ def _names(entry: Found) -> str:
 
 _KEPT = {"parameter": "", "activation": "kept for backward", "data": "data"}
 _SENT = {"values": "", "gradients": ", gradient", "parameters": ""}
-
-
-_INNER = re.compile(r"(:\w+)*(#\d+)?(@\w+)?$")
-
-
-def called(path: str) -> str:
-    """The name of a value: a layer's result as the layer, a value within a statement as that."""
-    return _INNER.sub("", path).removeprefix("train.").removesuffix(".return")
 
 
 def _which(found: Found, does: str, *keys: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -139,6 +140,18 @@ def _cross_entropy(call: Call, scores: Tensor, label: Tensor, count: Tensor | No
     return _averaged(call, items, kept, count)
 
 
+def _chunked(call: Call, label: Tensor, hidden: Tensor, weight: Tensor, *more: Tensor) -> Tensor:
+    """Chunks mean nothing on whole tensors: the cross-entropy of a product and its bias."""
+    rows, weights = call.rule.operands[1:3]
+    weight, classes = (weight, weights[0]) if call.attrs["dim"] == 0 else (weight.t(), weights[1])
+    scores = hidden @ weight.t()
+    if call.attrs["bias"]:
+        scores, more = scores + more[0], more[1:]
+    rule = replace(call.rule, operands=((*rows[:-1], classes), call.rule.operands[0]))
+    plain = replace(call, rule=rule, attrs={**call.attrs, "dim": len(rows) - 1})
+    return _cross_entropy(plain, scores.to(call.dtypes[0]), label, *more)
+
+
 def _nll_loss(call: Call, scores: Tensor, label: Tensor, count: Tensor | None = None) -> Tensor:
     label, kept = _kept_labels(call, label)
     return _averaged(call, -_picked(call, scores, label), kept, count)
@@ -170,6 +183,7 @@ STATISTICS: dict[str, Function] = {
     "batch_norm": _batch_norm,
     "kept_count": lambda call, label: _kept_labels(call, label)[1].sum(),
     "cross_entropy": _cross_entropy,
+    "chunked_cross_entropy": _chunked,
     "nll_loss": _nll_loss,
     "mse_loss": _mean_of(lambda x, target: (x - target).square()),
     "bce_with_logits": _mean_of(_logit_entropies),

@@ -19,15 +19,15 @@ from torch import Tensor
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.emit.emit import Emission, emission
 from shardlang.emit.forward import Forward
-from shardlang.emit.fuse import fusions
 from shardlang.emit.scene import calls_of
 from shardlang.emit.scope import Scope
 from shardlang.interpret.ranks.coordinates import Grid
 from shardlang.interpret.ranks.ranks import Locals, Results
 from shardlang.interpret.verify.compare import forms_of
 from shardlang.plan.blocks.call import Call as LayerCall
+from shardlang.plan.fusions import fusions
 from shardlang.plan.plan import MoveKind, Plan, Step
-from shardlang.plan.reads import Form, final_form, makes, steps_for
+from shardlang.plan.reads import Form, final_form, made_form, makes, steps_for
 from shardlang.records import remembered
 from shardlang.runtime.launch.observe import Call, Record
 
@@ -124,11 +124,15 @@ def _functions(plan: Plan, scope: Scope, own: Set[Step]) -> dict[Form, tuple[tup
 
 @remembered
 def due(plan: Plan) -> set[Form]:
-    """The forms that an emitted program must have: those of loss and metrics, except fused ones."""
+    """The forms that an emitted program must have a variable of: those of loss and metrics, except
+    products that take in their bias, numbers, which stand where they are read, and views of
+    these."""
     wanted = [v for v in (plan.graph.loss, *plan.graph.metrics.values()) if v is not None]
-    taken_in = {plan.graph.ops[plan.ops[f.product].op].results[0] for f in fusions(plan).values()}
+    without = {plan.graph.ops[plan.ops[f.product].op].results[0] for f in fusions(plan).values()}
+    without.update(value.id for value in plan.graph.values if value.constant is not None)
+    without.update(plan.graph.params)
     made = _made(plan, steps_for(plan, [final_form(plan, value) for value in wanted]))
-    return {form for form in made if form[0] not in taken_in or form[1] >= 0}
+    return {(value, at) for value, at in made if value not in without or made_form(plan, at) >= 0}
 
 
 def _made(plan: Plan, steps: Iterable[Step]) -> set[Form]:

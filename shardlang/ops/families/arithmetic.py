@@ -8,6 +8,7 @@ from shardlang.ops.code import around, atom
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import each_element, elementwise, promote, require
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
+from shardlang.ops.working_memory import Work, passing_alike, plain
 
 # How many operands of truth values torch refuses.
 _REFUSED = {"sub": 1, "pow": 2}
@@ -46,14 +47,14 @@ def _power(local: Local) -> Saved:
 
 def _binary(
     name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[Local], Saved],
-    floating: bool = False, precision: Precision = Precision.BESIDE,
+    floating: bool = False, precision: Precision = Precision.BESIDE, work: Callable[[Local], Work] = plain,
 ) -> None:  # fmt: skip
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
     declare(name, _PAIR, _infer(through, floating), between(symbol), doc, example=example, numbers=True, saved=saved,
-            symbol=symbol, precision=precision)  # fmt: skip
+            symbol=symbol, precision=precision, work=work)  # fmt: skip
 
 
-_binary("add", "+", ((0, 1),), "The sum of two values.", nothing)
+_binary("add", "+", ((0, 1),), "The sum of two values.", nothing, work=passing_alike)
 _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
 _binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.",

@@ -19,8 +19,10 @@ from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import HALVES, RING, DimFactors, FactorRule, Split, factor_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
 from shardlang.ops.site import OpSite
+from shardlang.ops.streams import Streams, in_kernels
 from shardlang.ops.texts import group_text, offset_text
-from shardlang.types.dim import TensorType, Term, term_size, term_text
+from shardlang.ops.working_memory import Work
+from shardlang.types.dim import BYTES, TensorType, Term, term_size, term_text
 
 
 def _infer_attention(site: CallSite) -> Inference | None:
@@ -184,9 +186,10 @@ def _saved_attention(local: Local) -> Saved:
 
 
 def _aliasing(local: Local) -> Aliasing:
-    """The kernel's result has its dims in memory as its queries have them; what is exchanged has
-    not."""
-    kernel = local.operands[0][-1] == local.operands[2][-1] and not _exchanges(local.rule, 0, local.cut)
+    """The kernel's result has its dims in memory as its queries have them, if these lie in rows;
+    what is exchanged has not."""
+    rows = local.order[-1:] == (len(local.order) - 1,)
+    kernel = rows and local.operands[0][-1] == local.operands[2][-1] and not _exchanges(local.rule, 0, local.cut)
     return Aliasing(False, local.order) if kernel else own(local)
 
 
@@ -248,6 +251,22 @@ def _report_rotary(site: CallSite, over: int, along: int) -> None:
     site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
 
 
+def _work_rotary(local: Local) -> Work:
+    """Products of halves of x, in f32 at least, that make a result of the same size; what is
+    narrower is made wide first."""
+    narrow = BYTES[local.operand_types[0].dtype] < BYTES["f32"]
+    wide = elements(local.operands[0]) * max(BYTES["f32"], BYTES[local.operand_types[0].dtype])
+    return Work((2 + narrow) * wide, (2 + narrow) * wide)
+
+
+def _streams_rotary(local: Local) -> Streams:
+    """Four products of halves, two sums, and both put together; back as many. A narrow
+    x is made wide first, and narrow in the end."""
+    narrow = BYTES[local.operand_types[0].dtype] < BYTES["f32"]
+    way = (5 + 1.5 * narrow, 4 + 1.5 * narrow, 7 + 2 * narrow)
+    return in_kernels(way, way, "f32")(local)
+
+
 def _emit_rotary(site: OpSite) -> Code:
     start = offset_text(site, site.rule.operands[0][site.attrs["along"]])
     parts = [site.operands[0], *(site.attrs[name] for name in ("over", "along", "base"))]
@@ -264,5 +283,7 @@ declare(
     example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
     "{ rotary(x, over = head_dim, along = seq) }",
     saved=nothing,
+    work=_work_rotary,
+    streams=_streams_rotary,
     precision=Precision.GIVEN,
 )

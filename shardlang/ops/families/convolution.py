@@ -129,8 +129,15 @@ def _conv_rule(
 
 
 def _conv_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
-    indices = [f for dims in (*rule.results[0], *rule.operands[1][1:]) for f in dims]
-    return 2 * math.prod(rule.factors[f].size for f in indices)
+    return 2 * math.prod(_conv_product(rule))
+
+
+def _conv_product(rule: FactorRule) -> tuple[int, int, int, int]:
+    """Each place of the result is the product of a part of the image and the weight."""
+    (batch, outer, *places), (_, *inner) = rule.results[0], rule.operands[1]
+    rows, columns, sums = ([f for dim in dims for f in dim] for dims in ((batch, *places), (outer,), inner))
+    m, n, k = (math.prod(rule.factors[f].size for f in each) for each in (rows, columns, sums))
+    return 1, m, n, k
 
 
 def _pairs(site: OpSite, defaults: dict[str, object]) -> dict[str, object]:
@@ -181,6 +188,7 @@ declare(
     _emit_conv2d,
     "The sliding product of an image [batch, in, height, width] and a weight [out, in, kernel, kernel].",
     _conv_flops,
+    product=_conv_product,
     example="(x: [batch, in, 32, 32], weight: [out, in, 5, 5], bias: [out]) -> [batch, out, 28, 28] "
     "{ conv2d(x, weight, bias) }",
     saved=_saved_conv,

@@ -10,6 +10,7 @@ from shardlang.ops.declaration import CallSite, Inference, Param, calls, declare
 from shardlang.ops.factors import unary_rule
 from shardlang.ops.rule import FactorRule
 from shardlang.ops.saved_activations import nothing
+from shardlang.ops.working_memory import passing
 from shardlang.types.dim import TensorType
 
 TRANSFER = "transfer"
@@ -29,7 +30,7 @@ def _infer(site: CallSite) -> Inference | None:
 
 _X = (Param("x", "tensor"),)
 declare(TRANSFER, _X, _infer, lambda site: around("", site.operands[0]), "A value in the next stage.",
-        internal=True, saved=nothing)  # fmt: skip
+        internal=True, saved=nothing, work=passing)  # fmt: skip
 declare(TO_DEVICE, _X, _infer, calls(RT, TO_DEVICE), "A value of the host, on the device.",
         internal=True, saved=nothing)  # fmt: skip
 declare(TO_HOST, _X, _infer, calls(RT, TO_HOST), "A value of the device, on the host.",

@@ -9,9 +9,11 @@ from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Prec
 from shardlang.ops.factors import Factors, quoted, require, same_dims
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import shared_axes
-from shardlang.ops.saved_activations import Local, Saved, elements
+from shardlang.ops.saved_activations import Local, Saved, elements, size
 from shardlang.ops.site import OpSite
+from shardlang.ops.streams import looked_up
 from shardlang.ops.texts import group_text, offset_text
+from shardlang.ops.working_memory import Work
 from shardlang.types.dim import BYTES, TensorType, term_text
 
 
@@ -64,6 +66,14 @@ def _saved_embedding(local: Local) -> Saved:
     return Saved(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Saved((0,))
 
 
+def _work_embedding(local: Local) -> Work:
+    """A part of the rows is looked up, then copied with zeros for rows elsewhere."""
+    rows, looked_up = local.rule.operands[1][0], size(local.results[0], local.result_types[0].dtype)
+    if local.exchanged or not any(local.cut[f] for f in rows):
+        return Work()
+    return Work(2 * looked_up, looked_up + size(local.operands[1], local.operand_types[1].dtype))
+
+
 def _saved_gather(local: Local) -> Saved:
     """torch's own keeps x too, for its shape."""
     return Saved((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Saved((0, 1))
@@ -72,7 +82,8 @@ def _saved_gather(local: Local) -> Saved:
 declare("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
         "The rows of a table by index.",
         example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
-        saved=_saved_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0), table=1)  # fmt: skip
+        saved=_saved_embedding, work=_work_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0),
+        table=1, streams=looked_up)  # fmt: skip
 
 
 def _infer_gather(site: CallSite) -> Inference | None:

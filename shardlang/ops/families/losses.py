@@ -16,11 +16,14 @@ from shardlang.ops.families.reductions import tally_text
 from shardlang.ops.rule import Split
 from shardlang.ops.saved_activations import Local, Saved, elements, size
 from shardlang.ops.site import OpSite
+from shardlang.ops.streams import Streams, in_kernels
 from shardlang.ops.texts import cut, factors_of, group_text, groups_of, offset_text
+from shardlang.ops.working_memory import Work, plain
 from shardlang.python_text import literal, tuple_text
 from shardlang.types.dim import BYTES, Dim, TensorType, Term, term_text
 
 KEPT_COUNT = "kept_count"
+CHUNKED = "chunked_cross_entropy"
 
 # --- losses over classes -----------------------------------------------------
 
@@ -80,9 +83,13 @@ def _infer_cross_entropy(site: CallSite) -> Inference | None:
             help="`label_smoothing = 0.1` gives a tenth of the weight to all classes alike",
         )  # fmt: skip
         return None
-    statistics = (3 if smoothing == 0 else 4, 0)
-    found = _class_loss(site, (Split.INSIDE, statistics), ())
+    found = _class_loss(site, (Split.INSIDE, statistics_of(smoothing)), ())
     return found and Inference(found.results, found.rule, {**found.attrs, "label_smoothing": smoothing})
+
+
+def statistics_of(smoothing: float) -> tuple[int, int]:
+    """How many numbers of a row ranks reduce, forward and backward."""
+    return (3 if smoothing == 0 else 4, 0)
 
 
 def _infer_nll(site: CallSite) -> Inference | None:
@@ -91,7 +98,7 @@ def _infer_nll(site: CallSite) -> Inference | None:
     return _class_loss(site, (Split.FREE, (0, 0)), ((0,),))
 
 
-def _options(site: OpSite) -> dict[str, object]:
+def options_of(site: OpSite) -> dict[str, object]:
     """Keyword arguments that differ from their defaults."""
     ignore, smoothing = site.attrs["ignore_index"], site.attrs.get("label_smoothing", 0)
     found: dict[str, object] = {} if ignore is None else {"ignore_index": ignore}
@@ -117,8 +124,8 @@ def _local_sum(site: OpSite, function: str, reduction: str) -> Code:
     dim, rank = site.attrs["dim"], len(site.operand_shapes[0])
     factors = site.rule.operands[0][dim]
     group = group_text(site, factors)
-    options = _options(site)
-    mode = _mode(reduction)
+    options = options_of(site)
+    mode = mode_of(reduction)
     if group:
         size = math.prod(site.rule.factors[f].size for f in factors)
         extra = {"classes": size} if function == "cross_entropy" and site.attrs.get("label_smoothing") else {}
@@ -131,7 +138,7 @@ def _local_sum(site: OpSite, function: str, reduction: str) -> Code:
     return F(function, scores, label, **options, **mode)
 
 
-def _mode(reduction: str) -> dict[str, str]:
+def mode_of(reduction: str) -> dict[str, str]:
     return {} if reduction == "mean" else {"reduction": literal(reduction)}
 
 
@@ -169,6 +176,24 @@ def _saved_cross_entropy(local: Local) -> Saved:
     return Saved((1, *divisor), more=scores + _weight(local) + (count if smooth else 0) + number)
 
 
+def _work_cross_entropy(local: Local) -> Work:
+    """Ours has the scores less the greatest, their exponentials, and for each label where it is
+    and seven numbers. torch's makes the gradient of the shares' logarithms, then of the scores."""
+    dtype, (count, places) = local.operand_types[0].dtype, _labelled(local)
+    scores = size(local.operands[0], dtype)
+    if local.shares((local.attrs["dim"],)):
+        return Work(forward=2 * scores + places + 7 * size((count,), dtype))
+    return Work(backward=2 * scores)
+
+
+def _streams_cross_entropy(local: Local) -> Streams:
+    """torch's has two kernels backward; ours takes the greatest, the difference, its exponentials
+    and their sum in turn."""
+    if local.shares((local.attrs["dim"],)):
+        return in_kernels((5, 3, 8), (1, 1, 4))(local)
+    return in_kernels((1, 1, 2), (2, 2, 2))(local)
+
+
 def _divisor(local: Local) -> tuple[tuple[int, ...], int]:
     """The divisor of a loss: its operand, or its bytes, unless it is a number in the text."""
     if len(local.operands) > 2:
@@ -197,7 +222,8 @@ _CLASS_PARAMS = (Param("scores", "tensor"), Param("label", "tensor"), Param("ign
 
 def _of_classes(
     name: str, params: tuple[Param, ...], infer: Callable[[CallSite], Inference | None],
-    saved: Callable[[Local], Saved], doc: str,
+    saved: Callable[[Local], Saved], doc: str, work: Callable[[Local], Work] = plain,
+    chunked: str = "", streams: Callable[[Local], Streams | None] = lambda local: None,
 ) -> None:  # fmt: skip
     def emit(site: OpSite) -> Code:
         if not cut(site, 0) and not cut(site, 1) and len(site.operands) == 2:
@@ -213,11 +239,12 @@ def _of_classes(
     doc = f"The mean {doc}; the class dim is the one the label lacks."
     example = f"(scores: [..., classes], label: i64[...]) -> [] {{ {name}(scores, label) }}"
     declare(name, params, infer, emit, doc, example=example, reduces=Total.MEAN, accumulate=accumulate, saved=saved,
-            indexes=Indexing(1, 0), divisor=KEPT_COUNT)  # fmt: skip
+            work=work, streams=streams, indexes=Indexing(1, 0), divisor=KEPT_COUNT, chunked=chunked)  # fmt: skip
 
 
 _of_classes("cross_entropy", (*_CLASS_PARAMS, Param("label_smoothing", "number", 0.0)), _infer_cross_entropy,
-            _saved_cross_entropy, "cross-entropy of scores and class indices")
+            _saved_cross_entropy, "cross-entropy of scores and class indices", _work_cross_entropy, CHUNKED,
+            _streams_cross_entropy)
 _of_classes("nll_loss", _CLASS_PARAMS, _infer_nll, _saved_nll,
             "of the negative log-probabilities of the label's classes")
 
@@ -278,7 +305,7 @@ def _alike_call(site: OpSite, function: str, reduction: str) -> Code:
     left, right = site.operands
     if not site.operand_types[1].floating:
         right = method(right, "to", around("", atom(left), ".dtype"))
-    return F(function, left, right, **_mode(reduction))
+    return F(function, left, right, **mode_of(reduction))
 
 
 def _saved_alike(local: Local, squared: bool) -> Saved:

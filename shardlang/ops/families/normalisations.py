@@ -14,6 +14,7 @@ from shardlang.ops.families.reductions import positions, single_position
 from shardlang.ops.rule import FactorRule, Split
 from shardlang.ops.saved_activations import Local, Saved, made, size
 from shardlang.ops.site import OpSite, Size
+from shardlang.ops.streams import Streams, in_kernels
 from shardlang.ops.texts import factors_of, group_text
 from shardlang.types.dim import TensorType, Term, low, term_text, wide
 
@@ -38,8 +39,11 @@ def _softmax(name: str, doc: str) -> None:
         group = group_text(site, site.rule.operands[0][dim])
         return RT(name, site.operands[0], dim, group) if group else F(name, site.operands[0], dim)
 
+    def streams(local: Local) -> Streams | None:
+        return in_kernels((5, 3, 6), (6, 3, 4))(local) if local.shares((local.attrs["dim"],)) else None
+
     example = f"(x: [..., d]) -> [..., d] {{ {name}(x, over = d) }}"
-    declare(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made,
+    declare(name, (_X, Param("over", "dims")), _infer_softmax, emit, doc, example=example, saved=made, streams=streams,
             precision=Precision.INSIDE)  # fmt: skip
 
 
@@ -153,18 +157,23 @@ def _saved_rms_norm(local: Local) -> Saved:
     return Saved((0, *kept.operands), () if local.attrs["has"] else kept.results, kept.more) if plain else kept
 
 
+def _streams_norm(local: Local) -> Streams | None:
+    """Ours takes mean, variance and product in turn, in f32 at least."""
+    return in_kernels((7, 5, 9), (9, 5, 11), "f32")(local) if local.shares(local.attrs["dims"]) else None
+
+
 _NORM = (_X, Param("weight", "tensor", None), Param("bias", "tensor", None))
 declare(
     "layer_norm", (*_NORM, Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((2, 2)),
     _emit_norm("layer_norm"), "(x - mean) / deviation over dims, then times weight, plus bias.",
     example="(x: [..., d], weight: [d], bias: [d]) -> [..., d] { layer_norm(x, weight, bias, over = d) }",
-    saved=_saved_layer_norm, precision=Precision.INSIDE,
+    saved=_saved_layer_norm, streams=_streams_norm, precision=Precision.INSIDE,
 )  # fmt: skip
 declare(
     "rms_norm", (*_NORM[:2], Param("over", "dims"), Param("eps", "number", 1e-5)), _infer_norm((1, 1)),
     _emit_norm("rms_norm"), "x divided by the root of its mean square, over dims; then times weight.",
     example="(x: [..., d], weight: [d]) -> [..., d] { rms_norm(x, weight, over = d) }",
-    saved=_saved_rms_norm, precision=Precision.INSIDE,
+    saved=_saved_rms_norm, streams=_streams_norm, precision=Precision.INSIDE,
 )  # fmt: skip
 
 

@@ -20,6 +20,16 @@ def _flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     return 2 * math.prod(f.size for f in rule.factors)
 
 
+def matrices(rule: FactorRule) -> tuple[int, int, int, int]:
+    """The sum of products of the first operand and the others, as a product of matrices."""
+    (left, right), result = ({f for dim in dims for f in dim} for dims in rule.operands[:2]), rule.results[0]
+    kept, found = {f for dim in result for f in dim}, [1, 1, 1, 1]
+    for f, factor in enumerate(rule.factors):
+        at = 3 if f not in kept else 0 if f in left and f in right else 1 if f in left else 2
+        found[at] *= factor.size
+    return found[0], found[1], found[2], found[3]
+
+
 # --- matmul ------------------------------------------------------------------
 
 
@@ -131,7 +141,7 @@ declare(
     "matmul", (Param("left", "tensor"), Param("right", "tensor")), _infer_matmul, between("@"),
     "The matrix product of the last two dims: the last of left is the second-last of right. Leading dims line up.",
     _flops, example="(left: [..., m, k], right: [k, n]) -> [..., m, n] { left @ right }", saved=_saved_matmul,
-    symbol="@", precision=Precision.LOW,
+    symbol="@", precision=Precision.LOW, product=matrices,
 )  # fmt: skip
 
 
@@ -293,5 +303,5 @@ declare(
     "einsum", (Param("operands", "tensors"),), _infer_einsum, _emit_einsum,
     "The sum of products: every dim that the result does not name is contracted.", _flops,
     example="(x: [..., in], weight: [out, in]) -> [..., out] { einsum(x, weight -> [..., out]) }",
-    saved=_saved_einsum, precision=Precision.LOW,
+    saved=_saved_einsum, precision=Precision.LOW, product=matrices,
 )  # fmt: skip

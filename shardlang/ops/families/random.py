@@ -9,10 +9,13 @@ from collections.abc import Callable
 from shardlang.ops.code import RT, Code
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
 from shardlang.ops.factors import quoted, require, unary_rule
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, view
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size, view
 from shardlang.ops.site import OpSite
+from shardlang.ops.streams import NOTHING, Streams, Way
 from shardlang.ops.texts import cut, offset_text
+from shardlang.ops.working_memory import drawn
 from shardlang.python_text import literal
+from shardlang.types.dim import BYTES
 
 
 def _infer(site: CallSite) -> Inference | None:
@@ -51,6 +54,21 @@ def _masked(dims: int | None) -> Callable[[Local], Saved]:
     return lambda local: Saved(more=elements(local.operands[0][:dims]) if local.attrs["p"] else 0)
 
 
+def _streams(dims: int | None) -> Callable[[Local], Streams]:
+    """Numbers of 64 bits are mixed in about 20 kernels (runtime/random.py), for each element or
+    each of the leading `dims`; the mask is made in the type of x, forward and backward."""
+
+    def streams(local: Local) -> Streams:
+        if not local.attrs["p"]:
+            return Streams(NOTHING, NOTHING)
+        drawn, whole = elements(local.operands[0][:dims]), size(local.operands[0], local.operand_types[0].dtype)
+        mask = drawn * BYTES[local.operand_types[0].dtype]
+        forward = Way(drawn * 150 + whole + 2 * mask, drawn * 140 + whole + 2 * mask, 27)
+        return Streams(forward, Way(drawn + whole + 2 * mask, whole + 2 * mask, 3) if local.gradient[0] else NOTHING)
+
+    return streams
+
+
 def _aliasing(local: Local) -> Aliasing:
     """Where nothing falls out the operand itself comes back."""
     return own(local) if local.attrs["p"] else view(local)
@@ -60,9 +78,11 @@ _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
 declare("dropout", _PARAMS, _infer, _emit("dropout"),
         "Each element becomes 0 with probability p, else it is divided by 1 - p.",
         example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
-        saved=_masked(None), aliasing=_aliasing, precision=Precision.GIVEN)  # fmt: skip
+        saved=_masked(None), aliasing=_aliasing, work=drawn(None), streams=_streams(None),
+        precision=Precision.GIVEN)  # fmt: skip
 declare("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
         "As dropout, for whole channels of [batch, channels, height, width].",
         example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
         random=True, train_only=True,
-        saved=_masked(2), aliasing=_aliasing, precision=Precision.GIVEN)  # fmt: skip
+        saved=_masked(2), aliasing=_aliasing, work=drawn(2), streams=_streams(2),
+        precision=Precision.GIVEN)  # fmt: skip

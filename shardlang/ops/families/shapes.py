@@ -17,6 +17,7 @@ from shardlang.ops.rule import DimFactors
 from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.texts import TORCH_DTYPES, local_factor
+from shardlang.ops.working_memory import parts, passing
 from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size, term_text
 
 _X = Param("x", "tensor")
@@ -128,7 +129,8 @@ def _emit_rearrange(site: OpSite) -> Code:
 declare("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
         "The same elements with dims split, permuted and merged, by name.",
         example="(x: [batch, heads, seq, width]) -> [batch, seq, heads * width] "
-        "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, aliasing=rearranged, moves=True,
+        "{ rearrange(x -> [batch, seq, heads * width]) }", saved=nothing, work=passing, aliasing=rearranged,
+        moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 
 
@@ -181,7 +183,8 @@ def _relabelled(factors: Factors, before: Term, after: Term) -> tuple[DimFactors
 declare("relabel", (_X,), _infer_relabel, lambda site: around("", site.operands[0]),
         "The same tensor with other names for its dims; no data moves.",
         example="(x: [batch, seq, d], y: [batch, keys, d]) -> [batch, keys, d] "
-        "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, aliasing=view, moves=True,
+        "{ relabel(x -> [batch, keys, d]) * y }", renames=True, saved=nothing, work=passing, aliasing=view,
+        moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 
 
@@ -214,7 +217,8 @@ def _emit_flatten(site: OpSite) -> Code:
 declare("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flatten,
         "All dims but the leading `keep` merged into one product dim.",
         example="(x: [batch, c, h, w]) -> [batch, c * h * w] { flatten(x, keep = batch) }",
-        saved=nothing, aliasing=rearranged, moves=True, precision=Precision.GIVEN)  # fmt: skip
+        saved=nothing, work=passing, aliasing=rearranged,
+        moves=True, precision=Precision.GIVEN)  # fmt: skip
 
 
 # --- concat, slice -----------------------------------------------------------
@@ -268,7 +272,7 @@ declare(
     "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
     lambda site: TORCH("cat", joined(site.operands, brackets="[]"), dim=site.attrs["dim"]),
     "Several values one after the other along a dim of the first, which is a new dim in the result.",
-    example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, moves=True,
+    example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, work=parts, moves=True,
     precision=Precision.ALIKE,
 )  # fmt: skip
 

@@ -14,7 +14,6 @@ from shardlang.graph.graph import Kind, LayerCall
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.blocks.call import ROOT, Call, called_as, is_below, origin, relative
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.blocks.kinds import Kinds
 from shardlang.plan.blocks.tree import Tree
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form
@@ -25,15 +24,14 @@ _THERE = (Kind.PARAM, Kind.STATE, Kind.CONSTANT)  # what no step need make for a
 
 
 def call_tree(
-    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), kinds: Kinds | None = None,
+    plan: Plan, steps: Sequence[Step], ends: Collection[Form] = (), blocks: dict[object, int] | None = None,
     forms: Forms | None = None,
 ) -> Call:  # fmt: skip
     """The root of the calls that `steps` are of, without those that are no lines. ends: forms
-    that are read after these steps. kinds: where the numbers of blocks are kept, so that several
+    that are read after these steps. blocks: where the numbers of blocks are kept, so that several
     trees share them. forms: what is there before."""
-    kinds = kinds or Kinds(plan)
-    tree = Tree(kinds, forms or Forms(plan), steps, ends)
-    return _Folding(tree, tree.ordered(), kinds).root()
+    tree = Tree(forms or Forms(plan), steps, ends)
+    return _Folding(tree, tree.ordered(), {} if blocks is None else blocks).root()
 
 
 @dataclass
@@ -42,7 +40,7 @@ class _Folding:
 
     tree: Tree
     orders: Mapping[int, Sequence[int]]
-    kinds: Kinds
+    blocks: dict[object, int]
     crossing: dict[int, tuple[dict[Form, None], dict[Form, None]]] = field(
         default_factory=lambda: defaultdict(lambda: ({}, {}))
     )
@@ -88,16 +86,16 @@ class _Folding:
         if node == ROOT:
             return Call("", "", steps, reads, gives, ROOT)
         made = calls[node]
-        key = _Signature(tree, self.kinds, made).of(items, reads, gives)
-        block = self.kinds.blocks.setdefault(key, len(self.kinds.blocks))
+        key = _Signature(tree, made).of(items, reads, gives)
+        block = self.blocks.setdefault(key, len(self.blocks))
         return Call(made.path, made.model, steps, reads, gives, block, tree.region(node), node)
 
 
 class _Signature:
     """Everything that the text of a call depends on but its path, as a row of numbers and texts."""
 
-    def __init__(self, tree: Tree, kinds: Kinds, made: LayerCall) -> None:
-        self.tree, self.kinds, self.made = tree, kinds, made
+    def __init__(self, tree: Tree, made: LayerCall) -> None:
+        self.tree, self.kinds, self.made = tree, tree.kinds, made
         self.row: list[object] = [made.model]
         self.forms: dict[Form, int] = {}
         self.dims: dict[Dim, int] = {}

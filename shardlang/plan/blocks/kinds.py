@@ -12,19 +12,17 @@ from dataclasses import field
 from shardlang.ops.rule import FactorRule
 from shardlang.plan.plan import Plan, Step
 from shardlang.plan.reads import Form, layout_of
-from shardlang.records import dataclass
+from shardlang.records import dataclass, remembered
 from shardlang.types.dim import Dim, TensorType, Term
 from shardlang.types.layout import local_shape
 
 
 @dataclass
 class Kinds:
-    """blocks: the number of each block. numbers: of what is equal. known, types: of objects that
-    were seen, by their ids. forms: the number of a form's kind, and the dims of its type. sizes:
-    elements of a kind."""
+    """numbers: of what is equal. known, types: of objects that were seen, by their ids. forms: the
+    number of a form's kind, and the dims of its type. sizes: elements of a kind."""
 
     plan: Plan
-    blocks: dict[object, int] = field(default_factory=dict)
     numbers: dict[object, int] = field(default_factory=dict)
     known: dict[tuple[object, ...], int] = field(default_factory=dict)
     types: dict[tuple[object, ...], tuple[int, Term]] = field(default_factory=dict)
@@ -88,6 +86,12 @@ class Kinds:
             attrs = tuple([(name, repr(value)) for name, value in op.attrs.items()])
             self.known[objects] = self.number((_rule(op.rule), planned.factor_axes, op.span, attrs, *more))
         return self.known[objects]
+
+
+@remembered
+def kinds_of(plan: Plan) -> Kinds:
+    """The kinds of a plan, for all who ask."""
+    return Kinds(plan)
 
 
 def _rule(rule: FactorRule) -> object:

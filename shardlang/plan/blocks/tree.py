@@ -16,7 +16,7 @@ from functools import cached_property
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.blocks.call import ROOT
 from shardlang.plan.blocks.forms import Forms
-from shardlang.plan.blocks.kinds import Kinds
+from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import Conversion, Step
 from shardlang.plan.reads import Form, makes
 from shardlang.plan.rewrite.recomputed_steps import Owners
@@ -28,7 +28,6 @@ class Tree:
     """`dissolved`: calls whose steps cannot stand together; they are of the call around them.
     `home`: the call that each step is of."""
 
-    kinds: Kinds
     forms: Forms
     given_steps: Sequence[Step]
     ends: Collection[Form]
@@ -38,6 +37,7 @@ class Tree:
 
     def __post_init__(self) -> None:
         self.plan = self.forms.plan
+        self.kinds = kinds_of(self.plan)
         self.steps = [step for step in self.given_steps if step.kind == "op" or not self.forms.silent(step)]
         self.reads = [self.forms.reads(step) for step in self.steps]
         graph, given = self.plan.graph, self.forms.given

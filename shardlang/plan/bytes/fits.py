@@ -2,7 +2,7 @@
 rank keeps there.
 
 The first `cluster` of the file counts, else the first `device` that it declares or imports. Speeds
-are not used."""
+are used by `shardlang/cost/`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from shardlang.display import size
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import held_bytes, memory
+from shardlang.plan.bytes.peak.report import lacks, moment, parts
+from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.records import dataclass
 from shardlang.source import Span
@@ -26,52 +28,55 @@ rounded_up = partial(size, up=True)
 @dataclass(frozen=True, slots=True)
 class Device:
     """The device of a rank: its name, its memory in bytes, where that is said; how many operations
-    of 16 bits it computes a second (0: not said)."""
+    of 16 bits it computes a second (0: not said); reserved: bytes that its context and libraries
+    take."""
 
     name: str
     memory: int
     span: Span
     compute: int = 0
+    reserved: int = 0
 
 
 def device(program: Program) -> Device | None:
     """The device that a program is planned for; None if the file names none, or no memory."""
-    declared = list(program.hardware.values())
-    clusters = [h for h in declared if h.keyword == "cluster"]
-    named = {s.name.text: s.value for s in clusters[0].settings}.get("device") if clusters else None
-    chosen = program.hardware.get(named.text) if isinstance(named, ast.Name) else None
-    if chosen is None and not clusters:
-        chosen = next((h for h in declared if h.keyword == "device"), None)
+    chosen = program.machine.device if program.machine is not None else None
     if chosen is None:
         return None
     said = {s.name.text: (s.value.value, s.span) for s in chosen.settings if isinstance(s.value, ast.Number)}
     if "memory" not in said:
         return None
     memory, span = said["memory"]
-    return Device(chosen.name.text, int(memory), span, int(said.get("compute", (0,))[0]))
+    compute, reserved = (int(said.get(name, (0,))[0]) for name in ("compute", "reserved"))
+    return Device(chosen.name.text, int(memory), span, compute, reserved)
 
 
 def check_memory(plan: Plan, sink: Sink) -> None:
-    """SH450 if a rank keeps more on its device than that has: names the largest parameter."""
+    """SH450 if a rank holds more on its device than that has at any time of a step: names the
+    largest parameter."""
     has = device(plan.program)
     if has is None:
         return
-    kept = memory(plan)
-    if kept.device <= has.memory:
+    peak = max(step_peaks(plan), key=lambda each: each.bytes)
+    if peak.bytes + has.reserved <= has.memory:
         return
+    kept = memory(plan)
     largest = max(
         (p for p in plan.params.values() if p.value not in plan.memory_of), key=lambda p: sum(held_bytes(plan, p)),
         default=None,
     )  # fmt: skip
-    message = f"a rank keeps {rounded_up(kept.device)} on its device, and `{has.name}` has {rounded_up(has.memory)}"
+    more = f", besides {lacking}" if (lacking := lacks(plan)) else ""
+    most = f"a rank holds {rounded_up(peak.bytes)} on its device at its peak{more}"
+    left = f", of which {rounded_up(has.reserved)} are reserved" if has.reserved else ""
+    message = f"{most}, and `{has.name}` has {rounded_up(has.memory)}{left}"
     if largest is None or sum(held_bytes(plan, largest)) < kept.activations:
         sink.report(
-            "SH450", message, has.span, f"{rounded_up(kept.activations)} of it are activations",
+            "SH450", message, has.span, f"in {moment(plan, peak)}: {parts(peak)}",
             help="a smaller batch, `microbatches 4`, or `at LAYER: recompute` keeps fewer",
         )  # fmt: skip
         return
     value = plan.graph.values[largest.value]
-    table = _is_table(plan, largest)
+    table = is_table(plan, largest)
     offers = [f"keep it in host memory: `at {value.path}: place on host`"]
     if not table:
         offers.insert(0, "shard it over the ranks: `zero 3 over AXIS`, or `split DIM over AXIS`")
@@ -81,7 +86,7 @@ def check_memory(plan: Plan, sink: Sink) -> None:
     )  # fmt: skip
 
 
-def _is_table(plan: Plan, param: ParamPlan) -> bool:
+def is_table(plan: Plan, param: ParamPlan) -> bool:
     readers = [op for op in plan.graph.ops if param.value in op.operands]
     tables = all(REGISTRY[op.operator].table is not None for op in readers)
     return plan.graph.values[param.value].kind is Kind.PARAM and tables

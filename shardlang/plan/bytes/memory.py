@@ -6,17 +6,21 @@ An estimate before any run: allocators, buffers of collectives and temporaries a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import add
+from typing import NamedTuple, TypeVar
 
 from shardlang.graph.graph import Kind
 from shardlang.ops.rule import shared_axes
+from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import Action, ParamPlan, Plan
 from shardlang.plan.rewrite.sparse_tables import gradient_lookups
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
+
+Found = TypeVar("Found")
 
 # Optimizer state in copies of the parameter.
 COPIES = {"adam": 2, "adamw": 2, "adagrad": 1, "ftrl": 2, "lazy_adam": 2}
@@ -57,17 +61,18 @@ def memory(plan: Plan, stages: Collection[int] | None = None) -> Memory:
     coordinate that holds most."""
     if stages is None and plan.pipeline is not None:
         return max(by_coordinate(plan), key=lambda m: m.total)
-    held = _held(plan)
-    mine = [held[value] for value in plan.params if used(plan, value, stages)]
+    mine = [held for at, held in _held_by_stages(plan).items() if stages is None or not at.isdisjoint(stages)]
     # A stage's host memory has what its own operators leave there; they are few, and counted with
     # the parameters'.
     parameters, copies, gradients, optimizer = (sum(each[i] for each in mine) for i in range(4))
     gathered = (step.most for at, step in orders(plan).steps.items() if stages is None or not {*at}.isdisjoint(stages))
     copies += max(gathered, default=0)
-    host = sum(sum(held[value]) for value in plan.params if value in plan.memory_of) + hosted_activations(plan)
-    return Memory(parameters, copies, gradients, optimizer, activations(plan, stages), host)
+    host = sum(sum(all_held(plan)[value]) for value in plan.memory_of if value in plan.params)
+    kept = activations(plan, stages)
+    return Memory(parameters, copies, gradients, optimizer, kept, host + hosted_activations(plan))
 
 
+@remembered
 def by_coordinate(plan: Plan) -> list[Memory]:
     """The memory of a rank at each coordinate along the axis of the stages."""
     if plan.pipeline is None:
@@ -76,9 +81,36 @@ def by_coordinate(plan: Plan) -> list[Memory]:
 
 
 @remembered
-def _held(plan: Plan) -> Mapping[int, HeldBytes]:
+def all_held(plan: Plan) -> Mapping[int, HeldBytes]:
     """The `held_bytes` of every parameter and state."""
-    return {value: held_bytes(plan, param) for value, param in plan.params.items()}
+    return of_alike(plan, held_bytes)
+
+
+@remembered
+def _alike(plan: Plan) -> Mapping[int, int]:
+    """Parameter or state -> the first that has as many bytes, in the same parts."""
+    found, first, number = dict[int, int](), dict[object, int](), copies(plan)
+    for value, p in plan.params.items():
+        held = p.stored, p.reduce_axes, p.zero, p.zero_axes, p.keep, number.get(value)
+        key = kinds_of(plan).form((value, -1))[0], *held, value if p.sparse else -1
+        found[value] = first.setdefault(key, value)
+    return found
+
+
+def of_alike(plan: Plan, what: Callable[[Plan, ParamPlan], Found]) -> dict[int, Found]:
+    """Parameter or state -> what is found of it, of equal ones once."""
+    known = {first: what(plan, plan.params[first]) for first in {*_alike(plan).values()}}
+    return {value: known[first] for value, first in _alike(plan).items()}
+
+
+@remembered
+def _held_by_stages(plan: Plan) -> Mapping[frozenset[int], HeldBytes]:
+    """Stages -> the bytes of all parameters and states that just these use."""
+    found: dict[frozenset[int], HeldBytes] = {}
+    for value, held in all_held(plan).items():
+        at = frozenset(plan.pipeline.param_stages.get(value, ()) if plan.pipeline else (0,))
+        found[at] = HeldBytes(*map(add, found.get(at, (0, 0, 0, 0)), held))
+    return found
 
 
 def held_bytes(plan: Plan, param: ParamPlan) -> HeldBytes:
@@ -92,7 +124,7 @@ def held_bytes(plan: Plan, param: ParamPlan) -> HeldBytes:
     if value.kind is not Kind.PARAM or not value.gradient:
         return HeldBytes(itself, copy, 0, 0)
     gradient = row_bytes(plan, param) if param.sparse else part if param.zero >= 2 else whole
-    return HeldBytes(itself, copy, gradient, _copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole))
+    return HeldBytes(itself, copy, gradient, copies(plan).get(param.value, 0) * (part if param.zero >= 1 else whole))
 
 
 def row_bytes(plan: Plan, param: ParamPlan) -> int:
@@ -101,6 +133,13 @@ def row_bytes(plan: Plan, param: ParamPlan) -> int:
     rows, *rest = plan.local_shape(param.value, param.stored)
     each = math.prod(rest) * BYTES[plan.graph.values[param.value].type.dtype] + BYTES["i64"]
     return min(rows, looked_up(plan, param) * plan.meshes[param.stored.mesh].degree(param.reduce_axes)) * each
+
+
+def gradient_bytes(plan: Plan, param: ParamPlan) -> int:
+    """Bytes of a parameter's gradient on the device, in the parameter's own type."""
+    if param.value in plan.memory_of:
+        return 0
+    return row_bytes(plan, param) if param.sparse else local_bytes(plan, param)
 
 
 def looked_up(plan: Plan, param: ParamPlan) -> int:
@@ -134,7 +173,7 @@ def used(plan: Plan, value: int, stages: Collection[int] | None) -> bool:
     """Whether one of `stages` (None: all) uses a parameter, state or field."""
     if stages is None or plan.pipeline is None:
         return True
-    return any(s in stages for s in plan.pipeline.param_stages.get(value, ()))
+    return not set(plan.pipeline.param_stages.get(value, ())).isdisjoint(stages)
 
 
 def local_bytes(plan: Plan, param: ParamPlan) -> int:
@@ -155,7 +194,7 @@ def zero_degree(plan: Plan, param: ParamPlan) -> int:
 
 
 @remembered
-def _copies(plan: Plan) -> dict[int, int]:
+def copies(plan: Plan) -> dict[int, int]:
     """Parameter -> how many copies of it its optimizer keeps."""
     found: dict[int, int] = {}
     for setting in plan.program.training.optimizers if plan.program.training else ():

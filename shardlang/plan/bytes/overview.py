@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from shardlang.path_runs import in_runs, unindexed
-from shardlang.plan.bytes.memory import held_bytes, used
+from shardlang.plan.bytes.memory import all_held, used
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.traffic import Sent, sent
 from shardlang.plan.pipeline import actions as lists
@@ -16,6 +17,7 @@ from shardlang.plan.plan import Plan
 MOST = 5
 
 Entry = dict[str, Any]
+Found = TypeVar("Found")
 
 
 def overview(plan: Plan, sending: Collection[int] | None, keeping: Collection[int] | None) -> Entry:
@@ -50,47 +52,48 @@ def _largest_sent(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     found: dict[object, list[Sent]] = {}
     for each in _of(plan, stages):
         found.setdefault((each.what, unindexed(each.path), each.axes, each.collectives), []).append(each)
-    entries = [
+    largest = _largest((sum(one.forward_bytes + one.backward_bytes for one in each), each) for each in found.values())
+    return [
         {
             "forward": each[0].collectives[0], "backward": each[0].collectives[1], "axes": list(each[0].axes),
             "what": each[0].what, "count": len(each), "paths": in_runs(one.path for one in each),
             "forward_bytes": sum(one.forward_bytes for one in each),
             "backward_bytes": sum(one.backward_bytes for one in each),
         }
-        for each in found.values()
+        for _, each in largest
     ]  # fmt: skip
-    return _largest(entries, lambda entry: entry["forward_bytes"] + entry["backward_bytes"])
 
 
 def _largest_kept(plan: Plan, stages: Collection[int] | None) -> list[Entry]:
     """The largest parts of the memory, those of equal layers together."""
-    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    paths: dict[tuple[str, str], list[str]] = {}
+    sizes = Counter[tuple[str, str]]()
     for what, path, size in _kept(plan, stages):
-        found.setdefault((what, unindexed(path)), []).append((path, size))
-    entries = [
-        {
-            "what": what, "count": len(each), "paths": in_runs(path for path, _ in each),
-            "bytes": sum(size for _, size in each),
-        }
-        for (what, _), each in found.items()
-    ]  # fmt: skip
-    return _largest(entries, lambda entry: entry["bytes"])
+        paths.setdefault((what, unindexed(path)), []).append(path)
+        sizes[what, unindexed(path)] += size
+    largest = _largest((size, kind) for kind, size in sizes.items())
+    return [
+        {"what": kind[0], "count": len(paths[kind]), "paths": in_runs(paths[kind]), "bytes": size}
+        for size, kind in largest
+    ]
 
 
 def _kept(plan: Plan, stages: Collection[int] | None) -> Iterator[tuple[str, str, int]]:
     """The kind of each, its path, and its bytes: of an activation for all live microbatches."""
-    paths = {v.id: v.path for v in plan.graph.values}
+    values, found = plan.graph.values, saved_activations(plan)
     for param in plan.params.values():
         if used(plan, param.value, stages):
-            yield "parameter", paths[param.value], sum(held_bytes(plan, param))
+            yield "parameter", values[param.value].path, sum(all_held(plan)[param.value])
     for value in plan.graph.data:
         if value in plan.produced and used(plan, value, stages):
-            yield "data", paths[value].removeprefix("train."), saved_activations(plan).data(value)
-    alive = lists.most_alive(plan.pipeline.actions) if plan.pipeline is not None else {}
+            yield "data", values[value].path.removeprefix("train."), found.data(value)
+    on = {plan.pipeline.coordinates[stage] for stage in stages or (0,)} if plan.pipeline is not None else set[int]()
+    alive = lists.most_alive([plan.pipeline.actions[at] for at in on]) if plan.pipeline is not None else {}
     for stage in stages or (0,):
-        for path, size, stays in saved_activations(plan).tensors(stage):
+        for path, size, stays in found.tensors(stage):
             yield "activation", path, size * (alive.get(stage, 1) if stays else 1)
 
 
-def _largest(entries: Iterable[Entry], size: Any) -> list[Entry]:
-    return sorted((entry for entry in entries if size(entry)), key=lambda entry: -size(entry))[:MOST]
+def _largest(found: Iterable[tuple[int, Found]]) -> list[tuple[int, Found]]:
+    """The largest of what has any bytes."""
+    return sorted((entry for entry in found if entry[0]), key=lambda entry: -entry[0])[:MOST]

@@ -3,7 +3,8 @@ specs/plan.schema.json). Prints nothing itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import field
 from typing import Any
 
 from shardlang.graph.graph import Kind
@@ -11,8 +12,10 @@ from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.ops.rule import ROWS
 from shardlang.plan.bytes.block_report import blocks, written
 from shardlang.plan.bytes.fits import device
-from shardlang.plan.bytes.memory import Memory, held_bytes, memory, stages_by_coordinate
+from shardlang.plan.bytes.memory import Memory, all_held, by_coordinate, memory, stages_by_coordinate
 from shardlang.plan.bytes.overview import overview
+from shardlang.plan.bytes.peak.report import peak_entry
+from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.pipeline_report import pipeline_report, whole_mesh
 from shardlang.plan.bytes.traffic import (
     COLLECTIVES,
@@ -31,7 +34,8 @@ from shardlang.plan.plan import ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.reads import layout_of
 from shardlang.records import dataclass
 from shardlang.types.dim import TensorType
-from shardlang.types.layout import Layout, layout_text, uneven_sizes
+from shardlang.types.layout import Layout, layout_text, local_shape, uneven_sizes
+from shardlang.types.mesh import Mesh
 
 # Of specs/plan.schema.json.
 VERSION = 2
@@ -52,7 +56,9 @@ def _precision(plan: Plan) -> str:
 def report(plan: Plan, folded: bool = True) -> Report:
     """Everything about a plan that is shown, as plain data. folded: `blocks` in runs."""
     meshes = [whole_mesh(plan, i) for i in range(len(plan.meshes))]
-    operators = _Operators(plan)
+    sent = [sum(sent_bytes(plan, mine)) for mine in stages_by_coordinate(plan)] if plan.pipeline is not None else [0]
+    tensors = _Tensors(plan)
+    operators = _Operators(plan, tensors)
     return {
         "version": VERSION,
         "program": plan.program.source.name,
@@ -65,15 +71,15 @@ def report(plan: Plan, folded: bool = True) -> Report:
         "operators": list(operators.all()),
         "blocks": blocks(plan, operators.lines, folded),
         "gradient_reductions": _reductions(plan),
-        "parameters": [_parameter(plan, p) for p in plan.params.values()],
-        **overview(plan, _most(plan, lambda s: sum(sent_bytes(plan, s))), _most(plan, lambda s: memory(plan, s).total)),
-        "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan)},
+        "parameters": [_parameter(tensors, p) for p in plan.params.values()],
+        **overview(plan, _most(plan, sent), _most(plan, [kept.total for kept in by_coordinate(plan)])),
+        "per_rank": {**_totals(memory(plan), sent_bytes(plan)), **_memories(plan), **_peak(plan)},
     }
 
 
-def _most(plan: Plan, size: Callable[[tuple[int, ...]], int]) -> tuple[int, ...] | None:
+def _most(plan: Plan, sizes: Sequence[int]) -> tuple[int, ...] | None:
     """The stages of the coordinate that has most; None without stages."""
-    return max(stages_by_coordinate(plan), key=size) if plan.pipeline is not None else None
+    return stages_by_coordinate(plan)[sizes.index(max(sizes))] if plan.pipeline is not None else None
 
 
 def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
@@ -87,6 +93,13 @@ def _totals(kept: Memory, sent: tuple[int, int]) -> Report:
         "forward_bytes": sent[0],
         "backward_bytes": sent[1],
     }
+
+
+def _peak(plan: Plan, coordinate: int = -1) -> Report:
+    """The most that a rank holds at one time, by default of the coordinate that holds most."""
+    peaks = step_peaks(plan)
+    peak = peaks[coordinate] if coordinate >= 0 else max(peaks, key=lambda each: each.bytes)
+    return {"peak_bytes": peak.bytes, "peak": peak_entry(plan, peak)}
 
 
 def _memories(plan: Plan) -> Report:
@@ -108,22 +121,22 @@ def _pipeline(plan: Plan) -> Report | None:
     found = pipeline_report(plan)
     if found is None:
         return None
+    kept = by_coordinate(plan)
     for stage in found["stages"]:
         stage.update(_totals(memory(plan, (stage["stage"],)), sent_bytes(plan, (stage["stage"],))))
     found["coordinates"] = [
-        {"stages": list(mine), **_totals(memory(plan, mine), sent_bytes(plan, mine)), **overview(plan, mine, mine)}
-        for mine in stages_by_coordinate(plan)
+        {
+            "stages": list(mine), **_totals(kept[at], sent_bytes(plan, mine)), **_peak(plan, at),
+            **overview(plan, mine, mine),
+        }
+        for at, mine in enumerate(stages_by_coordinate(plan))
     ]
     return found
 
 
-def _cut(plan: Plan, layout: Layout) -> list[list[str]]:
-    return [list(plan.meshes[layout.mesh].ranked(axes)) for axes in layout.dims]
-
-
-def _in_time(plan: Plan, layout: Layout) -> int | None:
+def _in_time(mesh: Mesh, layout: Layout) -> int | None:
     """The dim that is cut in microbatches."""
-    time = plan.meshes[layout.mesh].time
+    time = mesh.time
     return next((d for d, axes in enumerate(layout.dims) if time is not None and time.name in axes), None)
 
 
@@ -134,24 +147,40 @@ def _sizes(plan: Plan, type: TensorType, layout: Layout) -> list[list[int] | Non
     return [list(sizes) if sizes else None for sizes in found]
 
 
-def _tensor(plan: Plan, value: int, layout: Layout) -> Report:
-    it = plan.graph.values[value]
-    return {
-        "name": it.path.removeprefix("train.") if it.kind is Kind.DATA else it.path,
-        "layout": layout_text(it.type, layout, plan.meshes[layout.mesh]),
-        "shape": list(it.type.shape),
-        "local_shape": list(plan.local_shape(value, layout)),
-        "dtype": it.type.dtype,
-        "mesh": layout.mesh,
-        "cut": _cut(plan, layout),
-        "microbatches": _in_time(plan, layout),
-        "sizes": _sizes(plan, it.type, layout),
-    }
+@dataclass
+class _Tensors:
+    """Entries of tensors. known: what is the same for all of one type and layout, by their ids:
+    both are the plan's."""
+
+    plan: Plan
+    known: dict[tuple[int, int], Report] = field(default_factory=dict)
+
+    def of(self, value: int, layout: Layout) -> Report:
+        it = self.plan.graph.values[value]
+        key = id(it.type), id(layout)
+        if key not in self.known:
+            self.known[key] = self._found(it.type, layout)
+        name = it.path.removeprefix("train.") if it.kind is Kind.DATA else it.path
+        return {"name": name, **self.known[key]}
+
+    def _found(self, type: TensorType, layout: Layout) -> Report:
+        mesh = self.plan.meshes[layout.mesh]
+        return {
+            "layout": layout_text(type, layout, mesh),
+            "shape": list(type.shape),
+            "local_shape": list(local_shape(type, layout, mesh, self.plan.sizes)),
+            "dtype": type.dtype,
+            "mesh": layout.mesh,
+            "cut": [list(mesh.ranked(axes)) for axes in layout.dims],
+            "microbatches": _in_time(mesh, layout),
+            "sizes": _sizes(self.plan, type, layout),
+        }
 
 
-def _parameter(plan: Plan, param: ParamPlan) -> Report:
+def _parameter(tensors: _Tensors, param: ParamPlan) -> Report:
+    plan = tensors.plan
     value = plan.graph.values[param.value]
-    tensor, held = _tensor(plan, param.value, param.stored), held_bytes(plan, param)
+    tensor, held = tensors.of(param.value, param.stored), all_held(plan)[param.value]
     return {
         "path": value.path,
         **{k: tensor[k] for k in ("shape", "layout", "mesh", "local_shape", "cut", "sizes")},
@@ -180,7 +209,7 @@ def _reductions(plan: Plan) -> list[Report]:
             "parameters": [plan.graph.values[p.value].path for p in params],
             "axes": list(axes),
             "kind": kind,
-            "bytes": sum(reduction_bytes(plan, p) for p in params),
+            "bytes": sum(reduction_bytes(plan)[p.value] for p in params),
         }
         for (_, axes, kind), params in found.items()
     ]
@@ -191,6 +220,7 @@ class _Operators:
     """Operators in the order of the plan's steps, each with the conversions that run at it."""
 
     plan: Plan
+    tensors: _Tensors
 
     def __post_init__(self) -> None:
         self.stages = conversion_stages(self.plan)
@@ -227,7 +257,7 @@ class _Operators:
 
     def _operator(self, planned: PlannedOp, collectives: list[Report]) -> Report:
         op = self.plan.graph.ops[planned.op]
-        result = _tensor(self.plan, op.results[0], planned.results[0])
+        result = self.tensors.of(op.results[0], planned.results[0])
         return {
             "source": f"{op.span.source.name}:{op.span.line}",
             "name": result["name"],
@@ -242,7 +272,7 @@ class _Operators:
             "place": self.plan.memory_of.get(op.results[0], "device"),
             "copied_bytes": list(copy_bytes(self.plan, planned)) if op.operator in (TO_DEVICE, TO_HOST) else None,
             "local_shapes": {
-                "operands": [_tensor(self.plan, use.value, use.layout) for use in planned.operands],
+                "operands": [self.tensors.of(use.value, use.layout) for use in planned.operands],
                 "result": result,
             },
             "collectives": collectives,
@@ -277,7 +307,7 @@ class _Operators:
         forward, backward = handed_bytes(plan, planned)
         if pipeline is None or not forward:
             return
-        tensor = _tensor(plan, plan.graph.ops[planned.op].results[0], planned.results[0])
+        tensor = self.tensors.of(plan.graph.ops[planned.op].results[0], planned.results[0])
         to, axes = plan.stage(planned.op), (pipeline.axis,)
         rows = whole_mesh(plan, planned.mesh).groups(axes) if plan.ranks <= MOST_LISTED else None
         ends = pipeline.coordinates[to - 1], pipeline.coordinates[to]
@@ -295,14 +325,14 @@ class _Operators:
         op = self.plan.graph.ops[planned.op]
         at = next(i for i, dims in enumerate(op.rule.operands) if any(factor in d for d in dims))
         dim = next(i for i, d in enumerate(op.rule.operands[at]) if factor in d)
-        tensor = _tensor(self.plan, op.operands[at], planned.operands[at].layout)
+        tensor = self.tensors.of(op.operands[at], planned.operands[at].layout)
         return tensor, [n for i, n in enumerate(tensor["local_shape"]) if i != dim or not reduced]
 
     def _sent(self, planned: PlannedOp, number: int) -> tuple[Report, list[int]]:
         """For an exchange of rows: first the ids, then the rows that they name."""
         op = self.plan.graph.ops[planned.op]
         ids, rows = (op.operands[0], planned.operands[0].layout), (op.results[0], planned.results[0])
-        tensor = _tensor(self.plan, *(rows if number else ids))
+        tensor = self.tensors.of(*(rows if number else ids))
         return tensor, tensor["local_shape"]
 
 

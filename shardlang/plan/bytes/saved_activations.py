@@ -15,7 +15,8 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.ops.rule import shared_axes
-from shardlang.ops.saved_activations import Local
+from shardlang.ops.saved_activations import Aliasing, Local, Saved
+from shardlang.plan.blocks.kinds import kinds_of
 from shardlang.plan.plan import MoveKind, Plan, PlannedOp, Recomputed, Step
 from shardlang.plan.reads import Form, inputs, layout_of
 from shardlang.plan.rewrite.recomputed_steps import Owners
@@ -32,23 +33,29 @@ class SavedActivations:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._stage = plan.stage
-        self._owners = Owners(plan, plan.steps)
+        self.owners = Owners(plan, plan.steps)
         self._root: dict[Form, Form] = {}
         self._order: dict[Form, tuple[int, ...]] = {}
         # (stage, group or -1) -> what is kept there, by its memory; of what is no form, by
         # operator.
-        self._sizes: dict[tuple[int, int], dict[Any, int]] = {}
+        self.kept: dict[tuple[int, int], dict[Any, int]] = {}
         # Operator (id) -> the parameters themselves that its backward reads.
         self.saved: dict[int, list[int]] = {}
         self.hosted = 0  # what of all that is in the host's memory
+        # Operator (id) -> itself on this rank, the same object for equal ones; the memories that it
+        # saves.
+        self.locals: dict[int, Local] = {}
+        self._known: dict[object, tuple[Local, Aliasing, Saved]] = {}
+        self._saved: dict[int, Saved] = {}
+        self.reads: dict[int, list[Any]] = {}
         self._place = {step: at for at, step in enumerate(plan.steps)}
         # Group -> the place of its last step that saves anything: so far it is computed again.
         self._ends: dict[int, int] = {}
-        self._savers: set[int] = set()  # the operators of groups that save anything
+        self._savers: set[int] = set()  # the operators of groups that save more than a number
         for step in plan.steps:
             self._lay(step)
-        for planned in plan.ops:
-            self._op(planned)
+        for at, planned in enumerate(plan.ops):
+            self._op(Step("op", at), planned)
         for step in plan.steps if plan.recompute else ():
             self._inputs(step)
         self._loss()
@@ -56,10 +63,10 @@ class SavedActivations:
     def tensors(self, stage: int) -> Iterator[tuple[str, int, bool]]:
         """The paths of what is kept, with its bytes and whether it stays until backward, or only
         while the largest layer is computed again."""
-        groups = [group for s, group in self._sizes if s == stage and group >= 0]
-        largest = max(groups, key=lambda group: sum(self._sizes[stage, group].values()), default=-1)
+        groups = [group for s, group in self.kept if s == stage and group >= 0]
+        largest = max(groups, key=lambda group: sum(self.kept[stage, group].values()), default=-1)
         for group in {-1, largest}:
-            for at, size in self._sizes.get((stage, group), {}).items():
+            for at, size in self.kept.get((stage, group), {}).items():
                 yield self._path(at), size, group < 0
 
     def _path(self, at: Any) -> str:
@@ -69,11 +76,11 @@ class SavedActivations:
 
     def of(self, stage: int) -> int:
         """All that stays until backward."""
-        return sum(self._sizes.get((stage, -1), {}).values())
+        return sum(self.kept.get((stage, -1), {}).values())
 
     def again(self, stage: int) -> int:
         """The memory that the largest recomputed layer needs meanwhile."""
-        return max((sum(k.values()) for (s, group), k in self._sizes.items() if s == stage and group >= 0), default=0)
+        return max((sum(k.values()) for (s, group), k in self.kept.items() if s == stage and group >= 0), default=0)
 
     def data(self, value: int) -> int:
         """The bytes of a field that a rank loads, for all microbatches."""
@@ -82,13 +89,13 @@ class SavedActivations:
     def runs_again(self, step: Step) -> bool:
         """Whether backward takes a step again: in a group that drops what it makes, a step whose
         result is needed; in another one, each step up to the last that saves anything."""
-        group = self._owners.of(step)
-        if group is None or not self._owners.drops(group):
+        group = self.owners.of(step)
+        if group is None or not self.owners.drops(group):
             return group is not None and self._place[step] <= self._ends.get(group, -1)
         if step.kind == "op":
             return True
-        c, kept = self.plan.conversions[step.index], self._sizes.get(self._at_group(group), {})
-        return (c.value, c.id) in kept or any(self._owners.group(op) == group for op in self._owners.readers(c.id))
+        c, kept = self.plan.conversions[step.index], self.kept.get(self._at_group(group), {})
+        return (c.value, c.id) in kept or any(self.owners.group(op) == group for op in self.owners.readers(c.id))
 
     def needed(self) -> tuple[Recomputed, ...]:
         """The groups of the plan; of those that drop what they make, without operators whose
@@ -97,7 +104,7 @@ class SavedActivations:
 
     def _needed(self, number: int, group: Recomputed) -> Recomputed:
         graph = self.plan.graph
-        kept = {at[0] for at in self._sizes.get(self._at_group(number), {}) if at[0] != "made by"}
+        kept = {at[0] for at in self.kept.get(self._at_group(number), {}) if at[0] != "made by"}
         needed: list[int] = []
         for op in (graph.ops[at] for at in reversed(group.ops)):
             if op.id in self._savers or not kept.isdisjoint(op.results):
@@ -115,7 +122,7 @@ class SavedActivations:
         if step.kind == "op":
             planned = self.plan.ops[step.index]
             op = self.plan.graph.ops[planned.op]
-            aliasing = REGISTRY[op.operator].aliasing(self._local(planned))
+            self.locals[op.id], aliasing, self._saved[op.id] = self._facts(step, planned)
             for value in op.results:
                 shared = aliasing.shared or (op.operator == TRANSFER and self._handed_over(planned.op))
                 self._root[value, -1] = self._at(planned, 0) if shared else (value, -1)
@@ -125,16 +132,17 @@ class SavedActivations:
         form, source = (conversion.value, conversion.id), (conversion.value, conversion.parent)
         mesh = self.plan.meshes[conversion.to.mesh]
         shared = conversion.move.kind in _VIEWS or mesh.degree(mesh.ranked(conversion.move.axes)) == 1
-        self._root[form] = self._memory(source) if shared else form
+        self._root[form] = self.memory(source) if shared else form
         if shared and source in self._order:
             self._order[form] = self._order[source]
 
-    def _memory(self, form: Form) -> Form:
+    def memory(self, form: Form) -> Form:
+        """The form that has the memory which a form is in."""
         return self._root.get(form, form)
 
     def _at(self, planned: PlannedOp, operand: int) -> Form:
         use = planned.operands[operand]
-        return self._memory((use.value, use.conversion))
+        return self.memory((use.value, use.conversion))
 
     def _handed_over(self, op: int) -> bool:
         """Whether a value stays on its rank where the next stage is there too."""
@@ -142,65 +150,79 @@ class SavedActivations:
         on, to = self.plan.pipeline.coordinates, self._stage(op)
         return on[to] == on[to - 1]
 
-    def _local(self, planned: PlannedOp) -> Local:
+    def _facts(self, step: Step, planned: PlannedOp) -> tuple[Local, Aliasing, Saved]:
+        """An operator on this rank, and what is declared of that; equal ones are asked once."""
+        kinds, uses, op = kinds_of(self.plan), planned.operands, self.plan.graph.ops[planned.op]
+        order = self._order.get((uses[0].value, uses[0].conversion)) if uses else None
+        forms = [*((use.value, use.conversion) for use in uses), *((value, -1) for value in op.results)]
+        key = kinds.step(step), order, *[id(use.layout) for use in uses], *[kinds.form(form)[0] for form in forms]
+        if key not in self._known:
+            declared, local = REGISTRY[op.operator], self._local(planned, order)
+            self._known[key] = local, declared.aliasing(local), declared.saved(local)
+        return self._known[key]
+
+    def _local(self, planned: PlannedOp, order: tuple[int, ...] | None) -> Local:
         graph, meshes = self.plan.graph, self.plan.meshes
         op = graph.ops[planned.op]
         uses, types = planned.operands, [graph.values[use.value].type for use in planned.operands]
         results = tuple(graph.values[v].type for v in op.results)
         mesh = meshes[planned.mesh]
-        first = (uses[0].value, uses[0].conversion) if uses else (-1, -1)
         return Local(
             tuple(self.plan.local_shape(use.value, use.layout) for use in uses),
             tuple(self.plan.local_shape(v, layout) for v, layout in zip(op.results, planned.results, strict=True)),
             tuple(types), results, tuple(graph.values[use.value].gradient for use in uses),
-            self._order.get(first, tuple(range(len(types[0].dims))) if types else ()),
+            tuple(range(len(types[0].dims) if types else 0)) if order is None else order,
             op.attrs, op.rule, tuple(mesh.degree(mesh.ranked(axes)) > 1 for axes in planned.factor_axes),
             bool(shared_axes(op.rule, planned.factor_axes)),
         )  # fmt: skip
 
     # --- what is kept
 
-    def _op(self, planned: PlannedOp) -> None:
+    def _op(self, step: Step, planned: PlannedOp) -> None:
         """The tensors that one operator's backward reads."""
         graph = self.plan.graph
         op = graph.ops[planned.op]
         if not any(graph.values[v].gradient for v in op.results):
             return
-        found = self._owners.group(op.id)
+        found = self.owners.group(op.id)
         group = -1 if found is None else found
         if op.operator == TRANSFER:  # each end holds it, for the gradient that comes back or goes on
             self._keep(self._stage(op.id), -1, (op.results[0], -1))
             self._keep(self._stage(op.id) - 1, -1, self._at(planned, 0))
-        saved = REGISTRY[op.operator].saved(self._local(planned))
+        saved = self._saved[op.id]
         if group >= 0 and (saved.operands or saved.results or saved.more):
-            self._savers.add(op.id)
-            self._ends[group] = max(self._ends.get(group, 0), self._place[Step("op", op.id)])
+            if saved.results or saved.more or any(graph.values[op.operands[at]].type.dims for at in saved.operands):
+                self._savers.add(op.id)
+            self._ends[group] = max(self._ends.get(group, 0), self._place[step])
+        self.reads[op.id] = [self._at(planned, at) for at in saved.operands]
+        self.reads[op.id] += [self.memory((op.results[at], -1)) for at in saved.results]
         for operand in saved.operands:
             self._keep(self._stage(op.id), group, self._at(planned, operand), op.id)
         for result in saved.results:
-            self._keep(self._stage(op.id), group, self._memory((op.results[result], -1)))
+            self._keep(self._stage(op.id), group, self.memory((op.results[result], -1)))
         if saved.more:
-            self._sizes.setdefault((self._stage(op.id), group), {})["made by", op.id] = saved.more
+            self.reads[op.id].append(("made by", op.id))
+            self.kept.setdefault((self._stage(op.id), group), {})["made by", op.id] = saved.more
             self.hosted += saved.more if op.results[0] in self.plan.memory_of else 0
 
     def _inputs(self, step: Step) -> None:
         """The values that a group reads from others are kept, to compute it again."""
-        group = self._owners.of(step)
+        group = self.owners.of(step)
         if group is None:
             return
         stage, _ = self._at_group(group)
         for form in inputs(self.plan)[step]:
-            root = self._memory(form)
-            if self._made_in(form) != group and not self._owners.drops(self._made_in(root)):
+            root = self.memory(form)
+            if self._made_in(form) != group and not self.owners.drops(self._made_in(root)):
                 self._keep(stage, -1, root)
 
     def _made_in(self, form: Form) -> int | None:
         """The group that makes a form."""
         value, conversion = form
         if conversion >= 0:
-            return self._owners.of(Step("conversion", conversion))
+            return self.owners.of(Step("conversion", conversion))
         producer = self.plan.graph.producers.get(value)
-        return None if producer is None else self._owners.group(producer)
+        return None if producer is None else self.owners.group(producer)
 
     def _keep(self, stage: int, group: int, root: Form, reader: int = -1) -> None:
         """A memory that something in a stage, and in a group or in none (-1), reads in backward."""
@@ -212,8 +234,8 @@ class SavedActivations:
         if self._elsewhere(root, stage):
             return
         made = self._made_in(root)
-        within = made if made is not None and (made == group or self._owners.drops(made)) else -1
-        kept = self._sizes.setdefault((stage, within), {})
+        within = made if made is not None and (made == group or self.owners.drops(made)) else -1
+        kept = self.kept.setdefault((stage, within), {})
         if root not in kept:
             kept[root] = form_bytes(self.plan, root)
             self.hosted += kept[root] if root[0] in self.plan.memory_of else 0
@@ -226,7 +248,7 @@ class SavedActivations:
     def _loss(self) -> None:
         loss = self.plan.graph.loss
         if loss is not None and loss in self.plan.graph.producers:
-            self._keep(self._stage(self.plan.graph.producers[loss]), -1, self._memory((loss, -1)))
+            self._keep(self._stage(self.plan.graph.producers[loss]), -1, self.memory((loss, -1)))
 
 
 @remembered

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from shardlang.graph.graph import Op
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST, TRANSFER
 from shardlang.ops.rule import HALVES, RING, ROWS
-from shardlang.plan.bytes.memory import local_bytes, row_bytes, stages_by_coordinate, stored_type
+from shardlang.plan.bytes.memory import local_bytes, of_alike, row_bytes, stages_by_coordinate, stored_type
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.bytes.zero3_gathers import orders, part_bytes
 from shardlang.plan.layouts.assignment import local_size
@@ -117,7 +117,7 @@ def _sent_parameters(plan: Plan) -> Iterator[Sent]:
             again = ("all_gather", "all_gather" if backward else "")
             yield Sent("parameters", path, here, mesh.ranked(param.zero_axes), again, forward, backward)
         summed, by = mesh.ranked(param.reduce_axes), ("", reduction_collective(param))
-        yield Sent("gradients", path, stages, summed, by, 0, reduction_bytes(plan, param))
+        yield Sent("gradients", path, stages, summed, by, 0, reduction_bytes(plan)[param.value])
 
 
 @remembered
@@ -216,7 +216,13 @@ def gather_bytes(
     return {here: (s.forward[param.value] * each, s.backward[param.value] * each) for here, s in steps if here}
 
 
-def reduction_bytes(plan: Plan, param: ParamPlan) -> int:
+@remembered
+def reduction_bytes(plan: Plan) -> Mapping[int, int]:
+    """Parameter or state -> the bytes of its gradient's reduction."""
+    return of_alike(plan, _reduction_bytes)
+
+
+def _reduction_bytes(plan: Plan, param: ParamPlan) -> int:
     """Bytes of one parameter's gradient reduction: once a step, or each microbatch (ZeRO 2, 3)."""
     mesh = plan.meshes[param.stored.mesh]
     local, reduced = local_bytes(plan, param), mesh.ranked(param.reduce_axes)
@@ -226,16 +232,16 @@ def reduction_bytes(plan: Plan, param: ParamPlan) -> int:
         ranks = mesh.degree(reduced)
         return (ranks - 1) * row_bytes(plan, param) // ranks
     if not param.zero:
-        return _sum_bytes(mesh.degree(reduced), local)
+        return sum_bytes(mesh.degree(reduced), local)
     part, shards = part_bytes(plan, param, stored_type(plan, param)), mesh.degree(param.zero_axes)
     shared = [a for a in param.zero_axes if a in reduced]
     if shared and len(shared) < len(param.zero_axes):  # summed before it is cut
-        each = _sum_bytes(mesh.degree(reduced), part * shards)
+        each = sum_bytes(mesh.degree(reduced), part * shards)
     else:
         rest = mesh.degree(tuple(a for a in reduced if a not in shared))
-        each = ((shards - 1) * part if shared else 0) + _sum_bytes(rest, part)
+        each = ((shards - 1) * part if shared else 0) + sum_bytes(rest, part)
     return each * (plan.microbatches if param.zero >= 2 else 1)
 
 
-def _sum_bytes(ranks: int, size: int) -> int:
+def sum_bytes(ranks: int, size: int) -> int:
     return -(-2 * (ranks - 1) * size // ranks)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from shardlang.ops.families.internal import TRANSFER
 from shardlang.plan.bytes.saved_activations import saved_activations
@@ -19,6 +20,8 @@ from shardlang.plan.reads import inputs, made_form
 from shardlang.plan.rewrite.recomputed_steps import Owners
 from shardlang.records import dataclass, remembered
 from shardlang.types.dim import BYTES
+
+Params = frozenset[int]
 
 
 @dataclass
@@ -38,6 +41,16 @@ class Unit:
 
     layer: str
     params: frozenset[int]
+
+
+class Brought(NamedTuple):
+    """The units that come in a pass (a kind of action, and a stage), in order. there: the one
+    before. after: the next, in a later pass."""
+
+    at: tuple[str, int]
+    there: Params
+    units: tuple[Params, ...]
+    after: Params | None
 
 
 class Orders:
@@ -167,32 +180,42 @@ class Orders:
         return {mine: self._counted(row) for mine, row in zip(stages, rows, strict=True)}
 
     def _counted(self, passes: Iterable[tuple[str, int]]) -> Gathered:
-        there, times = frozenset[int](), Counter[tuple[str, int, frozenset[int]]]()
-        brought: dict[tuple[str, int, frozenset[int]], tuple[list[frozenset[int]], frozenset[int]]] = {}
-        for kind, stage in passes:
-            key = kind, stage, there
-            if key not in brought:
-                brought[key] = self._brought(kind, stage, there)
-            times[key] += 1
-            there = brought[key][1]
+        line = self.line(passes)
+        times = Counter((each.at, each.there) for each in line)
+        brought = {(each.at, each.there): each.units for each in line}
         found = Gathered(Counter(), Counter())
         for key, count in times.items():
-            for params in brought[key][0]:
-                (found.forward if key[0] == "F" else found.backward).update(dict.fromkeys(params, count))
+            for params in brought[key]:
+                (found.forward if key[0][0] == "F" else found.backward).update(dict.fromkeys(params, count))
             # One is there, and is still unpacked or the next one is on its way.
-            sizes = [self.bytes_of(params) for params in (key[2], *brought[key][0])]
+            sizes = [self.bytes_of(params) for params in (key[1], *brought[key])]
             found.most = max(found.most, *(a + max(a, b) for a, b in zip(sizes, [*sizes[1:], 0], strict=True)))
         return found
 
-    def _brought(self, kind: str, stage: int, there: frozenset[int]) -> tuple[list[frozenset[int]], frozenset[int]]:
-        """The gathers of a pass, and what is there after it. there: what is before it."""
+    def line(self, passes: Iterable[tuple[str, int]]) -> list[Brought]:
+        """The units of passes that follow each other."""
+        known: dict[tuple[tuple[str, int], Params], tuple[Params, ...]] = {}
+        found, there, after = list[Brought](), Params(), None
+        for at in passes:
+            if (at, there) not in known:
+                known[at, there] = self._brought(at, there)
+            found.append(Brought(at, there, known[at, there], None))
+            there = known[at, there][-1] if known[at, there] else there
+        for number in range(len(found) - 1, -1, -1):
+            units = found[number].units
+            found[number] = found[number]._replace(after=after)
+            after = units[0] if units else after
+        return found
+
+    def _brought(self, at: tuple[str, int], there: Params) -> tuple[Params, ...]:
+        """The gathers of a pass. there: what is there before it."""
         found = []
-        for unit in self.passes.get((kind, stage), ()):
+        for unit in self.passes.get(at, ()):
             params = frozenset(p for p in unit.params if not self.plan.params[p].keep)
             if not params <= there:
                 found.append(params)
                 there = params
-        return found, there
+        return tuple(found)
 
 
 @remembered

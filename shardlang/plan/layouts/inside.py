@@ -115,11 +115,8 @@ def statistics_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[
         axes = assignment.factors[f]
         if not axes or factor.split is not Split.INSIDE:
             continue
-        owner = next((i for i, dims in enumerate(kind.rule.operands) if any(f in d for d in dims)), None)
-        if owner is None:
-            continue
         rule = kind.rule
-        others = [g for dim in rule.operands[owner] for g in dim if rule.factors[g].split is not Split.INSIDE]
+        others = [g for dim in rule.operands[0] for g in dim if rule.factors[g].split is not Split.INSIDE]
         rest = math.prod([-(-rule.factors[g].size // mesh.degree(assignment.factors[g])) for g in others])
         each = all_reduce_bytes(mesh.degree(axes), rest * 4) * times
         forward, backward = factor.statistics

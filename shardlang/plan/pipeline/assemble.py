@@ -92,7 +92,7 @@ def stage(
         return graph, None
     rule = read_stages(rules.stages, {a.name: a for a in sized}, rules.statics, sink)
     found = staged(graph, rule, sink) if rule is not None else None
-    if rule is None or rule.count is None:
+    if rule is None or rule.count is None or rules.holes:
         return graph, None
     made = order(rule, rules.schedule, microbatches, files, sink, _share(graph, rules, sized), found is not None)
     if found is None or made is None or rule.count == 1:
@@ -145,10 +145,11 @@ def order(
     share: examples of a batch on one rank, which microbatches must divide; 0 if unknown."""
     count, size = rule.count or 1, rule.coordinates or 1
     name = "interleaved_1f1b" if rule.virtual > 1 else "1f1b" if microbatches >= count else "gpipe"
-    name = schedule.name.value if schedule is not None else name
-    if schedule is not None and is_file(name):
-        return _from_file(rule, schedule, microbatches, files, sink)
-    known, span = SCHEDULES.get(name), schedule.name.span if schedule is not None else rule.span
+    written = schedule.name if schedule is not None else None
+    name = written.value if written is not None else name
+    if written is not None and is_file(name):
+        return _from_file(rule, written, microbatches, files, sink)
+    known, span = SCHEDULES.get(name), written.span if written is not None else rule.span
     if known is None:
         near = nearest(name, SCHEDULES)
         help = f'did you mean `"{near}"`?' if near else f"the schedules are {', '.join(SCHEDULES)}, or a file `.csv`"
@@ -205,9 +206,9 @@ def _virtual_fits(name: str, known: Schedule, rule: StageRule, span: Span, sink:
 
 
 def _from_file(
-    rule: StageRule, schedule: ast.Schedule, microbatches: int, files: Mapping[str, Source], sink: Sink
+    rule: StageRule, schedule: ast.String, microbatches: int, files: Mapping[str, Source], sink: Sink
 ) -> Order | None:
-    name, span, count = schedule.name.value, schedule.name.span, rule.count or 1
+    name, span, count = schedule.value, schedule.span, rule.count or 1
     source = files.get(name)
     if source is None:
         sink.report("SH444", f"the schedule `{name}` cannot be read", span, help="paths are relative to the program")

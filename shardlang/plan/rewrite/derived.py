@@ -17,26 +17,29 @@ from shardlang.records import dataclass
 
 @dataclass
 class Derived:
-    """ops: those that may be made again. of: value -> what they make of it."""
+    """ops: those that may be made again. of: value -> what they make of it. made: all of that."""
 
     graph: Graph
     ops: Iterable[Op]
     of: dict[int, list[int]] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for op in self.ops:
             if rearranges(self.graph, op):
                 self.of.setdefault(op.operands[0], []).append(op.results[0])
+                self.made.add(op.results[0])
 
     def __contains__(self, op: Op) -> bool:
-        return bool(op.operands) and op.results[0] in self.of.get(op.operands[0], ())
+        return op.results[0] in self.made
 
     def crosses(self, value: int, read: Callable[[int], bool]) -> bool:
         """Whether a value crosses itself. read: whether a value is read behind the border."""
+        if self.graph.values[value].kind is not Kind.RESULT or read(value):
+            return True
         sizes = [size for v in self.of.get(value, ()) if (size := self._bytes(v, read))]
         own, others = self.graph.values[value].type.bytes, sum(sizes)
-        leaf = self.graph.values[value].kind is not Kind.RESULT
-        return leaf or read(value) or own < others or (own == others and len(sizes) > 1)
+        return own < others or (own == others and len(sizes) > 1)
 
     def _bytes(self, value: int, read: Callable[[int], bool]) -> int:
         """The fewest bytes that serve all readers of a value and of what is derived from it."""

@@ -69,7 +69,7 @@ def recomputed(
 
 def _what(rule: ast.Recompute, sink: Sink) -> str:
     """The words behind `recompute`; reports those that are unknown."""
-    what, known = " ".join(word.text for word in rule.what), [f"recompute {GATHERS}", f"recompute {NO_PRODUCTS}"]
+    what, known = " ".join(word.text for word in rule.what or ()), [f"recompute {GATHERS}", f"recompute {NO_PRODUCTS}"]
     if what not in ("", GATHERS, NO_PRODUCTS):
         help = offer(f"recompute {what}", known, f"write `recompute`, `{known[0]}` or `{known[1]}`")
         sink.report("SH321", f"`{what}` is nothing that can be computed again", rule.span, help=help)

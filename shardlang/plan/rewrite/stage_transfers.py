@@ -50,8 +50,8 @@ def _derived(graph: Graph, stages: Sequence[int], copied: set[int]) -> Derived:
 @dataclass
 class _Transferring:
     """copied: operators that run where they are read. `there`: (value, stage) -> its copy there.
-    read: value -> the last stage that reads it, itself. trained: (value, stage) that the loss
-    reads."""
+    read: value -> the last stage that reads it, itself. again: (operator, stage) -> whether that
+    makes its cast or view again. trained: (value, stage) that the loss reads."""
 
     graph: Graph
     stages: Sequence[int]
@@ -62,6 +62,7 @@ class _Transferring:
     of_new: list[int] = field(default_factory=list)
     there: dict[tuple[int, int], int] = field(default_factory=dict)
     trained: dict[int, int] = field(default_factory=dict)
+    again: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def find_read(self, last: int) -> None:
         """Value -> the last stage that reads it; the loss and metrics are returned by `last`."""
@@ -74,16 +75,18 @@ class _Transferring:
 
     def copies(self, op: Op, stage: int) -> bool:
         """Whether an operator runs in a stage because its results are read there."""
-        return op.id in self.copied or self._again(op, max(stage, self.stages[op.id] + 1))
+        return op.id in self.copied or (op in self.derived and self._again(op, max(stage, self.stages[op.id] + 1)))
 
     def _again(self, op: Op, stage: int) -> bool:
         """Whether a later stage makes a cast or view again from what it is sent."""
-        if op not in self.derived:
-            return False
-        value = op.operands[0]
-        producer = self.graph.producers.get(value)
-        above = producer is not None and self._again(self.graph.ops[producer], stage)
-        return above or self.derived.crosses(value, lambda v: self.read.get(v, -1) >= stage)
+        if (op.id, stage) not in self.again:
+            value = op.operands[0]
+            producer = self.graph.producers.get(value)
+            maker = self.graph.ops[producer] if producer is not None else None
+            above = maker is not None and maker in self.derived and self._again(maker, stage)
+            found = above or self.derived.crosses(value, lambda v: self.read.get(v, -1) >= stage)
+            self.again[op.id, stage] = found
+        return self.again[op.id, stage]
 
     def find_trained(self) -> None:
         """Value -> the last stage in which the loss needs it."""

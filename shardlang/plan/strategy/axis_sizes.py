@@ -81,12 +81,6 @@ def declared(
         if size is not None:
             known[axis.name.text] = size
         axes.append(SizedAxis(axis.name.text, size, axis.span, auto))
-    autos = [a for a in axes if a.auto]
-    for extra in autos[1:]:
-        sink.report(
-            "SH319", f"axis `{extra.name}` is `auto`, and so is `{autos[0].name}`", extra.span, "",
-            labels=[(autos[0].span, "one axis may be")], help=f"give one of them a size: `{extra.name} = 2`",
-        )  # fmt: skip
     return axes
 
 

@@ -15,8 +15,8 @@ from shardlang.check.selectors import EVERYWHERE, Scope, Specificity, select
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import nearest, offer
 from shardlang.graph.graph import Graph, Kind
-from shardlang.ops.declaration import REGISTRY
-from shardlang.plan.demand import AttendRule, ZeroRule
+from shardlang.ops.declaration import REGISTRY, Operator
+from shardlang.plan.demand import BUCKET_BYTES, AttendRule, ChunkRule, ZeroRule
 from shardlang.plan.strategy.axis_sizes import evaluate
 from shardlang.plan.time_axis import MicrobatchRule
 from shardlang.records import dataclass
@@ -25,7 +25,7 @@ from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 R = TypeVar("R", ast.Stages, ast.Schedule)
-W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, AttendRule, ZeroRule)
+W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, AttendRule, ChunkRule, ZeroRule)
 KEEP = "keep"
 _INDEX = re.compile(r"\[\d+\]")
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -55,7 +55,8 @@ class SplitRule:
 @dataclass
 class Rules:
     """Everything a strategy says. `placed`: value id -> the pin or shard that wins there, with how
-    specific it is, and so `zero` and `hosted`; `used_axes`: rules' axes."""
+    specific it is, and so `zero` and `hosted`; `used_axes`: rules' axes. holes: something is open;
+    until it is found, the least stands there."""""
 
     graph: Graph
     sink: Sink
@@ -66,6 +67,7 @@ class Rules:
     zero: dict[int, tuple[Specificity, ZeroRule]] = field(default_factory=dict)
     bucket: int | None = None
     strict: bool = False
+    holes: bool = False
     microbatches: MicrobatchRule | None = None
     stages: ast.Stages | None = None
     schedule: ast.Schedule | None = None
@@ -73,6 +75,7 @@ class Rules:
     recompute: list[tuple[ast.Recompute, ast.Selector]] = field(default_factory=list)
     hosted: dict[int, tuple[Specificity, ast.Place]] = field(default_factory=dict)
     attended: dict[int, tuple[Specificity, AttendRule]] = field(default_factory=dict)
+    chunked: dict[int, tuple[Specificity, ChunkRule]] = field(default_factory=dict)
     used_axes: set[str] = field(default_factory=set)
     _told: set[tuple[Span, Span]] = field(default_factory=set)
 
@@ -92,7 +95,7 @@ class Rules:
             help = "write a rule in it, such as `split batch over dp`, or leave it out"
             self.sink.report("SH321", "this `at` has no rule", at.span, "nothing follows from it", help=help)
         for rule in at.rules:
-            if isinstance(rule, ast.Recompute):
+            if isinstance(rule, ast.Recompute) and rule.what is not None:
                 self.recompute += [(rule, selector) for selector in at.selectors]
             self._rule(rule, scope)
 
@@ -115,11 +118,13 @@ class Rules:
             case ast.Schedule():
                 self.schedule = self._once_a_strategy(self.schedule, rule, "the schedule is")
             case ast.Recompute():
-                if scope is None:
+                if scope is None and rule.what is not None:
                     help = "say which layers are computed again in backward: `at blocks[*]: recompute`"
                     self.sink.report("SH321", "`recompute` needs a place", rule.span, help=help)
             case ast.Attend():
                 self._attend(rule, scope)
+            case ast.Chunks():
+                self._chunks(rule, scope)
             case ast.Place():
                 self._memory(rule, scope)
             case ast.Mesh() | ast.At():
@@ -129,6 +134,8 @@ class Rules:
     def _bucket(self, rule: ast.Bucket) -> None:
         if self.bucket is not None:
             self.sink.report("SH321", "the size of the buckets is given twice", rule.span, help="keep one of them")
+        elif rule.size is None:
+            self.bucket = BUCKET_BYTES
         elif rule.size.unit[-1:] != "B" or rule.size.value < 1:
             fact, help = f"`{rule.size.text}` is no size of a bucket", "write it with a unit: `bucket gradients 25MB`"
             self.sink.report("SH321", fact, rule.size.span, "bytes are needed", help=help)
@@ -138,14 +145,22 @@ class Rules:
     def _microbatches(self, rule: ast.Microbatches) -> None:
         if self.microbatches is not None:
             return self._twice("the number of microbatches is", rule.span, self.microbatches.span)
-        count = evaluate(rule.count, self.statics)
-        if count is None and not self.axes.keys().isdisjoint(_NAME.findall(rule.count.span.text)):
-            return  # the size of an axis, which waits for a rank count
-        if not isinstance(count, int) or count < 1:
-            fact = f"the number of microbatches is {'no number' if count is None else count}"
-            help = "write a number, or an expression of dims and axes: `microbatches 2 * pp`"
-            return self.sink.report("SH411", fact, rule.count.span, "a whole number from 1 is needed", help=help)
-        self.microbatches = MicrobatchRule(count, rule.span)
+        count = 1 if rule.count is None else self._count(rule.count, "microbatches", "SH411")
+        if count is not None:
+            self.microbatches = MicrobatchRule(count, rule.span)
+
+    def _count(self, written: ast.Expr, what: str, code: str) -> int | None:
+        """A whole number from 1; None after reporting, or where it is to be the size of an axis
+        that waits for a rank count."""
+        count = evaluate(written, self.statics)
+        if count is None and not self.axes.keys().isdisjoint(_NAME.findall(written.span.text)):
+            return None
+        if isinstance(count, int) and count >= 1:
+            return count
+        fact = f"the number of {what} is {'no number' if count is None else count}"
+        help = f"write a number, or an expression of dims and axes: `{what} 2 * pp`"
+        self.sink.report(code, fact, written.span, "a whole number from 1 is needed", help=help)
+        return None
 
     def _once_a_strategy(self, first: R | None, rule: R, what: str) -> R:
         if first is not None:
@@ -159,14 +174,15 @@ class Rules:
     def _memory(self, rule: ast.Place, scope: Scope | None) -> None:
         """`place on host`: of all that is covered, for each value by the most specific rule."""
         where = rule.where
-        if where.text not in ("device", "host"):
+        if where is not None and where.text not in ("device", "host"):
             help = "the places are `host` and `device`"
             return self.sink.report("SH321", f"there is no place `{where.text}`", where.span, help=help)
-        if scope is None:
+        if scope is None and where is not None:
             help = f"name parameters and values: `at table: {rule.span.text}`"
             return self.sink.report("SH321", "`place` needs a selector", rule.span, help=help)
         conflict = "two rules place `{0.name}` on the host and on the device"
-        self._win(self.hosted, scope.values, rule, lambda rule: rule.where.text, conflict)
+        if scope is not None and where is not None:
+            self._win(self.hosted, scope.values, rule, lambda rule: rule.where and rule.where.text, conflict)
 
     def _attend(self, rule: ast.Attend, scope: Scope | None) -> None:
         """`attend ..`: of all attentions that are covered, for each by the most specific rule."""
@@ -175,14 +191,29 @@ class Rules:
         if written not in ways:
             help = offer(written, ways, "write `attend evenly` or `attend in a ring`")
             return self.sink.report("SH321", f"`{written}` is no way to attend", rule.span, help=help)
-        ops = (op for op in self.graph.ops if REGISTRY[op.operator].exchanging is not None)
+        covered = self._covered(rule, scope, lambda operator: operator.exchanging is not None, "`attention`")
+        self._win(self.attended, covered, ways[written], str, "two rules say differently how `{0.path}` attends")
+
+    def _chunks(self, rule: ast.Chunks, scope: Scope | None) -> None:
+        """`chunks 8`: of all losses that are covered, for each by the most specific rule."""
+        count = self._count(rule.count, "chunks", "SH329")
+        if count is not None:
+            covered = self._covered(rule, scope, lambda operator: bool(operator.chunked), "`cross_entropy`")
+            conflict = "two rules compute `{0.path}` in different numbers of chunks"
+            self._win(self.chunked, covered, ChunkRule(count, rule.span), lambda rule: rule.count, conflict)
+
+    def _covered(
+        self, rule: ast.Rule, scope: Scope | None, which: Callable[[Operator], bool], name: str
+    ) -> dict[int, Specificity]:
+        """The results of some operators that a rule covers; reports where it covers none."""
+        ops = (op for op in self.graph.ops if which(REGISTRY[op.operator]))
         found = dict.fromkeys((v for op in ops for v in op.results), EVERYWHERE)
         every = scope.values if scope is not None else found
         covered = {value: rank for value, rank in every.items() if value in found}
-        if not covered and every:
-            help = "leave it out, or name layers that call `attention`"
-            self.sink.report("SH308", "the rule covers no `attention`", rule.span, help=help)
-        self._win(self.attended, covered, ways[written], str, "two rules say differently how `{0.path}` attends")
+        if not covered and (every or scope is None):
+            help = f"leave it out, or name what calls {name}"
+            self.sink.report("SH308", f"the rule covers no {name}", rule.span, help=help)
+        return covered
 
     # --- names ---
 
@@ -237,6 +268,9 @@ class Rules:
             dims.update((d, path.span) for d in found)
             if found and scope is not None and scope.values:
                 self._check_used(path, found, scope)
+        if not rule.dims and rule.sizes is not None:
+            fact = "sizes are of the parts of one dim, and `auto` names none"
+            self.sink.report("SH327", fact, rule.span, help="name the dim, or leave out the sizes")
         if axes is None or not dims:
             return
         yields = frozenset(a.name.text for a in rule.axes if a.yields)
@@ -281,16 +315,21 @@ class Rules:
 
     def _zero(self, rule: ast.Zero, scope: Scope | None) -> None:
         axes = self._axes(rule.axes)
-        if rule.level.value not in (1, 2, 3):
+        if not rule.axes:
+            axis = next((name for name in self.axes if name != self.stage_axis), "dp")
+            help = f"write `zero auto over {axis}`"
+            return self.sink.report("SH327", "`zero auto` does not say over which axis", rule.span, help=help)
+        level, written = (1, "auto") if rule.level is None else (rule.level.value, rule.level.text)
+        if rule.level is not None and level not in (1, 2, 3):
             help = "1 shards optimizer state, 2 gradients too, 3 parameters too"
-            return self.sink.report("SH321", f"there is no zero {rule.level.text}", rule.level.span, help=help)
-        if rule.word is not None and (rule.word.text != KEEP or rule.level.value != 3):
-            fact = f"`zero {rule.level.text}` knows no `{rule.word.text}`"
+            return self.sink.report("SH321", f"there is no zero {written}", rule.level.span, help=help)
+        if rule.word is not None and (rule.word.text != KEEP or level != 3):
+            fact = f"`zero {written}` knows no `{rule.word.text}`"
             offers = f"`zero 3 over .., {KEEP}` gathers parameters once a step", "several axes are `over (a, b)`"
             return self.sink.report("SH321", fact, rule.word.span, help=offers)
         if axes is None:
             return
-        zero = ZeroRule(int(rule.level.value), axes, rule.span, rule.word is not None)
+        zero = ZeroRule(int(level), axes, rule.span, rule.word is not None)
         covered = scope.values if scope is not None else dict.fromkeys(self.graph.params, EVERYWHERE)
         params = {v: rank for v, rank in covered.items() if self.graph.values[v].kind is Kind.PARAM}
         if not params and covered:

@@ -111,8 +111,9 @@ class SplitRules:
             if factor.exchanged == RING and given[f] not in given[:f] + given[f + 1 :]:
                 factors[f], given[f] = None, ()
         self._check_minor(op, list(splits.values()), given)
-        span = next(c.rule.span for w in splits.values() for c in w.winners if c)
-        return None if all(f is None for f in factors) else Demand(tuple(factors), span)
+        pairs = [(c.rule.span, axes) for w in splits.values() for c, axes in zip(w.winners, w.axes, strict=True) if c]
+        spans = tuple(dict.fromkeys(span for span, axes in pairs if axes))
+        return None if all(f is None for f in factors) else Demand(tuple(factors), pairs[0][0], spans=spans)
 
     def _winner(self, dim: Dim, covered: tuple[int, ...]) -> WinningRule | None:
         """The most specific rule on a dim; two that differ are an error."""

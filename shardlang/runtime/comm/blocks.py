@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.record import Work
 from shardlang.runtime.comm.traced import moves
 
 Sizes = tuple[int, ...] | None
@@ -152,7 +153,8 @@ def exchange(
     shapes = [[*mine[:gather_dim], size, *mine[gather_dim + 1 :]] for size in gather_sizes]
     counts = [math.prod(shapes[i]) for i in order]
     arrived = source.new_empty(sum(counts))
-    group.handle(source).alltoall_base(arrived, source, counts, [blocks[i].numel() for i in order]).wait()
+    sent = [blocks[i].numel() for i in order]
+    Work("all-to-all", group, source).of(group.handle(source).alltoall_base(arrived, source, counts, sent)).wait()
     pieces = arrived.split(counts)
     return torch.cat([pieces[slot].view(shape) for slot, shape in zip(group.slots, shapes, strict=True)], gather_dim)
 
@@ -165,7 +167,8 @@ def begin_permuted(x: Tensor, group: Group, sources: tuple[int, ...]) -> primiti
     send[slots[sources.index(group.index)]] = count
     receive[slots[sources[group.index]]] = count
     result = x.new_empty(x.shape)
-    return primitives.Awaited(result, group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
+    work = Work("permute", group, x).of(group.handle(x).alltoall_base(result.view(-1), x.view(-1), receive, send))
+    return primitives.Awaited(result, work)
 
 
 @moves(_alike)
@@ -189,7 +192,7 @@ def dealt(x: Tensor, dim: int, group: Group, before: Held, after: Held) -> Tenso
     shape, size = chunks[mine[0]].shape, chunks[mine[0]].numel()
     counts = ([len(some) * size for some in receive], [len(some) * size for some in send])
     arrived = torch.empty_like(source)
-    group.handle(source).alltoall_base(arrived, source, *counts).wait()
+    Work("all-to-all", group, source).of(group.handle(source).alltoall_base(arrived, source, *counts)).wait()
     order = [at for some in receive for at in some]
     found = dict(zip(order, arrived.split(size), strict=True))
     return torch.cat([found[at].view(shape) for at in wanted], dim)

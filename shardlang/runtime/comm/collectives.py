@@ -17,6 +17,7 @@ from torch.autograd import Function
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.blocks import Sizes
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.record import here, record
 
 __all__ = [
     "all_gather", "all_gather_replicated", "all_reduce", "all_reduce_max", "all_reduce_min",
@@ -54,13 +55,26 @@ class _Pair(Function):
         ctx.back, ctx.arguments = back, arguments
         if back in _BEGUN:
             ctx.beside = []
-        return forth(x, *arguments)
+        if torch.compiler.is_compiling():
+            return forth(x, *arguments)
+        ctx.site, before = here(), record.site
+        record.site = ctx.site
+        try:
+            return forth(x, *arguments)
+        finally:
+            record.site = before
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        if not getattr(ctx, "beside", ()):
+        if torch.compiler.is_compiling():
             return ctx.back(gradient, *ctx.arguments), None, None, None
-        end = _BEGUN[ctx.back](gradient, *ctx.arguments)
+        before, record.site = record.site, getattr(ctx, "site", b"")
+        try:
+            if not getattr(ctx, "beside", ()):
+                return ctx.back(gradient, *ctx.arguments), None, None, None
+            end = _BEGUN[ctx.back](gradient, *ctx.arguments)
+        finally:
+            record.site = before
         while ctx.beside:
             ctx.beside.pop(0).compute()
         return end(), None, None, None

@@ -9,7 +9,8 @@ sent over it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -118,7 +119,10 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
 
 def rendezvous() -> dist.Store:
     """The store of all ranks of the run, found by torchrun's environment variables."""
-    world.store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    # torchrun keeps one store for all starts, where addresses of ranks that have ended would be
+    # found.
+    world.store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/", store)
     return world.store
 
 
@@ -332,6 +336,13 @@ class Mesh:
         for axis in axes:
             members = [m + i * self._stride(axis) for m in members for i in range(self._sizes[axis])]
         return tuple(self._global(member, rank) for member in members)
+
+    def rank_at(self, coordinates: Mapping[str, int], stage_axis: str, stage: int) -> int:
+        """The rank at coordinates, 0 along axes that are left out, in a stage."""
+        local = sum(self._stride(axis) * at for axis, at in coordinates.items())
+        if self._whole is not None:
+            return self._global(local, stage * self._whole._stride(self._stage_axis))
+        return local + stage * self._stride(stage_axis) if stage_axis else local
 
     def _local(self, rank: int) -> int:
         """A rank's number within its stage, where this is a mesh of one stage's ranks."""

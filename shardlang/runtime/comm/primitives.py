@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shardlang.runtime.comm.mesh import Group, everyone, world
+from shardlang.runtime.comm.record import Work, about, here, record
 
 # A sum goes in one round, where every member sends all of it to all and adds up for itself, as long
 # as that is at most so many bytes; in two rounds it sends at most twice its own.
@@ -56,11 +57,11 @@ class Ready:
 
 
 class Awaited(Ready):
-    """A result that is there once `work` is done."""
+    """A result that is there once `work` is done, which reads `sent` until then."""
 
-    def __init__(self, result: Tensor, work: Any) -> None:
+    def __init__(self, result: Tensor, work: Any, sent: Tensor | None = None) -> None:
         super().__init__(result)
-        self.work = work
+        self.work, self.sent = work, sent
 
     def wait(self) -> Tensor:
         self.work.wait()
@@ -86,15 +87,22 @@ class TwoRounds(Ready):
         self.sizes = [len(chunk) for chunk in x.view(-1).tensor_split(group.size)]
         mine = self.sizes[group.slot]
         self.parts = x.new_empty((group.size, mine))
-        self.work = group.handle(x).alltoall_base(self.parts.view(-1), x.view(-1), [mine] * group.size, self.sizes)
+        self.site = record.site or here()
+        self.work = Work("all-reduce", group, x).of(
+            group.handle(x).alltoall_base(self.parts.view(-1), x.view(-1), [mine] * group.size, self.sizes)
+        )
         self.result: Tensor | None = None
 
     def advance(self) -> None:
         self.work.wait()
         mine = _total(self.parts, "sum")
         self.result = mine.new_empty(sum(self.sizes))
-        self.work = self.group.handle(mine).alltoall_base(
-            self.result, _copies(mine, self.group.size), self.sizes, [len(mine)] * self.group.size
+        with about(self.site):
+            begun = Work("all-reduce", self.group, self.result)
+        self.work = begun.of(
+            self.group.handle(mine).alltoall_base(
+                self.result, _copies(mine, self.group.size), self.sizes, [len(mine)] * self.group.size
+            )
         )
 
     def wait(self) -> Tensor:
@@ -126,17 +134,18 @@ def begin_reduce(x: Tensor, group: Group, how: str = "sum", own: bool = False) -
     if x.numel() == 0:
         return Ready(x)
     if in_place(x, how):
-        return Awaited(x, group.handle(x).allreduce([x], _OPTIONS[how]))
+        return Awaited(x, Work("all-reduce", group, x).of(group.handle(x).allreduce([x], _OPTIONS[how])), x)
     size = x.numel() * x.element_size()
     # Narrower elements would be rounded at each member.
     if how == "sum" and size >= _RING * group.size and x.element_size() >= 4:
         total = x if own else x.clone()
-        return Awaited(total, group.handle(x).allreduce([total], _OPTIONS[how]))
+        return Awaited(total, Work("all-reduce", group, x).of(group.handle(x).allreduce([total], _OPTIONS[how])), total)
     if how == "sum" and size * (group.size - 1) > _ONE_ROUND:
         return TwoRounds(x, group)
     sent = _copies(x, group.size)
     parts = torch.empty_like(sent)
-    return OneRound(parts.view(group.size, *x.shape), group.handle(x).alltoall_base(parts, sent, [], []), how)
+    work = Work("all-reduce", group, x).of(group.handle(x).alltoall_base(parts, sent, [], []))
+    return OneRound(parts.view(group.size, *x.shape), work, how)
 
 
 def begin_reduce_scatter(x: Tensor, group: Group) -> Ready:
@@ -145,9 +154,11 @@ def begin_reduce_scatter(x: Tensor, group: Group) -> Ready:
         return Ready(x[0])
     if _native(x):
         result = torch.empty_like(x[0])
-        return Awaited(result, group.handle(x)._reduce_scatter_base(result.view(-1), x.view(-1)))
+        native = Work("reduce-scatter", group, x)
+        return Awaited(result, native.of(group.handle(x)._reduce_scatter_base(result.view(-1), x.view(-1))), x)
     parts = torch.empty_like(x)
-    return OneRound(parts, group.handle(x).alltoall_base(parts.view(-1), x.view(-1), [], []), "sum")
+    work = Work("reduce-scatter", group, x).of(group.handle(x).alltoall_base(parts.view(-1), x.view(-1), [], []))
+    return OneRound(parts, work, "sum")
 
 
 def begin_all_gather(x: Tensor, group: Group) -> Ready:
@@ -155,15 +166,18 @@ def begin_all_gather(x: Tensor, group: Group) -> Ready:
     result = x.new_empty((group.size, *x.shape))
     if x.numel() == 0:
         return Ready(result)
+    work = Work("all-gather", group, result)
     if _native(x):
-        return Awaited(result, group.handle(x)._allgather_base(result.view(-1), x.view(-1)))
-    return Awaited(result, group.handle(x).alltoall_base(result.view(-1), _copies(x, group.size), [], []))
+        return Awaited(result, work.of(group.handle(x)._allgather_base(result.view(-1), x.view(-1))), x)
+    sent = _copies(x, group.size)
+    return Awaited(result, work.of(group.handle(x).alltoall_base(result.view(-1), sent, [], [])), sent)
 
 
 def meet() -> None:
     """Returns once every rank of the run has come here."""
     if world.size > 1:
-        all_gather(torch.zeros(1), everyone())
+        with about(b"all ranks meet"):
+            all_gather(torch.zeros(1), everyone())
 
 
 def all_gather(x: Tensor, group: Group) -> Tensor:

@@ -18,6 +18,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm.blocks import chunk_sizes
 from shardlang.runtime.comm.mesh import Group, world
+from shardlang.runtime.comm.record import Work, about, here
 
 
 def exchanged_embedding(
@@ -67,7 +68,8 @@ def _all_to_all(x: Tensor, receive: Sequence[int], send: Sequence[int], group: G
     """The next send[i] of x to member i of the handle, from each so many as `receive` says."""
     source = x.to(world.device).contiguous()
     result = source.new_empty((sum(receive), *x.shape[1:]))
-    group.handle(source).alltoall_base(result, source, list(receive), list(send)).wait()
+    counts = list(receive), list(send)
+    Work("row exchange", group, source).of(group.handle(source).alltoall_base(result, source, *counts)).wait()
     return result.to(x.device)
 
 
@@ -86,9 +88,10 @@ def _forth(gradient: Tensor, asked: _Asked) -> Tensor:
 class _Rows(Function):
     @staticmethod
     def forward(ctx: Any, found: Tensor, asked: _Asked) -> Tensor:
-        ctx.asked = asked
+        ctx.asked, ctx.site = asked, here()
         return _back(found, asked)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _forth(gradient, ctx.asked), None
+        with about(ctx.site):
+            return _forth(gradient, ctx.asked), None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.record import Work, about, here, record
 
 # From so many bytes on. Measured on 2, 4 and 8 ranks of 2 cores: below, sockets take as long or
 # less; of 1 MB and more they take two to four times the processor time.
@@ -38,13 +39,15 @@ class SharedSum(primitives.Ready):
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory.own)
-        self.memory, self.added = memory, False
+        self.memory, self.added, self.site = memory, False, record.site or here()
         self.work = self._all_here()
 
     def _all_here(self) -> Any:
         """The result must be waited for: that every member has come to the same place."""
-        sent = torch.zeros(self.memory.group.size, dtype=torch.uint8)
-        return self.memory.group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], [])
+        sent, group = torch.zeros(self.memory.group.size, dtype=torch.uint8), self.memory.group
+        with about(self.site):
+            work = Work("all-reduce", group, sent, self.memory.own.nbytes)
+        return work.of(group.handle(sent).alltoall_base(torch.empty_like(sent), sent, [], []))
 
     def advance(self) -> None:
         if self.added:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.as_it_is import as_it_is
+from shardlang.runtime.comm.record import about, here
 
-# The calls that compiled programs make; the name and number of a call stand in what is compiled.
-_calls: list[tuple[Callable[..., Tensor], tuple[Any, ...]]] = []
+# The calls that compiled programs make, each with its line of the program; the name and number of a
+# call stand in what is compiled.
+_calls: list[tuple[Callable[..., Tensor], tuple[Any, ...], bytes]] = []
 
 
 def moves(shape: Callable[..., Sequence[int]]) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
@@ -40,14 +42,16 @@ def moves(shape: Callable[..., Sequence[int]]) -> Callable[[Callable[..., Tensor
 
 @as_it_is
 def _known(function: Callable[..., Tensor], *arguments: Any) -> str:
-    if (function, arguments) not in _calls:
-        _calls.append((function, arguments))
-    return f"{function.__name__} {_calls.index((function, arguments))}"
+    call = function, arguments, here()
+    if call not in _calls:
+        _calls.append(call)
+    return f"{function.__name__} {_calls.index(call)}"
 
 
 def _moved(x: Tensor, how: str, shape: Sequence[int]) -> Tensor:
-    function, arguments = _calls[int(how.split()[1])]
-    result = function(x, *arguments)
+    function, arguments, site = _calls[int(how.split()[1])]
+    with about(site):
+        result = function(x, *arguments)
     return result.clone() if result is x else result.contiguous()
 
 

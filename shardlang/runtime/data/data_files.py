@@ -20,8 +20,13 @@ GZIP = b"\x1f\x8b"
 BOM, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
+# The files that have been asked for since this was emptied: a source's own.
+asked: list[Path] = []
+
+
 def require(path: Path) -> Path:
     """The path itself, where it is a regular file; RunError where it is not."""
+    asked.append(path)
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError) as error:

@@ -23,7 +23,7 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime.comm.host_copies import device_of
 from shardlang.runtime.comm.mesh import microbatches, world
-from shardlang.runtime.data import arrays, criteo, csv_columns, drawn, text
+from shardlang.runtime.data import arrays, criteo, csv_columns, data_files, drawn, text
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.program import Program, Source, dtype_of
@@ -49,7 +49,9 @@ def load(source: Source, base: Path, like: Dataset | None = None) -> Dataset:
     if source.kind not in READERS:
         help = f"there are: {', '.join(READERS)}"
         raise RunError("SH502", f"data source `{source.kind}` is not there yet", help=help)
+    data_files.asked.clear()
     found = READERS[source.kind](source, base, like)
+    source.files = tuple(dict.fromkeys(data_files.asked))
     if not found.length:
         path = base / str(source.arguments["path"]) if "path" in source.arguments else None
         fact = f"`{source.kind}` finds no example"
@@ -106,6 +108,10 @@ class Loader:
         whole batch is dropped."""
         numbers = range(first, self.batches)
         yield from made_ahead((self._batch(self._numbered(epoch, number)) for number in numbers), world.device)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a training step, from 1."""
+        return self._batch(self.examples(step))
 
     def examples(self, step: int) -> np.ndarray:
         """int64 [batch]: the examples of a training step, from 1."""

@@ -4,7 +4,7 @@ from shardlang.runtime.functions.attention import attention, rotary
 from shardlang.runtime.functions.context import even_attention, ring_attention
 from shardlang.runtime.functions.images import avg_pool2d, conv2d, max_pool2d
 from shardlang.runtime.functions.lookups import arange, dropout, dropout2d, embedding, gather, one_hot
-from shardlang.runtime.functions.losses import cross_entropy, nll_loss
+from shardlang.runtime.functions.losses import chunked_cross_entropy, cross_entropy, nll_loss
 from shardlang.runtime.functions.normalisations import (
     batch_norm,
     batch_norm_eval,
@@ -17,7 +17,8 @@ from shardlang.runtime.functions.products import linear
 from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, tally
 
 __all__ = [
-    "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval", "conv2d",
+    "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval",
+    "chunked_cross_entropy", "conv2d",
     "count", "cross_entropy", "dropout", "dropout2d", "embedding", "even_attention", "gather", "layer_norm", "linear",
     "log_softmax", "max_pool2d", "nll_loss", "one_hot", "ring_attention", "rms_norm", "rotary", "softmax", "tally",
 ]  # fmt: skip

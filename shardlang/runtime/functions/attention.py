@@ -71,8 +71,11 @@ class _InParts(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep, *whole = ctx.saved_tensors
+        given = list(_given(q, keep, ctx.scale, ctx.parts))
+        if [at for at, _ in given] == [slice(0, k.shape[2])]:
+            return *ctx.kernel.backward(gradient, q, k, v, whole, given[0][1]), None, None, None
         dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
-        for at, seen in _given(q, keep, ctx.scale, ctx.parts):
+        for at, seen in given:
             slopes = ctx.kernel.backward(gradient, q, k[:, :, at], v[:, :, at], whole, seen)
             for total, slope in zip((dq, dk[:, :, at], dv[:, :, at]), slopes, strict=True):
                 total += slope

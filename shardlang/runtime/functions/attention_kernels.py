@@ -64,12 +64,12 @@ class Host(Kernel):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
         call = aten._scaled_dot_product_flash_attention_for_cpu
-        result, sums = call(q, k, v, 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
+        result, sums = call(*_rows(q, k, v), 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
         return result, sums
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
         call = aten._scaled_dot_product_flash_attention_for_cpu_backward
-        dq, dk, dv = call(gradient, q, k, v, *whole, 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
+        dq, dk, dv = call(*_rows(gradient, q, k, v), *whole, 0.0, seen.causal, attn_mask=seen.bias, scale=seen.scale)
         return dq, dk, dv
 
 
@@ -95,13 +95,15 @@ class Efficient(Kernel):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
         call, bias = aten._scaled_dot_product_efficient_attention, _spread(q, k, seen)
-        result, sums, *_ = call(q, _shared(k, q), _shared(v, q), bias, True, 0.0, seen.causal, scale=seen.scale)
+        given = _rows(q, _shared(k, q), _shared(v, q))
+        result, sums, *_ = call(*given, bias, True, 0.0, seen.causal, scale=seen.scale)
         return result, sums[..., : q.shape[-2]]
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
         call, state = aten._scaled_dot_product_efficient_attention_backward, _nothing(q)
         sums = F.pad(whole[1], (0, -q.shape[-2] % 32), value=torch.inf)  # as the kernel gives them
-        given = gradient, q, _shared(k, q), _shared(v, q), _spread(q, k, seen), whole[0], sums, state, state, 0.0
+        rows = _rows(gradient, q, _shared(k, q), _shared(v, q))
+        given = *rows, _spread(q, k, seen), whole[0], sums, state, state, 0.0
         dq, dk, dv, _ = call(*given, [True, True, True, False], seen.causal, scale=seen.scale)
         return dq, _summed(dk, k), _summed(dv, v)
 
@@ -109,9 +111,14 @@ class Efficient(Kernel):
 KERNELS: dict[str, Kernel] = {"plain": Plain(), "host": Host(), "flash": Flash(), "efficient": Efficient()}
 
 
+def _rows(*xs: Tensor) -> list[Tensor]:
+    """The same tensors, but with the last dim minor in memory, as kernels read them."""
+    return [x if x.stride(-1) == 1 else x.contiguous() for x in xs]
+
+
 def _padded(*xs: Tensor) -> list[Tensor]:
-    """Tensors with zeros behind their last dim, up to a multiple of 8."""
-    return [F.pad(x, (0, -x.shape[-1] % 8)) for x in xs]
+    """Such tensors with zeros behind their last dim, up to a multiple of 8."""
+    return _rows(*(F.pad(x, (0, -x.shape[-1] % 8)) for x in xs))
 
 
 def _nothing(q: Tensor) -> Tensor:

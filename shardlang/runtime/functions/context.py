@@ -20,6 +20,7 @@ from torch.autograd import Function
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.comm.primitives import Ready
+from shardlang.runtime.comm.record import about, here
 from shardlang.runtime.functions.attention import Merged, hidden, kernel_for, of_four
 from shardlang.runtime.functions.attention_kernels import Pair, Seen, Three
 
@@ -155,11 +156,18 @@ class _Across(Function):
         found = [half.whole(keep is not None) for half in halves]
         result, sums = (torch.cat(x, 2) if way.causal else x[0] for x in zip(*found, strict=True))
         ctx.save_for_backward(q, k, v, keep, result, sums)
-        ctx.way = way
+        ctx.way, ctx.site = way, here()
         return way.theirs(result)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.compiler.is_compiling():
+            return _Across._back(ctx, gradient)
+        with about(ctx.site):
+            return _Across._back(ctx, gradient)
+
+    @staticmethod
+    def _back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep, result, sums = ctx.saved_tensors
         way, wide = ctx.way, torch.promote_types(q.dtype, torch.float32)
         kernel, gradient, dq = kernel_for(q, keep), way.mine(gradient), torch.zeros_like(q, dtype=wide)

@@ -5,50 +5,73 @@ The count of items and the division by it stand in the emitted program."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from shardlang.records import dataclass
 from shardlang.runtime.functions import lookups
 from shardlang.runtime.functions.statistics import Groups, extreme, greatest, summed
 
 
-class _CrossEntropy(Function):
-    """Items [*label]: log of the sum of exp, less the picked score, less the smoothing's share."""
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """Where the classes of scores are, along `dim`, and how they count: see `cross_entropy`."""
 
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, label: Tensor, dim: int, group: Groups, start: int, classes: int,
-                ignore_index: int | None, smoothing: float) -> Tensor:
-        place, here = lookups.located(label.unsqueeze(dim).long(), start, scores.shape[dim])
-        shifted = scores - greatest(extreme(scores, (dim,)), group)
+    dim: int
+    group: Groups = None
+    start: int = 0
+    number: int = 0
+    ignore_index: int | None = None
+    smoothing: float = 0.0
+
+    def items(self, scores: Tensor, label: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Items [*label]: log of the sum of exp, less the picked score, less the smoothing's share;
+        and what `slope` reads."""
+        dim = self.dim
+        place, here = lookups.located(label.unsqueeze(dim).long(), self.start, scores.shape[dim])
+        shifted = scores - greatest(extreme(scores, (dim,)), self.group)
         shares = shifted.exp()
         picked = lookups.picked(shifted, dim, place, here)
         parts = [shares.sum(dim, keepdim=True), picked]
-        if smoothing:
+        if self.smoothing:
             parts.append(shifted.sum(dim, keepdim=True))
-        total, picked, *level = summed(torch.stack(parts), group).unbind()
-        items = total.log() - (1.0 - smoothing) * picked
-        if smoothing:
-            items = items - smoothing / classes * level[0]
-        kept = None if ignore_index is None else (label != ignore_index).unsqueeze(dim)
-        ctx.save_for_backward(shares.div_(total), place, here, *([] if kept is None else [kept]))
-        ctx.dim, ctx.smoothing, ctx.classes = dim, smoothing, classes
-        return (items if kept is None else items.where(kept, 0.0)).squeeze(dim)
+        total, picked, *level = summed(torch.stack(parts), self.group).unbind()
+        items = total.log() - (1.0 - self.smoothing) * picked
+        if self.smoothing:
+            items = items - self.smoothing / self.number * level[0]
+        kept = () if self.ignore_index is None else ((label != self.ignore_index).unsqueeze(dim),)
+        items = items.where(kept[0], 0.0) if kept else items
+        return items.squeeze(dim), (shares.div_(total), place, here, *kept)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        shares, place, here, *kept = ctx.saved_tensors
-        gradient = gradient.unsqueeze(ctx.dim)
+    def slope(self, gradient: Tensor, shares: Tensor, place: Tensor, here: Tensor, *kept: Tensor) -> Tensor:
+        """The gradient of the scores, from that of the items."""
+        gradient = gradient.unsqueeze(self.dim)
         if kept:
             gradient = gradient.where(kept[0], 0.0)
         result = shares * gradient
-        if ctx.smoothing:
-            result -= ctx.smoothing / ctx.classes * gradient
-        if result.shape[ctx.dim]:
-            result.scatter_add_(ctx.dim, place, ((ctx.smoothing - 1.0) * gradient).where(here, 0.0))
-        return (result, *[None] * 7)
+        if self.smoothing:
+            result -= self.smoothing / self.number * gradient
+        if result.shape[self.dim]:
+            result.scatter_add_(self.dim, place, ((self.smoothing - 1.0) * gradient).where(here, 0.0))
+        return result
+
+
+class _CrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, label: Tensor, classes: _Classes) -> Tensor:
+        items, kept = classes.items(scores, label)
+        ctx.save_for_backward(*kept)
+        ctx.classes = classes
+        return items
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.classes.slope(gradient, *ctx.saved_tensors), None, None
 
 
 def cross_entropy(
@@ -60,8 +83,70 @@ def cross_entropy(
 
     The same on all ranks of the group. `classes` in the whole matters to smoothing alone.
     reduction: "sum" or "none"."""
-    items = _CrossEntropy.apply(scores, label, dim, group, start, classes, ignore_index, label_smoothing)
+    items = _CrossEntropy.apply(scores, label, _Classes(dim, group, start, classes, ignore_index, label_smoothing))
     return items if reduction == "none" else items.sum()
+
+
+class _Chunked(Function):
+    """The sum of the items. Forward computes the gradients of the three operands too, chunk by
+    chunk, since nothing of a chunk is kept; that of the weight is added up in f32 at least."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, label: Tensor, chunks: int, classes: _Classes
+    ) -> Tensor:
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        total = hidden.new_zeros((), dtype=wide)
+        trained = ctx.needs_input_grad[:3]
+        totals = [torch.zeros_like(x, dtype=wide) if t and x is not None else None
+                  for x, t in zip((weight, bias), trained[1:], strict=True)]  # fmt: skip
+        slopes = hidden.new_empty((label.numel(), hidden.shape[-1]) if trained[0] else 0)
+        first = 0
+        for rows, labels in _in_chunks(hidden, label, chunks):
+            items, kept = classes.items(F.linear(rows, weight, bias).to(wide), labels)
+            total += items.sum()
+            slope = classes.slope(torch.ones_like(items), *kept).to(hidden.dtype)
+            del kept
+            if trained[0]:
+                slopes[first : first + len(rows)] = slope @ weight
+                first += len(rows)
+            if totals[0] is not None:
+                totals[0] += slope.t() @ rows
+            if totals[1] is not None:
+                totals[1] += slope.sum(0)
+        made = [slopes.view(hidden.shape) if trained[0] else None,
+                *(None if x is None else x.to(weight.dtype) for x in totals)]  # fmt: skip
+        ctx.save_for_backward(*made)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if x is None else x * gradient for x in ctx.saved_tensors), None, None, None
+
+
+def chunked_cross_entropy(
+    hidden: Tensor, weight: Tensor, label: Tensor, chunks: int, bias: Tensor | None = None, group: Groups = None,
+    start: int = 0, classes: int = 0, ignore_index: int | None = None, label_smoothing: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:  # fmt: skip
+    """cross_entropy of the scores hidden @ weight.T + bias, in chunks of rows: all of them are
+    never there at once.
+
+    hidden [*label, in], weight [classes, in], bias [classes]; the rest as there."""
+    known = _Classes(1, group, start, classes, ignore_index, label_smoothing)
+    if torch.is_grad_enabled() and reduction == "sum":
+        return _Chunked.apply(hidden, weight, bias, label, chunks, known)
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    pairs = _in_chunks(hidden.detach(), label, chunks)
+    items = torch.cat([known.items(F.linear(rows, weight, bias).to(wide), labels)[0] for rows, labels in pairs])
+    return items.view(label.shape) if reduction == "none" else items.sum()
+
+
+def _in_chunks(hidden: Tensor, label: Tensor, chunks: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows of hidden with their labels, in so many parts on all ranks; some have no row where
+    rows are fewer."""
+    rows, labels = hidden.reshape(-1, hidden.shape[-1]), label.reshape(-1)
+    yield from zip(rows.tensor_split(chunks), labels.tensor_split(chunks), strict=True)
 
 
 def nll_loss(

@@ -5,7 +5,6 @@ A device for each rank, or the CPU: fewer devices than ranks are never shared.""
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 
@@ -47,11 +46,11 @@ def chosen(asked: str | None, ranks: int) -> Choice:
     return Choice("cpu", few)
 
 
-def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int) -> Choice:
+def of_rank(asked: str | None, store: dist.Store | None, rank: int, size: int, here: int) -> Choice:
     """The kind for one rank that torchrun or a scheduler has started, the same for all ranks of the
-    run. RunError where ranks see different kinds, and where some see devices that are too few: the
-    CPU is taken only if asked for."""
-    here, found = int(os.environ.get("LOCAL_WORLD_SIZE", size)), Choice("cpu")
+    run; `here` of them are on this host. RunError where ranks see different kinds, and where some
+    see devices that are too few: the CPU is taken only if asked for."""
+    found = Choice("cpu")
     for kind, count in _there(asked):
         # A scheduler may show each process its own device alone.
         apart = count == 1 < here and _apart(kind, store)

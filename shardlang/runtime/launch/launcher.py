@@ -26,10 +26,11 @@ from shardlang.display import safe
 from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.locks import Claims
-from shardlang.run_files import claim, log_file
+from shardlang.run_files import claim, log_file, record_file
 from shardlang.runtime.compiled import asked, require
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.launch import rank as forked
+from shardlang.runtime.launch import reports, stalls
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import Report, Task, Work
 from shardlang.runtime.program import Profiled, Program
@@ -40,6 +41,8 @@ from shardlang.scratch import scratch
 # After a first failure: time for the ranks to report theirs, so that the cause is told and not what
 # followed from it.
 _GRACE = 0.5
+# How often progress is looked at.
+_LOOK = 0.5
 
 
 def read_program(main_file: Path) -> Program:
@@ -72,7 +75,8 @@ def read_program(main_file: Path) -> Program:
 def launch(
     main_file: Path, ranks: int, *, device: str | None = None, base: Path | None = None, log_dir: Path | None = None,
     metrics: Path | None = None, save_weights: Path | None = None, resume: bool = False,
-    host_storage: Path | None = None, profile: range | None = None, compile: bool | None = None,
+    resume_anyway: bool = False, host_storage: Path | None = None, profile: range | None = None,
+    compile: bool | None = None, stall: float | None = None, restarts: int = 0,
 ) -> int:  # fmt: skip
     """Runs an emitted program on `ranks` forked ranks; 0, or 3 where the run failed (what and where
     is printed).
@@ -84,11 +88,15 @@ def launch(
     try:
         program = read_program(main_file)
         program.base = base if base is not None else main_file.parent
-        program.resume, program.host_storage = resume, host_storage
+        program.resume, program.resume_anyway = resume or resume_anyway, resume_anyway
+        program.host_storage = host_storage
         program.compile = asked(program, compile)
         logs = log_dir if log_dir is not None else main_file.parent / "logs"
         devices = chosen(device, ranks)
-        return launch_program(program, main_file, ranks, devices, logs, metrics, save_weights, profile=profile)
+        return launch_program(
+            program, main_file, ranks, devices, logs, metrics, save_weights, profile=profile, stall=stall,
+            restarts=restarts,
+        )  # fmt: skip
     except RunError as error:
         print(error, file=sys.stderr)
         return FAILED
@@ -97,15 +105,19 @@ def launch(
 def launch_program(
     program: Program, main_file: Path, ranks: int, devices: Choice, log_dir: Path | None, metrics: Path | None,
     save_weights: Path | None, work: Work = run, data: Mapping[str, Dataset] | None = None,
-    profile: range | None = None,
+    profile: range | None = None, stall: float | None = None, restarts: int = 0,
 ) -> int:  # fmt: skip
-    """Runs a program that has been read. RunError where it cannot start.
+    """Runs a program that has been read. RunError where it cannot start. stall: --stall-timeout;
+    restarts: --max-restarts.
 
     log_dir: None for a new one. work: what each rank does, by default all of training. data: in the
     place of the program's own."""
     require_ranks(program, ranks)
+    if restarts and program.checkpoint is None:
+        fact = "the program sets no checkpoint, and --max-restarts goes on from one"
+        raise RunError("SH508", fact, help='add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`')
     require(program, devices.kind)
-    with Claims() as claims:
+    with ending.save_heeded(program.checkpoint is not None), Claims() as claims:
         files = claim(claims, ranks, log_dir, metrics, save_weights, traces=profile is not None)
         program.profile = Profiled(profile, files.log_dir, main_file.parent) if profile is not None else None
         claim_of_program(claims, program, files.save_weights)
@@ -113,15 +125,50 @@ def launch_program(
             # Takes seconds, once for all ranks.
             importlib.import_module("torch.distributed.pipelining._backward")
         data = data if data is not None else datasets(program)
-        watch = Watch(files.log_dir)
-        with scratch("run") as folder, ending.at_once(watch.kill):
+        with scratch("run") as folder:
             store = folder.path / "store"
             task = Task(program, main_file, data, ranks, devices, store, files.metrics, files.save_weights, work)
+            return _with_restarts(task, files.log_dir, stall, restarts)
+
+
+def _with_restarts(task: Task, log_dir: Path, stall: float | None, restarts: int) -> int:
+    """Starts the ranks, and again after a failure, from the newest checkpoint: at most so often,
+    and not after two failures that are alike. The exit code."""
+    before: Failure | None = None
+    for left in range(restarts, -1, -1):
+        watch = Watch(log_dir, task.program, stall)
+        with ending.at_once(watch.kill):
             try:
-                watch.fork(task)
-                return watch.wait()
+                # Without checkpoints the ranks need not know.
+                saves = task.program.checkpoint is not None
+                with ending.save_heeded(saves, watch.ask_to_save if saves else lambda: None):
+                    watch.fork(task)
+                    code = watch.wait()
             finally:
                 watch.kill()
+        now = watch.failure
+        if now is None or not restarts:
+            return code
+        if now == before or now.of_start or not left:
+            why = f"the start before it failed at step {now.step} in the same way" if now == before else (
+                "it failed before its first step" if now.of_start else f"it has been started again {restarts} times"
+            )  # fmt: skip
+            print(f"the run is not started again: {why}", file=sys.stderr)
+            return code
+        print(f"the run is started again ({task.again + 1} of {restarts})", file=sys.stderr)
+        before, task.program.resume, task.again = now, True, task.again + 1
+        task.store = task.store.with_name(f"store-{task.again}")
+    raise AssertionError
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a start of the run has failed: at which step, and why. of_start: it is a mistake of the
+    user's that the first step does not come to."""
+
+    step: int
+    cause: str
+    of_start: bool
 
 
 @dataclass
@@ -141,7 +188,7 @@ class Child:
 
     @property
     def done(self) -> bool:
-        return self.report is not None and self.report.kind == "done"
+        return self.report is not None and self.report.kind in ("done", "saved")
 
 
 @dataclass
@@ -149,8 +196,14 @@ class Watch:
     """The ranks of a run, from fork to end; none is left when it is over."""
 
     log_dir: Path
+    program: Program
+    stall: float | None = None
     children: list[Child] = field(default_factory=list)
     release: int = -1
+    stalled: stalls.Stall | None = None
+    failure: Failure | None = None
+    _begun: float = field(default_factory=time.monotonic)
+    _looked: float = 0.0
 
     def log_file(self, rank: int) -> Path:
         return log_file(self.log_dir, rank)
@@ -164,10 +217,11 @@ class Watch:
         gc.collect()
         gc.freeze()
         # A signal between a fork and what follows it would find a rank that nobody knows of.
-        signal.pthread_sigmask(signal.SIG_BLOCK, ending.SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*ending.SIGNALS, signal.SIGUSR1))
         wait_end, self.release = os.pipe()
         parent = os.getpid()
         for rank in range(task.ranks):
+            record_file(self.log_dir, rank).unlink(missing_ok=True)
             read, write = os.pipe()
             pid = os.fork()
             if pid == 0:
@@ -178,26 +232,54 @@ class Watch:
             os.close(write)
             self.children.append(Child(rank, pid, read))
         os.close(wait_end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending.SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ending.SIGNALS, signal.SIGUSR1))
 
     def wait(self) -> int:
         """Waits for the end; prints what went wrong. The exit code."""
-        self._until(lambda: any(c.failed for c in self.children) or all(c.done for c in self.children))
+        self._until(self._over)
+        if self.stalled is not None:
+            return self._told(self.children[self.stalled.rank])
         if not any(child.failed for child in self.children):
             os.close(self.release)
             self.release = -1
-            self._until(lambda: all(child.status is not None for child in self.children))
+            # Their work is done: one that does not end then may be ended.
+            self._until(lambda: all(c.status is not None for c in self.children), time.monotonic() + stalls.LEAST)
         if not any(child.failed for child in self.children):
-            return 0
+            return ending.SAVED if any(c.report and c.report.kind == "saved" for c in self.children) else 0
         self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
         # The cause is looked for before the rest is killed, which would look like one.
-        cause = min((child for child in self.children if child.failed), key=self._weight)
+        return self._told(min((child for child in self.children if child.failed), key=self._weight))
+
+    def _over(self) -> bool:
+        """Whether a rank has failed, all are done, or one makes no progress."""
+        if any(child.failed for child in self.children) or all(child.done for child in self.children):
+            return True
+        now = time.monotonic()
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            living = {child.rank for child in self.children if not child.done}
+            self.stalled = stalls.look(self.log_dir, living, self.stall) or self._stopped_early(now)
+        return self.stalled is not None
+
+    def _stopped_early(self, now: float) -> stalls.Stall | None:
+        """A rank that is stopped before it has a record."""
+        idle, limit = now - self._begun, stalls.LEAST if self.stall is None else self.stall
+        for child in self.children if idle > limit else ():
+            if not record_file(self.log_dir, child.rank).exists() and stalls.stopped(child.pid):
+                return stalls.Stall(child.rank, idle, limit, stopped=True)
+        return None
+
+    def _told(self, cause: Child) -> int:
+        """Prints what went wrong, and ends the rest; the exit code."""
         text = safe(self._text(cause))
+        seen = reports.read(record_file(self.log_dir, cause.rank), called=False)
+        step, mistake = seen.step if seen else 0, cause.report is not None and cause.report.kind == "error"
+        self.failure = Failure(step, self._how(cause), mistake and not step)
         self.kill()
         print(text, file=sys.stderr)
         for child in self.children:
             if child is not cause:  # the logs of those that did not fail by themselves end with what ended them
-                with self.log_file(child.rank).open("a") as log:
+                with suppress(OSError), self.log_file(child.rank).open("a") as log:
                     log.write(f"{text}\n")
         return FAILED
 
@@ -236,14 +318,34 @@ class Watch:
             return 1, child.rank
         return {"error": 0, "exception": 3 if child.report.peer else 2}[child.report.kind], child.rank
 
-    def _text(self, child: Child) -> str:
+    def _how(self, child: Child) -> str:
+        """The cause of an end, whichever rank it is."""
+        if self.stalled is not None:
+            return "makes no progress"
         if child.report is not None and not child.done:
+            return child.report.message
+        status = child.status or 0
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+
+    def _text(self, child: Child) -> str:
+        if self.stalled is not None:
+            text = self.stalled.text
+        elif child.report is not None and not child.done:
             text = child.report.text(child.rank)
         else:
-            status = child.status or 0
-            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-            text = f"error[SH501]: rank {child.rank} {how}"
-        return f"{text}\n  log: {self.log_file(child.rank)}"
+            text = f"error[SH501]: rank {child.rank} {self._how(child)}"
+        log = f"  log: {self.log_file(child.rank)}"
+        seen = reports.records(self.log_dir, range(len(self.children)))
+        if child.report is not None and child.report.kind == "error":
+            return "\n".join([text, log, *reports.goes_on(self.program, seen.get(child.rank))])
+        more = [self.stalled.help] if self.stalled is not None else []
+        return "\n".join([text, *reports.told(seen, child.rank), log, *reports.goes_on(self.program), *more])
+
+    def ask_to_save(self) -> None:
+        """Passes SIGUSR1 on to the ranks."""
+        for child in self.children:
+            if child.status is None:
+                os.kill(child.pid, signal.SIGUSR1)
 
     def kill(self) -> None:
         """Ends what is left of the ranks. A second signal may come to this while it goes on."""

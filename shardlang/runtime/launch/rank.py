@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,9 +21,11 @@ import torch.distributed as dist
 
 from shardlang import ending
 from shardlang.errors import RunError
+from shardlang.locks import unwritable
 from shardlang.owned import LOG_MARK
 from shardlang.runtime.citations import cited
 from shardlang.runtime.comm import mesh
+from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.launch.devices import Choice
 from shardlang.runtime.logs import Log
@@ -37,8 +40,8 @@ _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection r
 
 @dataclass
 class Report:
-    """How a rank ended: `kind` is "done", "error" (a RunError) or "exception"; `place` cites the
-    program, `line` is emitted."""
+    """How a rank ended: `kind` is "done", "saved" (as SIGUSR1 asks), "error" (a RunError) or
+    "exception"; `place` cites the program, `line` is emitted."""
 
     kind: str
     message: str = ""
@@ -57,7 +60,8 @@ class Report:
 
 @dataclass
 class Task:
-    """The state that all ranks of a run share. work: what each does once it is connected."""
+    """The state that all ranks of a run share. work: what each does once it is connected. again:
+    how often they have been started before."""
 
     program: Program
     main_file: Path
@@ -68,12 +72,14 @@ class Task:
     metrics: Path | None
     save_weights: Path | None
     work: Work = run
+    again: int = 0
 
 
 def place(error: BaseException, main_file: Path) -> tuple[str, str]:
     """The program's line cited above a failure of an emitted file, and that line; else empty."""
     beside = str(main_file.parent)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) == beside]
+    files = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".py")]
+    frames = [f for f in files if os.path.dirname(os.path.abspath(f.filename)) == beside]
     if not frames or frames[-1].lineno is None:
         return "", ""
     lines, at = Path(frames[-1].filename).read_text().splitlines(), frames[-1].lineno - 1
@@ -95,11 +101,12 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _redirect(log_file: Path) -> int:
-    """Sends this process's output to its log file; a descriptor of the former standard output."""
+def redirect(log_file: Path, again: int) -> int:
+    """Sends this process's output to its log file; a descriptor of the former standard output.
+    again: starts before this one, whose output stays there."""
     terminal = os.dup(1)
-    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.write(descriptor, f"{LOG_MARK}\n".encode())
+    descriptor = os.open(log_file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if again else os.O_TRUNC), 0o644)
+    os.write(descriptor, f"restart {again}\n".encode() if again else f"{LOG_MARK}\n".encode())
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
@@ -111,27 +118,37 @@ def main(task: Task, rank: int, parent: int, log_file: Path, report: int, releas
     closed once all are done."""
     _die_with_parent(parent)
     ending.in_rank()
+    ending.heed_save(task.program.checkpoint is not None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    terminal = _redirect(log_file)
+    terminal = redirect(log_file, task.again)
     code = 3
     try:
-        _run(task, rank, terminal)
-        os.write(report, (json.dumps(asdict(Report("done"))) + "\n").encode())
+        on_record = log_file.with_suffix(".collectives")
+        try:
+            record.open(on_record, task.main_file.parent, rank, task.ranks)
+        except OSError as error:
+            raise unwritable(on_record, "a rank's record", error, "--log-dir DIR, another folder") from None
+        ended = Report(_run(task, rank, terminal))
+        record.phase("ended")
+        os.write(report, (json.dumps(asdict(ended)) + "\n").encode())
         # A rank that closes its connections early would fail one that is still in its last
         # collective.
         os.read(release, 1)
         mesh.disconnect()
         code = 0
     except BaseException as error:
-        traceback.print_exc()
-        sys.stderr.flush()
+        with suppress(OSError):  # no room for the log
+            traceback.print_exc()
+            sys.stderr.flush()
         os.write(report, (json.dumps(asdict(report_of(error, task.main_file))) + "\n").encode())
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     # Without the interpreter's teardown, which has nothing left to do.
     os._exit(code)
 
 
-def _run(task: Task, rank: int, terminal: int) -> None:
+def _run(task: Task, rank: int, terminal: int) -> str:
+    """The whole run; how it ended."""
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.ranks))
     device = task.devices.device(rank)
@@ -143,5 +160,8 @@ def _run(task: Task, rank: int, terminal: int) -> None:
         log.note(task.devices.note)
     try:
         task.work(task.program, task.data, log, task.save_weights)
+        return "done"
+    except ending.Saved:
+        return "saved"
     finally:
         log.end()

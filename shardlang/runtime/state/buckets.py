@@ -19,6 +19,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, Mesh, TiedGroup
+from shardlang.runtime.comm.record import naming
 from shardlang.runtime.comm.shared_memory import share
 
 
@@ -28,8 +29,8 @@ class Reduction:
     `sum`.
 
     each: in every microbatch. coordinates: where along the stages' axis the parameter is; stages:
-    those of this rank that use it. `over`: the group over axes, joined with the other coordinates
-    where there are several."""
+    those that use it, on any rank, so that all ranks have the same buckets. `over`: the group over
+    axes, joined with the other coordinates where there are several."""
 
     mesh: Mesh
     shard: tuple[str, ...]
@@ -50,7 +51,10 @@ class Reduction:
 
 
 class Bucket(Protocol):
-    """Parameters whose gradients are reduced together. `each`: in every microbatch's backward."""
+    """Parameters whose gradients are reduced together. `each`: in every microbatch's backward.
+    paths: of the parameters."""
+
+    paths: Sequence[str]
 
     @property
     def members(self) -> Sequence[Tensor]: ...
@@ -64,6 +68,9 @@ class Bucket(Protocol):
 
     def launch(self) -> None:
         """Starts the reduction of what has been accumulated."""
+
+    def collect(self) -> None:
+        """Waits for a reduction that holds more memory than its result."""
 
     def advance(self) -> None:
         """Starts second parts, once the first are done, of all buckets before any is waited for."""
@@ -80,6 +87,7 @@ class SumBucket:
     members: list[Tensor] = field(default_factory=list)
     sum: primitives.Ready | None = None
     each: bool = False
+    paths: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         # Stages come to their tied parameters in orders of their own, where no rank may wait for
@@ -103,7 +111,12 @@ class SumBucket:
             return
         alone = len(gradients) == 1 and gradients[0].is_contiguous()
         flat = gradients[0].view(-1) if alone else torch.cat([g.reshape(-1) for g in gradients])
+        # They are its parts from now on, so that what backward has made is freed.
+        self._view(flat)
         self.sum = primitives.begin_reduce(flat, self.group, own=True)
+
+    def collect(self) -> None:
+        """The sum is in the gradients' own memory."""
 
     def advance(self) -> None:
         assert self.sum is not None
@@ -126,11 +139,13 @@ class Reducer:
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self.buckets = list(buckets)
+        self.cited = [naming("gradients", bucket.paths) for bucket in self.buckets]
         self.each = {number for number, bucket in enumerate(self.buckets) if bucket.each}
         # Of this backward: bucket -> gradients that it still waits for. Of this step: the buckets
         # started.
         self._missing: dict[int, int] = {}
         self._started: set[int] = set()
+        self._latest: Bucket | None = None
         for number, bucket in enumerate(self.buckets):
             for member in bucket.members:
                 member.register_post_accumulate_grad_hook(self._hook(number))
@@ -149,7 +164,12 @@ class Reducer:
                 return
             del self._missing[number]
             self._started.add(number)
-            self.buckets[number].launch()
+            # What is sent is as large as whole gradients: of one bucket at a time.
+            if self._latest is not None:
+                self._latest.collect()
+            with self.cited[number]:
+                self.buckets[number].launch()
+            self._latest = self.buckets[number]
 
     def start(self, numbers: Iterable[int] | None = None) -> None:
         """Before a backward: the buckets to be reduced in it, in order; by default all."""
@@ -159,14 +179,17 @@ class Reducer:
     def complete(self) -> None:
         """After a backward: starts the rest of its buckets, with zeros for missing gradients."""
         self._launch(lambda _: True)
+        if self._latest is not None:
+            self._latest.collect()
 
     def finish(self) -> None:
         """At the end of a step: starts the buckets that no backward has, and waits for all."""
         self.start(number for number in range(len(self.buckets)) if number not in self._started)
         self.complete()
         self._started.clear()
-        for bucket in self.buckets:
-            bucket.advance()
+        for bucket, cited in zip(self.buckets, self.cited, strict=True):
+            with cited:
+                bucket.advance()
         for bucket in self.buckets:
             bucket.finish()
 

@@ -1,52 +1,72 @@
 """Checkpoints: all that a run needs to go on, written in parts by the ranks and read back under any
 layout.
 
-A checkpoint is a folder `step-N`: safetensors files of each rank with the blocks that no other rank
-writes, and `index.json`, which says where in each whole tensor each block lies. Its folder bears
-another name until it is complete (see checkpoint_folders.py).
-Nothing is pickled. (torch.distributed.checkpoint pickles its metadata, so it is not used.)"""
+A checkpoint is a folder `step-N`: a file of each rank (checkpoints/rank_files.py) and `index.json`,
+which says who wrote which part of each tensor (checkpoints/index.py). Its folder bears another name
+until it is complete (checkpoints/folders.py). Nothing is pickled. (torch.distributed.checkpoint
+pickles its metadata, so it is not used.)"""
 
 from __future__ import annotations
 
-import itertools
 import json
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from shardlang.checkpoints import folders
+from shardlang.checkpoints.index import FORMAT, INDEX, FileFacts, Index, Layout, Part, text_of
+from shardlang.checkpoints.rank_files import Block, RankFile, file_name, in_order, write
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
-from shardlang.runtime.program import Block
-from shardlang.runtime.state import checkpoint_folders as folders
-from shardlang.runtime.state.checkpoint_folders import FORMAT, INDEX, RANK_FILE
+from shardlang.runtime.device import kind_of
+from shardlang.runtime.state import mapped
 
-# A file is copied in memory before it is written; what is kept in mapped files may be larger than
-# memory.
-_FILE_BYTES = 2**30
+# A type, by safetensors' name.
+_TYPES = {
+    "BOOL": torch.bool, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "I32": torch.int32,
+    "F64": torch.float64, "I64": torch.int64,
+}  # fmt: skip
+NAMES = {dtype: name for name, dtype in _TYPES.items()}
+# Seconds between two looks at who has written his file.
+_PACE = 0.005
 
 
 @dataclass(frozen=True)
 class Piece:
-    """This rank's block of a whole tensor: `local` at `offsets` of `shape`. writes: only it."""
+    """This rank's block of a whole tensor: `local` at `offsets` of `shape`."""
 
     name: str
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
     local: Tensor
-    writes: bool
+
+    def part(self, part: Part) -> Tensor:
+        """The numbers of a part that lies within."""
+        inside = zip(part.offsets, part.lengths, self.offsets, strict=True)
+        return self.local[tuple(slice(first - mine, first - mine + size) for first, size, mine in inside)]
 
 
 class Checkpoints:
-    """The folder of a run's checkpoints. keep: how many are left there, the latest; 0: all."""
+    """The folder of a run's checkpoints. keep: how many are left there, the latest; 0: all.
+
+    They are written by a thread, one at a time, from a copy in the host's memory. Tensors
+    in mapped files may be larger than that; where there are any, training goes on once all is
+    written."""
 
     def __init__(self, folder: Path, every: int, keep: int) -> None:
         self.folder, self.every, self.keep = folder, every, keep
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._copies: dict[str, Tensor] = {}
 
     def due(self, step: int, total: int) -> bool:
         return step % self.every == 0 or step == total
@@ -62,43 +82,98 @@ class Checkpoints:
         if world.rank == 0:
             folders.require_way(self.folder, lambda step: self.due(step, total))
 
-    def broken(self, newest: Path, why: Damaged) -> RunError:
-        """The message and help if the newest checkpoint is broken: an earlier one may be whole."""
-        found = self._all()
-        earlier = (found[step] for step in sorted(found, reverse=True) if found[step] != newest)
-        whole = next((path for path in earlier if SavedRun.is_whole(path)), None)
-        help = "no other checkpoint is whole: start anew without --resume"
-        if whole is not None:
-            moved = f"mv {shlex.quote(str(newest))} {shlex.quote(f'{newest}.broken')}"
-            help = f"the newest whole one is {whole}; to go on from it, move the broken one away: {moved}"
-        return RunError("SH508", why.message, file=why.file, help=help)
-
     def latest(self) -> Path | None:
         """The complete checkpoint of the greatest step."""
         found = self._all()
         return found[max(found)] if found else None
 
+    def offered(self) -> list[Path]:
+        """The checkpoints that rank 0 sees, the newest first; all ranks call it. RunError if
+        another sees some where rank 0 sees none."""
+        told = exchanged([place(), sorted(self._all())])
+        (first, steps), others = told[0], [(where, found[-1]) for where, found in told if found]
+        if not steps and others:
+            where, step = others[0]
+            raise _apart(f"{where} sees step-{step}, and {first} sees no checkpoint", self.folder)
+        return [self.folder / f"step-{step}" for step in reversed(steps)]
+
     def _all(self) -> dict[int, Path]:
         return {step: path for step, path in folders.steps(self.folder).items() if (path / INDEX).is_file()}
 
-    def write(self, step: int, pieces: Sequence[Piece], facts: Mapping[str, Any]) -> Path:
-        """All ranks call it. The folder gets its name once every rank has written its file."""
+    def write(
+        self, step: int, pieces: Sequence[Piece], tensors: Mapping[str, Layout], facts: Mapping[str, Any]
+    ) -> None:
+        """All ranks call it. It returns once nothing of the pieces is needed any more; `wait` waits
+        until this rank has written its file, and rank 0 until all have, and the folder has its
+        name."""
+        self.wait()
         whole = self.folder / f"step-{step}"
         draft = folders.draft_of(whole)
         if world.rank == 0:
             folders.begin(draft, step)
         primitives.meet()
-        listed = _collected(_write_files(draft, f"rank-{world.rank:05d}", pieces))
-        if world.rank == 0:
-            index = {"format": FORMAT, "step": step, **facts, "blocks": [b for part in listed for b in part]}
-            try:
-                folders.write_index(draft, json.dumps(index))
-                folders.put(draft, whole)
-                self._drop_old(step)
-            except OSError as error:
-                raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
-        primitives.meet()
-        return whole
+        mine, done = _mine(pieces, tensors), _Done(step)
+
+        def index(files: Sequence[Any]) -> str:
+            return _index(step, facts, files, tensors)
+
+        if any(mapped.is_mapped(numbers) for _, numbers in mine):
+            self._write(step, whole, mine, done, index)
+            return
+        copied = [(block, self._copy_of(block.name, numbers)) for block, numbers in mine]
+        kind_of(world.device).bring([numbers for _, numbers in mine], [copy for _, copy in copied])
+        self._thread = threading.Thread(
+            target=self._kept, args=(step, whole, copied, done, index), name="checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def _copy_of(self, name: str, numbers: Tensor) -> Tensor:
+        """The memory that the copies of a block have, the same each time."""
+        if name not in self._copies:
+            self._copies[name] = kind_of(numbers.device).host_memory(numbers)
+        return self._copies[name]
+
+    def _kept(self, *given: Any) -> None:
+        """Writes, and keeps the error that it meets."""
+        try:
+            self._write(*given)
+        except BaseException as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raises the error that the thread has met."""
+        if self._error is not None:
+            raise self._error
+
+    def wait(self) -> None:
+        """Returns once what was begun is written; raises its error."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def _write(
+        self, step: int, whole: Path, mine: Sequence[tuple[Block, Tensor]], done: _Done,
+        index: Callable[[Sequence[Any]], str],
+    ) -> None:  # fmt: skip
+        """Writes this rank's file; on rank 0 also the index, once all have written theirs, and
+        gives the folder its name."""
+        draft = folders.draft_of(whole)
+        try:
+            written = _written(draft, mine)
+            done.tell([written.size, written.header, written.crc32])
+        except OSError as error:
+            done.tell(str(error.strerror))
+            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
+        if world.rank != 0:
+            return
+        files = done.all(draft)
+        try:
+            folders.write_index(draft, index(files))
+            folders.put(draft, whole)
+            self._drop_old(step)
+        except OSError as error:
+            raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
 
     def _drop_old(self, step: int) -> None:
         found = self._all()
@@ -107,184 +182,169 @@ class Checkpoints:
             folders.drop(found[number])
 
 
-def _collected(blocks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Every rank's blocks, by way of JSON."""
+class _Done:
+    """The files that the ranks have written of the checkpoint of a step, told by way of their
+    store."""
+
+    def __init__(self, step: int) -> None:
+        self.name, self.alone = f"shardlang/checkpoint/{step}", ""
+
+    def tell(self, written: list[int] | str) -> None:
+        """The facts of the file that this rank has written, or why it could not."""
+        text = json.dumps(written)
+        if world.size == 1 or world.store is None:
+            self.alone = text
+            return
+        world.store.set(f"{self.name}/{world.rank}", text)
+        world.store.add(self.name, 1)
+
+    def all(self, draft: Path) -> list[Any]:
+        """On rank 0: that of all ranks, once they have told it. RunError if one could not write."""
+        if world.size == 1 or world.store is None:
+            return [json.loads(self.alone)]
+        while world.store.add(self.name, 0) < world.size:
+            time.sleep(_PACE)
+        found = []
+        for rank in range(world.size):
+            found.append(json.loads(world.store.get(f"{self.name}/{rank}")))
+            world.store.delete_key(f"{self.name}/{rank}")
+        world.store.delete_key(self.name)
+        for rank, each in enumerate(found):
+            if isinstance(each, str):
+                fact = f"a checkpoint cannot be written: rank {rank} cannot write its part: {each}"
+                raise RunError("SH508", fact, file=draft)
+        return found
+
+
+def _mine(pieces: Sequence[Piece], tensors: Mapping[str, Layout]) -> list[tuple[Block, Tensor]]:
+    """The blocks that are this rank's to write, with their numbers."""
+    found = []
+    for piece in pieces:
+        layout = tensors[piece.name]
+        part = layout.part_of(world.rank)
+        if part is not None:
+            found.append((Block(piece.name, layout.dtype, part.offsets, part.lengths), piece.part(part).detach()))
+    return found
+
+
+def _written(draft: Path, mine: Sequence[tuple[Block, Tensor]]) -> FileFacts:
+    """Writes the file of this rank."""
+    by_name = {block.name: numbers for block, numbers in mine}
+
+    def bytes_of(block: Block) -> np.ndarray:
+        return np.asarray(by_name[block.name].contiguous().reshape(-1).view(torch.uint8).numpy())
+
+    return write(draft / file_name(world.rank), in_order([block for block, _ in mine]), bytes_of)
+
+
+def _index(step: int, facts: Mapping[str, Any], files: Sequence[Any], tensors: Mapping[str, Layout]) -> str:
+    layouts = {id(layout): layout for layout in tensors.values()}
+    numbers = {key: number for number, key in enumerate(layouts)}
+    return text_of({
+        "format": FORMAT, "step": step, **facts, "files": files,
+        "layouts": [layout.written() for layout in layouts.values()],
+        "tensors": {name: numbers[id(layout)] for name, layout in tensors.items()},
+    })  # fmt: skip
+
+
+def place() -> str:
+    """The name of this rank and its host."""
+    return f"rank {world.rank} on {socket.gethostname()}"
+
+
+def exchanged(value: Any) -> list[Any]:
+    """Every rank's value, by way of JSON; all ranks call it."""
     if world.size == 1:
-        return [blocks]
-    text = json.dumps(blocks).encode()
-    sizes = primitives.all_gather(torch.tensor(len(text)), everyone()).tolist()
-    padded = torch.frombuffer(bytearray(text.ljust(max(sizes))), dtype=torch.uint8)
-    return [json.loads(bytes(part.numpy())) for part in primitives.all_gather(padded, everyone())]
+        return [value]
+    text = json.dumps(value).encode()
+    sizes = primitives.all_gather(torch.tensor([len(text)]).to(world.device), everyone()).flatten().tolist()
+    padded = torch.frombuffer(bytearray(text.ljust(max(sizes))), dtype=torch.uint8).to(world.device)
+    found = primitives.all_gather(padded, everyone()).cpu()
+    return [json.loads(bytes(part.numpy())) for part in found]
 
 
-def _write_files(folder: Path, name: str, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
-    """Writes the pieces that this rank writes, and says where they lie."""
-    blocks = []
-    for number, some in enumerate(_by_file(pieces)):
-        path = folder / f"{name}{f'-{number}' if number else ''}.safetensors"
-        _write_file(path, some)
-        blocks += [
-            {"name": p.name, "shape": p.shape, "offsets": p.offsets, "lengths": list(p.local.shape), "file": path.name}
-            for p in some
-        ]
-    return blocks
+def _apart(fact: str, folder: Path) -> RunError:
+    help = "give all hosts one folder: `to` of `checkpoint`, or --base, on a disk that they share"
+    return RunError("SH508", f"the ranks see different checkpoints: {fact}", file=folder, help=help)
 
 
-def _by_file(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    """The blocks to write, in files of at most _FILE_BYTES (or one row), names once in each."""
-    some: list[Piece] = []
-    size = 0
-    due = (piece for piece in pieces if piece.writes and piece.local.numel())
-    for piece in itertools.chain.from_iterable(_rows(piece) for piece in due):
-        if some and size + piece.local.nbytes > _FILE_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(piece)
-        size += piece.local.nbytes
-    if some:
-        yield some
-
-
-def _rows(piece: Piece) -> Iterator[Piece]:
-    """A piece by as many rows as fit a file."""
-    if piece.local.nbytes <= _FILE_BYTES or not piece.shape:
-        yield piece
-        return
-    for some in Block(piece.offsets, tuple(piece.local.shape)).by_rows(_FILE_BYTES // piece.local.itemsize):
-        first = some.offsets[0] - piece.offsets[0]
-        yield replace(piece, offsets=some.offsets, local=piece.local[first : first + some.shape[0]])
-
-
-def _write_file(path: Path, pieces: Sequence[Piece]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file({piece.name: piece.local.detach().cpu().contiguous() for piece in pieces}, path)
-    except (OSError, SafetensorError) as error:
-        raise RunError("SH508", f"a checkpoint cannot be written: {error}", file=path) from None
-
-
-class Damaged(RunError):
-    """A checkpoint is not what was written."""
-
-    def __init__(self, message: str, file: Path) -> None:
-        super().__init__("SH508", message, file=file)
+def require_one(folder: Path, seen: Sequence[tuple[str, int | None]]) -> None:
+    """RunError where a rank sees another checkpoint than rank 0, or none. seen: of each rank, its
+    place and the checksum of the index."""
+    (first, crc), *others = seen
+    for where, other in others:
+        if (other is None) != (crc is None):
+            has, lacks = (first, where) if other is None else (where, first)
+            raise _apart(f"{lacks} does not see `{folder.name}`, which {has} sees", folder)
+        if other != crc:
+            raise _apart(f"{where} sees another `{folder.name}` than {first}", folder)
 
 
 class SavedRun:
     """The run that a checkpoint holds, to go on from."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        try:
-            self.index = json.loads((folder / INDEX).read_text())
-        except (OSError, ValueError) as error:
-            raise Damaged(f"the checkpoint cannot be read: {error}", folder / INDEX) from None
-        given = self.index.get("format") if isinstance(self.index, dict) else None
-        if given != FORMAT:
-            raise Damaged(f"the checkpoint has format {given}, and this is for {FORMAT}", folder / INDEX)
-        self.blocks: dict[str, list[dict[str, Any]]] = {}
-        try:
-            self.step = int(self.index["step"])
-            for block in self.index["blocks"]:
-                _require_block(block)
-                self.blocks.setdefault(block["name"], []).append(block)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise Damaged(f"the index is damaged: {error!r}", folder / INDEX) from None
-        self._files: dict[str, Any] = {}
-
-    @staticmethod
-    def is_whole(folder: Path) -> bool:
-        """Whether all that the index names is there, as far as the heads of the files tell."""
-        try:
-            saved = SavedRun(folder)
-            for block in itertools.chain.from_iterable(saved.blocks.values()):
-                saved._slice(block)
-        except RunError:
-            return False
-        return True
-
-    def require(self, facts: Mapping[str, Any]) -> None:
-        """The facts that must be unchanged for the run to go on: RunError where it is not."""
-        for name, value in facts.items():
-            if self.index.get(name) != value:
-                fact = f"`{name}` is {value}, and the checkpoint was written with {self.index.get(name)}"
-                help = "give it as it was, or start anew without --resume"
-                raise RunError("SH508", fact, file=self.folder, help=help)
+        self.folder, self.index = folder, Index(folder)
+        self.step, self.facts, self.tensors = self.index.step, self.index.facts, self.index.tensors
 
     def read(self, pieces: Sequence[Piece]) -> None:
-        """Fills the local tensors of all pieces, whatever layout they were written from."""
-        lacking = [piece.name for piece in pieces if piece.name not in self.blocks and piece.local.numel()]
+        """Fills the local tensors of all pieces, whatever layout they were written from. Damaged
+        where a byte that is read is not what was written."""
+        due = [piece for piece in pieces if piece.local.numel()]
+        lacking = [piece.name for piece in due if piece.name not in self.tensors]
         if lacking:
             more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
             raise RunError("SH508", f"the checkpoint lacks `{lacking[0]}`{more}", file=self.folder)
-        for piece in pieces:
-            if piece.local.numel():
-                self._fill(piece)
+        by_rank: dict[int, list[tuple[Piece, Part]]] = {}
+        for piece in due:
+            there = self.tensors[piece.name]
+            if there.shape != piece.shape:
+                fact = f"`{piece.name}` is {list(there.shape)} in the checkpoint and {list(piece.shape)} in the program"
+                raise RunError("SH508", fact, file=self.folder)
+            for part in there.overlapping(piece.offsets, tuple(piece.local.shape)):
+                by_rank.setdefault(part.rank, []).append((piece, part))
+        for rank in sorted(by_rank):
+            with RankFile(self.folder, rank, self.index.files[rank]) as file, torch.no_grad():
+                for piece, part in by_rank[rank]:
+                    self._copy(file, piece, part)
 
-    def _fill(self, piece: Piece) -> None:
-        blocks = self.blocks[piece.name]
-        for there in (block["shape"] for block in blocks if tuple(block["shape"]) != piece.shape):
-            fact = f"`{piece.name}` is {there} in the checkpoint and {list(piece.shape)} in the program"
-            raise RunError("SH508", fact, file=self.folder)
-        with torch.no_grad():
-            filled = sum(self._copy(piece, block) for block in blocks)
-        if filled != piece.local.numel():
-            raise Damaged(f"the checkpoint lacks a part of `{piece.name}`", self.folder)
-
-    def _copy(self, piece: Piece, block: Mapping[str, Any]) -> int:
-        """Copies what a saved block and a piece share; how many elements that is."""
+    def _copy(self, file: RankFile, piece: Piece, part: Part) -> None:
+        """Copies what a saved part and a piece share."""
         there, here = [], []
         for start, length, mine, size in zip(
-            block["offsets"], block["lengths"], piece.offsets, piece.local.shape, strict=True
+            part.offsets, part.lengths, piece.offsets, piece.local.shape, strict=True
         ):
             first, last = max(start, mine), min(start + length, mine + size)
-            if first >= last:
-                return 0
-            there.append(slice(first - start, last - start))
+            there.append(range(first - start, last - start))
             here.append(slice(first - mine, last - mine))
-        part = self._part(block, tuple(there))
-        piece.local[tuple(here)] = part.to(device=piece.local.device, dtype=piece.local.dtype)
-        return int(part.numel())
+        for found, rows in self._read(file, piece.name, part, there):
+            into = piece.local[tuple(here)]
+            into = into[rows.start : rows.stop] if here else into
+            into.copy_(found)
+
+    def _read(
+        self, file: RankFile, name: str, part: Part, where: Sequence[range]
+    ) -> Iterator[tuple[Tensor, range]]:
+        """Some rows at a time of a part of a block, and which of the rows asked for they are."""
+        dtype = self.tensors[name].dtype
+        rows, columns = [*where, range(1), range(1)][:2]
+        for top, left, found in file.read(name, part, dtype, rows, columns):
+            numbers = torch.from_numpy(found).view(_TYPES[dtype])
+            block = numbers.view(len(numbers), -1, *part.lengths[2:])
+            first, last = max(top, rows.start), min(top + len(block), rows.stop)
+            block = block[first - top : last - top, columns.start - left : columns.stop - left]
+            block = block[(slice(None), slice(None), *(slice(each.start, each.stop) for each in where[2:]))]
+            flat = block.reshape(block.shape[: len(where)]) if len(where) < 2 else block
+            yield flat, range(first - rows.start, last - rows.start)
 
     def parts(self) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
-        """All saved blocks: the tensor's name, where in it the block begins, its numbers."""
-        for name, blocks in self.blocks.items():
-            for block in blocks:
-                yield name, tuple(block["offsets"]), self._part(block, tuple(slice(0, n) for n in block["lengths"]))
-
-    def _part(self, block: Mapping[str, Any], where: tuple[slice, ...]) -> Tensor:
-        """A part of a saved block."""
-        from safetensors import SafetensorError
-
-        saved = self._slice(block)
-        try:
-            found: Tensor = saved[where] if where else self._files[block["file"]].get_tensor(block["name"])
-        except (OSError, ValueError, SafetensorError) as error:
-            raise Damaged(f"the checkpoint cannot be read: {error}", self.folder / block["file"]) from None
-        return found
-
-    def _slice(self, block: Mapping[str, Any]) -> Any:
-        """A block in its file, not read yet."""
-        from safetensors import SafetensorError, safe_open
-
-        name, file = block["name"], block["file"]
-        try:
-            if file not in self._files:
-                self._files[file] = safe_open(str(self.folder / file), framework="pt")
-            saved = self._files[file].get_slice(name)
-            if list(saved.get_shape()) != list(block["lengths"]):
-                raise ValueError(f"`{name}` is {saved.get_shape()} there, and {block['lengths']} by the index")
-        except (OSError, ValueError, SafetensorError) as error:
-            raise Damaged(f"the checkpoint cannot be read: {error}", self.folder / file) from None
-        return saved
-
-
-def _require_block(block: Mapping[str, Any]) -> None:
-    """ValueError, TypeError or KeyError if an entry of the index is no block of a file there."""
-    numbers = [block[field] for field in ("shape", "offsets", "lengths")]
-    if len({len(n) for n in numbers}) > 1 or any(type(n) is not int or n < 0 for part in numbers for n in part):
-        raise ValueError(f"shape, offsets and lengths of {block['name']!r}")
-    if RANK_FILE.fullmatch(block["file"]) is None:
-        raise ValueError(f"{block['file']!r} is no file of a rank")
+        """All saved numbers: the tensor's name, where in it some begin, and they."""
+        for rank, facts in enumerate(self.index.files):
+            mine = [(name, part) for name, layout in self.tensors.items() if (part := layout.part_of(rank))]
+            if not mine:
+                continue
+            with RankFile(self.folder, rank, facts) as file:
+                for name, part in mine:
+                    for found, rows in self._read(file, name, part, [range(n) for n in part.lengths]):
+                        first = (part.offsets[0] + rows.start, *part.offsets[1:]) if part.offsets else ()
+                        yield name, first, found

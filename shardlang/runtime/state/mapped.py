@@ -69,13 +69,14 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return found
 
 
-def _is_mapped(tensor: Tensor) -> bool:
+def is_mapped(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers are in a file."""
     return tensor.untyped_storage()._cdata in _Storage.mapped
 
 
 def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
     """As many elements of one value, in a file if `beside` (by default `tensor`) is in one."""
-    if not _is_mapped(tensor if beside is None else beside):
+    if not is_mapped(tensor if beside is None else beside):
         return torch.full_like(tensor, value)
     found = empty(tensor.shape, tensor.dtype)
     return found.fill_(value) if value else found
@@ -84,7 +85,7 @@ def like(tensor: Tensor, value: float, beside: Tensor | None = None) -> Tensor:
 def clone(part: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A part of a tensor apart from it (as `dtype`), in a file where that is in one."""
     kind = dtype or part.dtype
-    return empty(part.shape, kind).copy_(part) if _is_mapped(part) else part.to(kind, copy=True)
+    return empty(part.shape, kind).copy_(part) if is_mapped(part) else part.to(kind, copy=True)
 
 
 def made(block: Block, dtype: torch.dtype, part: Callable[[Block], Tensor]) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.record import about
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 
@@ -172,6 +173,11 @@ def optimizer(kind: str, tensors: Sequence[Tensor], arguments: Mapping[str, Any]
     return KINDS[kind](tensors, **arguments)
 
 
+def slots(kind: str, arguments: Mapping[str, Any]) -> list[str]:
+    """The names of what an optimizer keeps of each parameter."""
+    return list(optimizer(kind, [torch.zeros(1)], arguments).kept())
+
+
 def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], whole: bool = True) -> Tensor:
     """Scales the gradients of `trained` so that the norm over the whole model is at most `limit`;
     returns the norm before.
@@ -183,7 +189,8 @@ def clip(counted: Sequence[Tensor], limit: float, trained: Sequence[Tensor], who
     for (gradients,) in by_device([elements(t.grad) for t in counted if t.grad is not None]):
         total += torch.stack(torch._foreach_norm(gradients)).double().square().sum().to(world.device)
     if not whole:
-        total = primitives.begin_reduce(total, everyone()).wait()
+        with about(b"the norm of the gradients"):
+            total = primitives.begin_reduce(total, everyone()).wait()
     norm = total.sqrt()
     factor = torch.clamp(limit / (norm + 1e-6), max=1.0)
     for (gradients,) in by_device([elements(t.grad) for t in trained if t.grad is not None]):

@@ -38,6 +38,7 @@ class RowBucket:
     """One table: its rows' gradients from all members of `group`, each once, ascending."""
 
     each = False
+    paths: Sequence[str] = ()
 
     def __init__(self, group: Group, table: Tensor) -> None:
         self.group, self.members = group, [table]
@@ -55,6 +56,9 @@ class RowBucket:
         if rows.dim() == 1:
             rows = rows.new_zeros((0, *table.shape[1:]))
         self._parts = (ids, rows) if self.group.size == 1 else _exchanged(ids, rows, self.group)
+
+    def collect(self) -> None:
+        """Nothing is under way."""
 
     def advance(self) -> None:
         """Nothing is left to start."""

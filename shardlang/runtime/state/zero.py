@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group
+from shardlang.runtime.comm.record import naming
 from shardlang.runtime.state import mapped
 from shardlang.runtime.state.buckets import Reduction
 
@@ -153,13 +154,14 @@ class ShardBucket:
         self.sum: primitives.Ready | None = None
         self.total: Tensor | None = None
         self.coming: primitives.Ready | None = None
+        self.paths: Sequence[str] = ()
 
     @property
     def groups(self) -> list[Group]:
         return [group for group in (self.group, self.before, self.after) if group is not None]
 
     def launch(self) -> None:
-        self._collect()
+        self.collect()
         taken = [(parameter, parameter.take()) for parameter in self.parameters]
         flat = packed([p.piece.new_zeros(p.shape) if t is None else t for p, t in taken], self.group)
         if self.before is not None and self.before.size > 1:
@@ -169,7 +171,7 @@ class ShardBucket:
         else:
             self.sum = primitives.Ready(flat[self.group.slot])
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """Adds the rows on their way to those of earlier microbatches."""
         if self.sum is None:
             return
@@ -179,12 +181,12 @@ class ShardBucket:
 
     def advance(self) -> None:
         """The sum over further axes, if any."""
-        self._collect()
+        self.collect()
         if self.after is not None and self.after.size > 1 and self.total is not None:
             self.sum, self.total = primitives.begin_reduce(self.total.contiguous(), self.after, own=True), None
 
     def finish(self) -> None:
-        self._collect()
+        self.collect()
         assert self.total is not None
         for parameter, values in zip(self.parameters, self.total.split(self.widths), strict=True):
             piece = parameter.piece
@@ -197,7 +199,8 @@ class ShardBucket:
         widths = [wide * held.whole.itemsize for wide, held in zip(self.widths, self._held(), strict=True)]
         mine = joined([_bytes(held.rows) for held in self._held()], widths, torch.uint8)
         self.settle()
-        self.coming = primitives.begin_all_gather(mine, self.group)
+        with naming("updated rows", self.paths):
+            self.coming = primitives.begin_all_gather(mine, self.group)
 
     def _held(self) -> list[Held]:
         return [parameter for parameter in self.parameters if isinstance(parameter, Held)]

@@ -16,6 +16,7 @@ from torch.autograd import Function
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Group, world
+from shardlang.runtime.comm.record import naming
 from shardlang.runtime.state import alive
 from shardlang.runtime.state.zero import gathered, joined, wholes, width
 
@@ -40,10 +41,12 @@ class Stored:
         self.leaf = piece.new_empty(0, requires_grad=not frozen)
         self.gradient: Tensor | None = None
         self.once = self.keep = False
+        self.path = ""
 
     def gather(self, dtype: torch.dtype | None = None) -> Tensor:
         """The whole, without gradient; in its own type, unless another is given."""
-        return gathered(self.piece, self.shape, self.group, dtype or self.piece.dtype)
+        with naming("rows", [self.path]):
+            return gathered(self.piece, self.shape, self.group, dtype or self.piece.dtype)
 
     def add(self, gradient: Tensor) -> None:
         """Accumulates a gradient of the whole."""
@@ -87,11 +90,13 @@ class Together:
 
     def __init__(self, members: Sequence[Stored], dtype: torch.dtype) -> None:
         self.members, self.dtype, self.group = list(members), dtype, members[0].group
+        self.cited = naming("rows", [member.path for member in members])
 
     def begin(self) -> primitives.Ready:
         widths = [width(member.shape, self.group) for member in self.members]
         mine = joined([member.piece.detach() for member in self.members], widths, self.dtype)
-        return primitives.begin_all_gather(mine, self.group)
+        with self.cited:
+            return primitives.begin_all_gather(mine, self.group)
 
     def arrived(self, coming: primitives.Ready) -> Iterator[tuple[Stored, Tensor]]:
         """Each member with its whole."""
@@ -169,13 +174,13 @@ class Line:
         if self.opened < at:
             self._leave_out(at)
         self._begin()
-        coming, unit = self.coming, self.units[at]
+        unit = self.units[at]
         if not all(member.keep for member in unit.members):
             self.here = {}
-        for collective, ready in zip(unit.collectives, coming, strict=True):
-            for stored, whole in collective.arrived(ready):
+        for collective in unit.collectives:  # what has come goes once it is copied
+            for stored, whole in collective.arrived(self.coming.pop(0)):
                 (self.kept if stored.keep else self.here)[stored] = whole
-        self.coming, self.opened = [], at + 1
+        self.opened = at + 1
         self._begin()
 
     def _begin(self) -> None:

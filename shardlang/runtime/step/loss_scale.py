@@ -13,20 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardlang.errors import RunError
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.record import about
 from shardlang.runtime.state.optimizers import by_device, elements
 
 _FIRST, _EVERY = 2.0**16, 2000
 
 
 class LossScale:
-    """factor: what the loss is multiplied by. fitting: steps since it changed. skipped: steps of
-    the run that updated nothing."""
+    """factor: what the loss is multiplied by. fitting: steps since it changed."""
 
     def __init__(self) -> None:
-        self.factor, self.fitting, self.skipped = _FIRST, 0, 0
+        self.factor, self.fitting = _FIRST, 0
 
     @torch.no_grad()
     def removed(self, trained: Sequence[Tensor]) -> bool:
@@ -38,7 +37,8 @@ class LossScale:
             torch._foreach_mul_(gradients, 1.0 / self.factor)
             total += torch.stack(torch._foreach_norm(gradients, torch.inf)).double().sum().to(world.device)
         if world.size > 1:
-            total = primitives.begin_reduce(total, everyone()).wait()
+            with about(b"whether the gradients fit f16"):
+                total = primitives.begin_reduce(total, everyone()).wait()
         finite = bool(total.isfinite())
         self._next(finite)
         return finite
@@ -46,22 +46,18 @@ class LossScale:
     def _next(self, finite: bool) -> None:
         self.fitting = self.fitting + 1 if finite else 0
         if not finite:
-            self.factor, self.skipped = self.factor / 2.0, self.skipped + 1
+            self.factor /= 2.0
         elif self.fitting == _EVERY:
             self.factor, self.fitting = self.factor * 2.0, 0
-        if self.factor < 1.0:
-            fact = "the gradients are not finite in f16, even with the loss as it is"
-            help = "`precision = bf16`, whose numbers may be as large as those of f32"
-            raise RunError("SH506", fact, help=help)
 
     def kept(self) -> dict[str, float]:
         return dict(vars(self))
 
     def resumed(self, kept: Mapping[str, Any]) -> None:
         """Goes on from what was kept; ValueError, TypeError or KeyError if that is none."""
-        factor, counts = kept["factor"], (kept["fitting"], kept["skipped"])
+        factor, fitting = kept["factor"], kept["fitting"]
         if type(factor) is not float or math.frexp(factor)[0] != 0.5 or factor < 1.0:
             raise ValueError(f"a factor of the loss of {factor!r}")
-        if any(type(count) is not int or count < 0 for count in counts):
-            raise ValueError(f"steps {counts!r}")
-        self.factor, (self.fitting, self.skipped) = factor, counts
+        if type(fitting) is not int or fitting < 0:
+            raise ValueError(f"{fitting!r} steps since it changed")
+        self.factor, self.fitting = factor, fitting

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
 from shardlang.runtime.state.copies import read
 from shardlang.runtime.state.initial import make
+from shardlang.runtime.state.shares import Shares, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
 from shardlang.runtime.state.weights import Weights
 from shardlang.runtime.state.zero import Held, ShardBucket, Shared, shard
@@ -33,7 +34,10 @@ from shardlang.runtime.tree import namespace
 
 
 class Model:
-    """Parameters and states of one rank. `p` is `forward`'s argument; trees[n] that of stage n."""
+    """Parameters and states of one rank. `p` is `forward`'s argument; trees[n] that of stage n.
+    skipped: steps of the run that updated nothing."""
+
+    skipped = 0
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,6 +78,11 @@ class Model:
         learning = [t for t in self.parameters if not t.frozen]
         self.counts_all = program.pipeline is None and not any(self._cut_axes(t) for t in learning)
         self.counted = [self.trained[t.path] for t in learning if self.counts_all or self._counts(t)]
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Which rank writes which part to a checkpoint."""
+        return Shares(self.program)
 
     def leaves_of(self, stage: int) -> list[Tensor]:
         """The parameters that a stage trains."""
@@ -119,7 +128,7 @@ class Model:
 
     def zero_axes(self, tensor: Parameter) -> tuple[str, ...]:
         """The axes over which a parameter's rows are spread under ZeRO."""
-        return listed(tensor.zero[1]) if self.zero_group(tensor) else ()
+        return zero_axes(self.program, tensor)
 
     def _cut_axes(self, tensor: Parameter) -> set[str]:
         """The axes over which this rank's trained tensor is a part only."""
@@ -138,7 +147,7 @@ class Model:
         if group is not None and tensor.zero[0] == 3:
             piece = mapped.clone(shard(value, group))
             made = self.stored[path] = Stored(piece, tuple(value.shape), group, self.gathers, use, tensor.frozen)
-            made.once, made.keep = tensor.once, tensor.keep
+            made.once, made.keep, made.path = tensor.once, tensor.keep, path
             self.leaves[path], self.trained[path] = made.leaf, piece
             return
         if use is not None:
@@ -175,16 +184,18 @@ class Model:
         """Takes in a bucket, with the stages that give to it. One that waits for another stage is
         not of any: only at the end do both come to it."""
         waits = how.tied and (not isinstance(bucket, ShardBucket) or bucket.before is not None)
+        paths = {id(leaf): path for path, leaf in self.leaves.items()}
+        bucket.paths = [paths[id(member)] for member in bucket.members]
         self.buckets.append(bucket)
-        self.bucket_stages.append(() if waits else how.stages)
+        here = tuple(stage for stage in how.stages if stage in self.program.stages_here)
+        self.bucket_stages.append(() if waits else here)
 
     def _reduction(self, tensor: Parameter) -> Reduction:
         """The work to do with a gradient."""
         shard, stages = self.zero_axes(tensor), self.program.stages_of[tensor.path]
         return Reduction(
             self._mesh(tensor), shard, listed(tensor.reduce), bool(shard) and tensor.zero[0] >= 2,
-            self.program.mesh, self.program.stage_axis, self.program.coordinates(tensor),
-            tuple(stage for stage in stages if stage in self.program.stages_here),
+            self.program.mesh, self.program.stage_axis, self.program.coordinates(tensor), stages,
         )  # fmt: skip
 
     @property
@@ -230,6 +241,7 @@ class Model:
         fits = self.scale is None or self.scale.removed(list(self.trained.values()))
         if fits:
             self._updated(step, total)
+        self.skipped += not fits
         for leaf in (*self.leaves.values(), *self.trained.values()):
             leaf.grad = None
         return fits

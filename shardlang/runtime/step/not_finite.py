@@ -6,7 +6,7 @@ whole batch and the whole files, and finds the same."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +35,12 @@ class Found:
     line: int | None = None
 
 
-def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, epoch: int, loss: float) -> RunError:
-    """The message about the loss of a step. saved: the checkpoint that the run goes on from."""
+def error(
+    program: Program, loader: Loader, saved: SavedRun | None, step: int, epoch: int, loss: float,
+    watched: Callable[[], str] = str,
+) -> RunError:  # fmt: skip
+    """The message about the loss of a step. saved: the checkpoint that the run goes on from.
+    watched: gives the first number of the computation that is not finite, if it finds it."""
     fact = f"the loss is {loss} at step {step} (epoch {epoch})"
     found = _in_batches(loader, step) or (_in_weights(program) if saved is None else _in_checkpoint(saved))
     if found is not None:
@@ -46,6 +50,8 @@ def error(program: Program, loader: Loader, saved: SavedRun | None, step: int, e
     if step > 1:
         help = f"a smaller learning rate, or clip, may keep it finite; else {help}"
     fact += f"; the batch and the {begun} are finite, so it arose in the computation"
+    if first := watched():
+        fact += f"; first, {first}"
     return RunError("SH506", fact, help=help)
 
 

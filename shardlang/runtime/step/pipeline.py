@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.loader import Batch
 from shardlang.runtime.messages import Exchange, Routes
 from shardlang.runtime.program import Program
@@ -95,11 +96,13 @@ class Pipeline:
         for at, action in enumerate(self.training.mine):
             self._expect(self.training, now.exchange, at)
             world.microbatch = action.microbatch
+            record.at_action(action.kind, action.stage)
             if action.kind == "F":
                 self._forward(now, action)
             else:
                 self._backward(now, action, self.due[at])
         world.microbatch = 0
+        record.at_action("", -1)
         for stage, sums in now.sums.items():
             now.figures.values.update(conclusion(self.program.stages[stage].conclude, self.model.trees[stage], sums))
         figures = self.figures.start(now.figures.values)

@@ -7,7 +7,7 @@ on all ranks alike."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +58,6 @@ def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = F
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return function(*inputs)
     Recomputing.note()
-    owners = [alive.owner(x) if isinstance(x, Tensor) else None for x in inputs]
-    if any(owners):
-        function, inputs = _brought(function, inputs, owners), ()
     if not drop_results:
         return _checkpoint(function, *inputs)
 
@@ -89,29 +86,6 @@ def recompute(function: Callable[..., Any], *inputs: Any, drop_results: bool = F
 
 def _checkpoint(function: Callable[..., Any], *inputs: Any) -> Any:
     return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False, context_fn=_contexts)
-
-
-def _brought(function: Callable[..., Any], inputs: Sequence[Any], owners: Sequence[alive.Owner | None]) -> Any:
-    """A function without inputs: they are as given when it is called first, and brought back by
-    their owners when backward calls it again."""
-    first = [inputs]
-    kept = [x if by is None else (by, x.requires_grad, x.size(), x.stride(), x.storage_offset())
-            for x, by in zip(inputs, owners, strict=True)]  # fmt: skip
-    for by in owners:
-        if by is not None:
-            by.saved()
-
-    def called() -> Any:
-        return function(*(first.pop() if first else [_again_input(x) for x in kept]))
-
-    return called
-
-
-def _again_input(kept: Any) -> Any:
-    if not isinstance(kept, tuple):
-        return kept
-    by, requires_grad, *view = kept
-    return by.bring().detach().as_strided(*view).requires_grad_(requires_grad)
 
 
 class _Ending(Function):

@@ -6,19 +6,20 @@ checkpoints.py."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from shardlang.checkpoints.folders import is_name
+from shardlang.checkpoints.index import INDEX, Damaged, index_text
 from shardlang.errors import RunError
 from shardlang.locks import Claims, held_in, require_apart
-from shardlang.runtime.comm.mesh import Mesh
-from shardlang.runtime.program import Declared, Parameter, Program
-from shardlang.runtime.state.checkpoint_folders import INDEX, is_name
-from shardlang.runtime.state.checkpoints import Checkpoints, Damaged, Piece, SavedRun
-from shardlang.runtime.step.loss_scale import LossScale
+from shardlang.runtime.data.identity import differences, identity
+from shardlang.runtime.program import Parameter, Program
+from shardlang.runtime.state.checkpoints import Checkpoints, Piece, SavedRun, exchanged, place, require_one
 from shardlang.runtime.step.model import Model
 
 
@@ -51,17 +52,20 @@ def claim_of_program(claims: Claims, program: Program, save_weights: Path | None
             raise RunError("SH512", fact, file=save_weights, help="name another file for --save-weights")
 
 
-def facts(program: Program) -> dict[str, Any]:
-    """The settings that decide the remaining examples."""
-    return {"batch": program.data.batch, "seed": program.seed}
+def facts(program: Program, length: int) -> dict[str, Any]:
+    """The facts that decide the remaining examples of a run that writes checkpoints, from data of a
+    length."""
+    if program.checkpoint is None:
+        return {}
+    return {"batch": program.data.batch, "seed": program.seed, "data": identity(program.data, length)}
 
 
-def save(model: Model, to: Checkpoints, step: int) -> None:
+def save(model: Model, to: Checkpoints, facts: Mapping[str, Any], step: int) -> None:
     """Writes a checkpoint; all ranks call it."""
-    written = {**facts(model.program), "optimizers": _optimizers(model.program)}
+    written = {**facts, "optimizers": _optimizers(model.program), "skipped": model.skipped}
     if model.scale is not None:
         written["loss_scale"] = model.scale.kept()
-    to.write(step, list(_pieces(model)), written)
+    to.write(step, list(_pieces(model)), model.shares.tensors, written)
 
 
 def _optimizers(program: Program) -> dict[str, str]:
@@ -69,18 +73,37 @@ def _optimizers(program: Program) -> dict[str, str]:
     return {path: program.optimizers[at].kind for path, at in program.trained_by.items()}
 
 
+def _require(found: SavedRun, facts: Mapping[str, Any], note: Callable[[str], None] | None) -> None:
+    """RunError if the remaining examples would be others than those of the run of a checkpoint;
+    with `note`, that is only said."""
+    there = {name: found.facts.get(name) for name in facts}
+    data = [each.get("data") for each in (facts, there)]
+    own = [(name, facts[name], there[name]) for name in facts if name != "data" and facts[name] != there[name]]
+    differs = [*own, *differences(*(each if isinstance(each, dict) else {} for each in data))]
+    if not differs:
+        return
+    (name, mine, theirs), *others = differs
+    more = f" (other too: {', '.join(f'`{other}`' for other, _, _ in others)})" if others else ""
+    fact = f"`{name}` is {mine}, and the checkpoint was written with {theirs}{more}"
+    if note is not None:
+        note(f"goes on with other examples: {fact}")
+        return
+    help = "give it as it was, go on with other examples by --resume-anyway, or start anew without --resume"
+    raise RunError("SH508", fact, file=found.folder, help=help)
+
+
 def _require_optimizers(model: Model, found: SavedRun) -> None:
     """RunError if another optimizer trained a parameter of this rank, or its state differs."""
     kinds = _optimizers(model.program)
-    before = found.index.get("optimizers")
+    before = found.facts.get("optimizers")
     names: dict[str, list[str]] = {}
-    for path, colon, name in (block.rpartition(":") for block in sorted(found.blocks)):
+    for path, colon, name in (block.rpartition(":") for block in sorted(found.tensors)):
         if colon:
             names.setdefault(path, []).append(name)
     for path, kept in _kept(model).items():
         kind = before.get(path) if isinstance(before, dict) else None
         theirs = names.get(path, [])
-        if path not in kinds or path not in found.blocks or not model.trained[path].numel():
+        if path not in kinds or path not in found.tensors or not model.trained[path].numel():
             continue
         if kind not in (None, kinds[path]) or theirs != sorted(kept):
             raise RunError(
@@ -105,44 +128,86 @@ def _kept(model: Model) -> dict[str, dict[str, Tensor]]:
     return {t.path: found.get(id(model.trained[t.path]), {}) for t in model.parameters}
 
 
-def resume(model: Model, found: SavedRun) -> int:
-    """Fills the model from a checkpoint; the step it was written after."""
-    found.require(facts(model.program))
-    _require_optimizers(model, found)
-    found.read(list(_pieces(model)))
-    model.refresh(model.leaves)
-    skipped = _resume_scale(model, found)
-    for optimizer in model.optimizers:
-        optimizer.resumed(found.step - skipped)
-    return found.step
+def resume(
+    model: Model, given: Checkpoints, facts: Mapping[str, Any], note: Callable[[str], None]
+) -> SavedRun | None:
+    """Fills the model from the newest checkpoint that proves whole, and notes which are passed
+    over; None where there is none. Rank 0 says which are there, and all ranks go on from one or
+    none: RunError where they see different ones, or the run is another."""
+    broken: list[Damaged] = []
+    for path in given.offered():
+        require_one(path, exchanged([place(), _seen(path)]))
+        found, why = _tried(model, path, facts, note)
+        told = exchanged([place(), why and [why.message, str(why.file)]])
+        failed = [(where, *reason) for where, reason in told if reason is not None]
+        if not failed and found is not None:
+            _take(model, found)
+            return found
+        where, message, file = failed[0]
+        broken.append(Damaged(message, Path(file)))
+        note(f"{path} is passed over: {message} ({file}, seen by {where})")
+    if broken:
+        fact = f"no checkpoint is whole; of the newest: {broken[0].message}"
+        raise RunError("SH508", fact, file=broken[0].file, help="start anew without --resume")
+    return None
 
 
-def _resume_scale(model: Model, found: SavedRun) -> int:
-    """Goes on with the loss scale of a checkpoint, if it has one; the steps that updated
-    nothing."""
-    kept = found.index.get("loss_scale")
-    if kept is None:
-        return 0
-    scale = model.scale or LossScale()
+def _seen(path: Path) -> int | None:
+    """The checksum of an index; None where none can be read."""
     try:
-        scale.resumed(kept)
+        return zlib.crc32(index_text(path))
+    except Damaged:
+        return None
+
+
+def _tried(
+    model: Model, path: Path, facts: Mapping[str, Any], note: Callable[[str], None]
+) -> tuple[SavedRun | None, Damaged | None]:
+    """Fills the parameters, states and optimizer states of this rank from a checkpoint, or says why
+    it is not whole."""
+    try:
+        found = SavedRun(path)
+        _require(found, facts, note if model.program.resume_anyway else None)
+        _require_optimizers(model, found)
+        found.read(list(_pieces(model)))
+        _go_on_scaled(model, found)
+    except Damaged as error:
+        return None, error
+    return found, None
+
+
+def _take(model: Model, found: SavedRun) -> None:
+    """Brings all else up to date with a checkpoint that has been read."""
+    model.refresh(model.leaves)
+    for optimizer in model.optimizers:
+        optimizer.resumed(found.step - model.skipped)
+
+
+def _go_on_scaled(model: Model, found: SavedRun) -> None:
+    """Takes over the loss scale of a checkpoint, and how many steps updated nothing."""
+    skipped, kept = found.facts.get("skipped", 0), found.facts.get("loss_scale")
+    try:
+        if type(skipped) is not int or not 0 <= skipped <= found.step:
+            raise ValueError(f"{skipped!r} of {found.step} steps updated nothing")
+        if model.scale is not None and kept is not None:
+            model.scale.resumed(kept)
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"the index is damaged: {error!r}", found.folder / INDEX) from None
-    return scale.skipped
+    model.skipped = skipped
 
 
 def _pieces(model: Model) -> Iterator[Piece]:
     """Every block of this rank; of parameters under ZeRO its rows."""
     kept = _kept(model)
     for tensor in model.parameters:
-        offsets, writes = _offsets(model, tensor), _writes(model, tensor)
-        yield Piece(tensor.path, tensor.shape, offsets, model.trained[tensor.path].detach(), writes)
+        offsets = _offsets(model, tensor)
+        yield Piece(tensor.path, tensor.shape, offsets, model.trained[tensor.path].detach())
         for name, local in kept[tensor.path].items():
-            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, local, writes)
+            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, local)
     for state in model.program.states:
         if state.path in model.states:
             block = model.program.block(state)
-            yield Piece(state.path, state.shape, block.offsets, model.states[state.path], _writes(model, state))
+            yield Piece(state.path, state.shape, block.offsets, model.states[state.path])
 
 
 def _offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
@@ -151,12 +216,3 @@ def _offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
     group = model.zero_group(tensor)
     return block.offsets if group is None else (block.offsets[0] + group.start(block.shape[0]), *block.offsets[1:])
 
-
-def _writes(model: Model, tensor: Declared) -> bool:
-    """Whether this rank is the first of those that hold the same block."""
-    mesh: Mesh = tensor.mesh or model.program.mesh
-    cut = set(tensor.split_axes())
-    if isinstance(tensor, Parameter):
-        cut.update(model.zero_axes(tensor))
-    others = [axis for axis in mesh if axis not in cut and axis != model.program.stage_axis]
-    return model.program.keeps(tensor) and all(mesh[axis].index == 0 for axis in others)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import Mesh, world
+from shardlang.runtime.comm.record import about
 from shardlang.runtime.device import kind_of
 
 # Batches whose numbers are summed at once, at most.
@@ -90,7 +91,8 @@ class Sum:
         """Starts it, with `pace` behind the numbers."""
         group = self.totals.group
         vector = torch.cat([*self.rows, *[self._number(number).unsqueeze(0) for number in pace]]).double()
-        total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.Ready(vector)
+        with about(b"figures"):
+            total = primitives.begin_reduce(vector, group) if group.size > 1 else primitives.Ready(vector)
         self.total = kind_of(vector.device).fetched(total.wait)
 
     def wait(self, row: int) -> list[Any]:

@@ -14,29 +14,35 @@ from pathlib import Path
 
 import torch
 
+from shardlang.ending import Saved
 from shardlang.errors import RunError
 from shardlang.runtime import compiled, random
 from shardlang.runtime.comm.collectives import Beside
-from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, numbers_of
 from shardlang.runtime.speed import Speed
-from shardlang.runtime.state.checkpoints import Damaged, SavedRun
+from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.state.weights import brought, save
 from shardlang.runtime.step import not_finite
+from shardlang.runtime.step.asked import Asked
 from shardlang.runtime.step.microbatches import Accumulation
 from shardlang.runtime.step.model import Model
 from shardlang.runtime.step.pipeline import Pipeline
 from shardlang.runtime.step.profile import Profile
-from shardlang.runtime.step.resume import checkpoints, resume
+from shardlang.runtime.step.resume import checkpoints, facts, resume
 from shardlang.runtime.step.resume import save as save_checkpoint
 from shardlang.runtime.step.totals import Pending, Totals, WholeSet
+from shardlang.runtime.step.watched import first
 
 # Seconds for which a step's figures may be held back: what a live line does not show either.
 _PAUSE = 0.1
+# So many steps of a start may compile blocks.
+_COMPILED = 2
 
 
 def datasets(program: Program) -> dict[str, Dataset]:
@@ -73,13 +79,15 @@ class Run:
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.step = 0
         self.checkpoints = checkpoints(program)
+        self.asked = Asked()
+        self.facts = facts(program, data["data"].length)
         self.saved: SavedRun | None = None
         self._waiting: list[tuple[int, int, float, Pending]] = []
         # Milliseconds on the host by name, of steps whose figures are waited for; the last step
         # that had them.
         self._timed: dict[int, dict[str, float]] = {}
         self._logged = 0
-        self._clock = time.perf_counter()
+        self._clock, self._begun = time.perf_counter(), 0
 
     def _connect(self) -> None:
         """Makes the process groups of a step, and of what is saved."""
@@ -90,7 +98,8 @@ class Run:
         if isinstance(self.passes, Pipeline):
             channels = {*self.passes.channels, *brought(program)}
         host = any(parameter.place == "host" for parameter in program.parameters)
-        world.open([*groups, *totals, *self.model.groups()], channels, host)
+        everywhere = [everyone()] if program.checkpoint is not None else []
+        world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
 
     def train(self) -> None:
         """All epochs, with an evaluation after each and at the end."""
@@ -100,6 +109,9 @@ class Run:
         self._clock = time.perf_counter()
         with numbers_of(self.program):
             self._epochs()
+        if self.checkpoints is not None:
+            with record.during("saving"):
+                self.checkpoints.wait()
         self.log.end()
 
     def _speed(self) -> Speed:
@@ -135,15 +147,12 @@ class Run:
         if self.checkpoints is None:
             help = 'add `checkpoint = every(100, keep = 4, to = "checkpoints")` to `train`'
             raise RunError("SH508", "there is no checkpoint to go on from: the program sets none", help=help)
-        latest = self.checkpoints.latest()
-        if latest is None:
+        self.saved = resume(self.model, self.checkpoints, self.facts, self.log.note)
+        if self.saved is None:
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
-        try:
-            self.saved = SavedRun(latest)
-            self.step = self._logged = resume(self.model, self.saved)
-        except Damaged as error:
-            raise self.checkpoints.broken(latest, error) from None
+        latest, self.step = self.saved.folder, self.saved.step
+        self._logged = self.step
         if self.step < self.total:
             self.log.note(f"goes on after step {self.step}, from {latest}")
             return
@@ -159,11 +168,26 @@ class Run:
                 return
             self.step += 1
             random.at_step(self.step)
+            record.at_step(self.step)
             with self.profile.step(self.step, self.log):
                 self._step(epoch, batch)
-            if self.checkpoints is not None and self.checkpoints.due(self.step, self.total):
-                self._report()  # a loss that is not finite ends the run before it is kept
-                save_checkpoint(self.model, self.checkpoints, self.step)
+            if self.checkpoints is not None:
+                self._save(self.checkpoints, self.asked.after(self.step))
+
+    def _save(self, to: Checkpoints, last: bool) -> None:
+        """Writes a checkpoint if one is due. last: now, and ends the run. RunError where an earlier
+        one cannot be written."""
+        to.check()
+        if not last and not to.due(self.step, self.total):
+            return
+        self._report()  # a loss that is not finite ends the run before it is kept
+        with record.during("saving"):
+            save_checkpoint(self.model, to, self.facts, self.step)
+            if last:
+                to.wait()
+        if last and self.step < self.total:
+            self.log.note(f"saved after step {self.step}, as SIGUSR1 asks; --resume goes on from there")
+            raise Saved(str(self.step))
 
     def _step(self, epoch: int, batch: Batch) -> None:
         """One step. Its figures are summed while backward runs, with those of the next steps where
@@ -173,10 +197,12 @@ class Run:
         with self.profile.part("update"):
             updated = self.model.update(self.step, self.total)
         if not updated and self.model.scale is not None:
-            fact = f"step {self.step} updates nothing: a gradient is too large for f16"
-            self.log.note(f"{fact}; from now on the loss is multiplied by {self.model.scale.factor:g}")
+            self._left_out(self.model.scale.factor)
         now = time.perf_counter()
         elapsed, self._clock = now - self._clock, now
+        self._begun += 1
+        if self._begun > _COMPILED * compiled.Compiling.on:
+            record.took(elapsed)
         self._report(held)
         self._waiting.append((self.step, epoch, elapsed, figures))
         every = self.program.log["steps"] if self.program.log else 0
@@ -184,20 +210,31 @@ class Run:
             self._timed[self.step] = taken(self.step - self._logged)
             self._logged = self.step
 
+    def _left_out(self, factor: float) -> None:
+        """Says that the step updates nothing, and by what the loss is multiplied from now on;
+        RunError where that is below 1."""
+        if factor < 1.0:
+            fact = f"the gradients of step {self.step} are not finite in f16, even with the loss as it is"
+            help = "`precision = bf16`, whose numbers may be as large as those of f32"
+            raise RunError("SH506", fact, help=help)
+        fact = f"step {self.step} updates nothing: a gradient is too large for f16"
+        self.log.note(f"{fact}; from now on the loss is multiplied by {factor:g}")
+
     def _report(self, held: int = 0) -> None:
         """Passes on the figures of unreported steps, except the last `held`."""
         while len(self._waiting) > held:
             step, epoch, elapsed, pending = self._waiting.pop(0)
             figures = pending.wait()
             if not math.isfinite(figures["loss"]):
-                raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"])
+                watched = partial(first, self, step)
+                raise not_finite.error(self.program, self.loader, self.saved, step, epoch, figures["loss"], watched)
             self.log.step(step, epoch, figures, elapsed, self._timed.pop(step, None))
 
     def _evaluate(self, epoch: int) -> None:
         if self.test is None or self.program.finish is None:
             return
         whole = WholeSet(self.evaluated, self.program.eval_joined)
-        with torch.no_grad():
+        with torch.no_grad(), record.during("evaluating"):
             for batch, rows in self.test.once():
                 whole.add(self.passes.evaluate(batch, rows))
             finished = self.program.finish(whole.totals())

@@ -2,8 +2,8 @@
 another's place.
 
 A folder is shardlang's own where its index says so and nothing is in it but what the index names
-(of a draft, the files of ranks). No other is ever replaced or removed. checkpoints.py reads and
-writes the contents of blocks."""
+(of a draft, the files of ranks). No other is ever replaced or removed. index.py and rank_files.py
+read the files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shardlang.checkpoints.index import FORMAT, INDEX
+from shardlang.checkpoints.rank_files import file_name
 from shardlang.errors import RunError
 
-INDEX, FORMAT = "index.json", 1
 # The index while it is written.
 _NEW_INDEX = "index.json.new"
-RANK_FILE = re.compile(r"rank-\d{5,}(-\d+)?\.safetensors")
+RANK_FILE = re.compile(r"rank-\d{5,}\.safetensors")
 _STEP = re.compile(r"step-(0|[1-9]\d*)")
 _ANY = re.compile(r"\.?step-(\d+)(\.part|\.old)?")
 # A checkpoint that is not whole yet, and one that another has taken the place of.
@@ -56,11 +57,20 @@ def foreign(folder: Path) -> Path | None:
 
 
 def _index(folder: Path) -> Mapping[str, Any] | None:
-    """The index of a folder, if it is one of a checkpoint or a draft of that step."""
+    """The index of a folder, if it is one of a checkpoint or a draft of that step. One that was
+    cut short or damaged says no more than a draft."""
     try:
-        index = json.loads((folder / INDEX).read_bytes())
-        ours = index["format"] == FORMAT and str(index["step"]) == _step(folder) and isinstance(index["blocks"], list)
-    except (OSError, ValueError, KeyError, TypeError):
+        text = (folder / INDEX).read_bytes()
+    except OSError:
+        return None
+    try:
+        index = json.loads(text)
+    except ValueError:
+        mark = _mark(_step(folder))
+        return json.loads(mark) if text.startswith(mark[: mark.index("draft") - 1].encode()) else None
+    try:
+        ours = index["format"] == FORMAT and str(index["step"]) == _step(folder) and isinstance(index["files"], list)
+    except (KeyError, TypeError):
         return None
     return index if ours else None
 
@@ -72,12 +82,11 @@ def _step(folder: Path) -> str:
 
 def _mark(step: str) -> str:
     """The contents of the index of a draft."""
-    return f'{{"format": {FORMAT}, "step": {step}, "draft": true, "blocks": []}}'
+    return f'{{"format": {FORMAT}, "step": {step}, "draft": true, "files": []}}'
 
 
 def _named(index: Mapping[str, Any]) -> set[str]:
-    files = (block.get("file") for block in index["blocks"] if isinstance(block, dict))
-    return {file for file in files if isinstance(file, str) and RANK_FILE.fullmatch(file)}
+    return {file_name(rank) for rank, file in enumerate(index["files"]) if file is not None}
 
 
 def is_name(name: str) -> bool:
@@ -120,20 +129,34 @@ def begin(draft: Path, step: int) -> None:
 
 def write_index(folder: Path, index: str) -> None:
     """Writes an index, whole or not at all."""
-    (folder / _NEW_INDEX).write_text(index)
+    with (folder / _NEW_INDEX).open("w") as file:
+        file.write(index)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(folder / _NEW_INDEX, folder / INDEX)
+
+
+def _synced(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def put(draft: Path, whole: Path) -> None:
     """Gives a finished draft its name. An older one of that name, if it is ours, is removed once
-    the new one is there."""
+    the new one is there. Whatever then happens to the machine, one of the two is on its disk."""
     old = whole.with_name(_OLD.format(whole.name))
     require_own(whole)
     require_own(old)
+    _synced(draft)
     if os.path.lexists(whole):
         _remove(old)
         os.replace(whole, old)
     os.replace(draft, whole)
+    _synced(whole.parent)
     _remove(old)
 
 

@@ -1,0 +1,148 @@
+"""`shardc calibrate`: measures this machine, and writes its `device`, `cluster` and profile."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardlang import driver
+from shardlang.cli import output
+from shardlang.cli.files import replace, write_files
+from shardlang.diagnostics.diagnostic import InternalError, Sink
+from shardlang.errors import RunError
+from shardlang.launch.started import require_alone
+from shardlang.scratch import scratch
+from shardlang.source import Source
+
+if TYPE_CHECKING:
+    from shardlang.cost.work import Work
+    from shardlang.plan.plan import Plan
+
+# Small programs, by name: almost all of their step is the cost of launching operators, and of the
+# step itself. `LAYERS` is a number.
+_TOKENS = """
+use std.gpt2: GPT2
+
+dim batch = 2, seq = 8
+
+strategy s {
+  mesh dp = auto
+  split batch over dp
+}
+
+train {
+  model = GPT2(vocab = 16, d = 16, heads = 2, layers = LAYERS, max_len = 8, dropout = 0.0)
+  data = random(tokens: i64[batch, seq] < 16, label: i64[batch, seq] < 16, batches = 30, seed = 1)
+  loss = cross_entropy(model(tokens), label)
+  optimizer = adamw(lr = 1e-4)
+  epochs = 1
+}
+"""
+_VECTORS = """
+use std.nn: Linear
+
+dim batch = 16, d = 16
+
+model Net {
+  layer parts[LAYERS] = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> parts |> relu
+  }
+}
+
+strategy s {
+  mesh dp = auto
+  split batch over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: [batch, d], batches = 30, seed = 1)
+  loss = mse_loss(model(x), label)
+  optimizer = sgd(lr = 1e-3, momentum = 0.9)
+  epochs = 1
+}
+"""
+_SMALL = {
+    f"{name}{layers}": text.replace("LAYERS", str(layers))
+    for name, text in (("tokens", _TOKENS), ("vectors", _VECTORS))
+    for layers in (1, 3)
+}
+
+
+@click.command(
+    "calibrate",
+    epilog="Examples: shardc calibrate -o machine.shard; shardc calibrate --device cuda --ranks 8 -o node.shard; "
+    "then shardc plan model.shard --ranks 8 --cluster node.shard",
+)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="By default CUDA if there is a GPU per rank.")
+@click.option("--ranks", type=click.IntRange(1), default=1, metavar="N", help="How many ranks measure at once.")
+@click.option(
+    "-o", "--output", "to", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
+    help="The program to write, machine.shard; its profile is written beside it.",
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, device: str | None, ranks: int, to: Path) -> None:
+    """Measure this machine, which should do nothing else meanwhile."""
+    if to.suffix != ".shard":
+        raise click.BadParameter(f"`{to}` must end in `.shard`: it is a program", ctx, param_hint="-o")
+    if not to.absolute().parent.is_dir():
+        raise click.UsageError(f"`{to}` cannot be written: there is no folder `{to.parent}`")
+    try:
+        require_alone("`shardc calibrate`")
+        with scratch("calibrate") as folder:
+            found, small = _measured(folder.path, device, ranks)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        ctx.exit(3)
+    from shardlang.cost.calibrated import machine_of, profile_of
+
+    profile = to.with_name(f"{to.stem}.profile.json")
+    name = re.sub(r"\W+", "_", str(found["model"]).lower()).strip("_")
+    name = name if name.isidentifier() else f"device_{name}"
+    texts = profile_of(found, name, small), machine_of(found, name, profile.name, ranks)
+    for path, text in zip((profile, to), texts, strict=True):
+        replace(path, text)
+    output.tell(f"wrote {to} and {profile}; to plan for it: shardc plan FILE --ranks {ranks} --cluster {to}")
+
+
+def _measured(folder: Path, device: str | None, ranks: int) -> tuple[dict[str, Any], dict[str, Work]]:
+    """The measurements of all ranks, and the work of the small programs."""
+    from shardlang.cost.planned import work
+    from shardlang.ops.declaration import REGISTRY
+
+    plans = {name: _planned(text, 1) for name, text in _SMALL.items()}
+    for name, plan in plans.items():
+        _write(plan, folder / name)
+    _write(
+        _planned(_VECTORS.replace("LAYERS", "1").replace("batch = 16", f"batch = {16 * ranks}"), ranks), folder / "all"
+    )
+    gc.enable()
+    from shardlang.runtime.calibrate.machine import measure
+
+    mains = [folder / name / "main.py" for name in plans]
+    names = [name for name, operator in REGISTRY.items() if operator.differentiable and not operator.internal]
+    found = measure(mains, folder / "all" / "main.py", ranks, device, names, folder)
+    return found, {name: work(plan) for name, plan in plans.items()}
+
+
+def _planned(text: str, ranks: int) -> Plan:
+    sink = Sink()
+    program = driver.check_source(Source("calibrate.shard", text), sink)
+    plan = driver.plan_program(program, "s" if ranks > 1 else None, ranks, sink) if program is not None else None
+    if plan is None:
+        raise InternalError(f"calibrate's own program has mistakes: {[d.message for d in sink.found]}")
+    return plan
+
+
+def _write(plan: Plan, folder: Path) -> None:
+    files = driver.emit_plan(plan, Sink())
+    if files is None:
+        raise InternalError("calibrate's own program cannot be emitted")
+    write_files(folder, files)

@@ -1,0 +1,63 @@
+"""`shardc diff`: two plans beside each other, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.plan import Plan
+
+
+@click.command(
+    "diff",
+    epilog="Examples: shardc diff model.shard --ranks 8 --strategy ddp --strategy tensor_parallel; "
+    "shardc diff before.shard after.shard --ranks 8",
+)
+@click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
+@options.ranks_option(required=True)
+@click.option("--strategy", "strategies", metavar="NAME", multiple=True, help="A strategy; twice for two of one file.")
+@click.option("--full", is_flag=True, help="Show every value that differs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON (specs/diff.md).")
+@options.cluster_option
+@options.set_option
+@click.pass_context
+def command(
+    ctx: click.Context, files: tuple[str, ...], ranks: int, strategies: tuple[str, ...], full: bool, as_json: bool,
+    cluster: str | None, overrides: Mapping[str, str],
+) -> None:  # fmt: skip
+    """Show what differs between two strategies of a file, or between two files."""
+    if len(files) > 2:
+        raise click.UsageError(f"two plans are compared, and {len(files)} files are given")
+    if len(files) == 1 and len(strategies) != 2:
+        given = "no" if not strategies else str(len(strategies))
+        raise click.UsageError(f"one file needs two strategies, and {given} `--strategy` is given; or name two files")
+    if len(strategies) > 2:
+        raise click.UsageError(f"two plans are compared, and {len(strategies)} strategies are given")
+    names: list[str | None] = [*strategies] if len(strategies) == 2 else [next(iter(strategies), None)] * 2
+    sink, plans = Sink(), list[Plan]()
+    for file, name in zip((files[0], files[-1]), names, strict=True):
+        program = driver.check_source(options.source(file), sink, overrides, name)
+        program = driver.with_cluster(program, cluster, sink) if program is not None else None
+        plan = driver.plan_program(program, name, ranks, sink) if program is not None else None
+        if plan is not None:
+            plans.append(plan)
+    code = output.show(sink)
+    if len(plans) < 2 or sink.failed:
+        ctx.exit(code)
+    from shardlang.views.diff import difference
+
+    found = difference(*(driver.seen_plan(plan, sink) for plan in plans))
+    if as_json:
+        json.dump(found, sys.stdout, indent=1)
+        print()
+        return
+    from shardlang.cli.diff_text import lines
+    from shardlang.cli.plan_view.program import print_lines
+
+    print_lines(lambda room: lines(found, room, full))

@@ -1,0 +1,73 @@
+"""`shardc tune`: the strategies that are predicted fastest, as text, as JSON, or written into the
+file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from shardlang import driver
+from shardlang.cli import options, output
+from shardlang.cli.files import replace
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.display import Live
+
+
+@click.command(
+    "tune",
+    epilog="Examples: shardc tune model.shard --ranks 64 --cluster std.clusters.h100_pod; "
+    "shardc tune model.shard --ranks 64 --strategy open --write; shardc tune model.shard --ranks 64 --json",
+)
+@options.file_argument
+@options.ranks_option(required=True)
+@options.cluster_option
+@options.strategy_option
+@click.option(
+    "--search-mode", "mode", type=click.Choice(("exact", "sharding_propagation")), default="exact",
+    help="How to look: exact (all points), or sharding_propagation (only what rules leave open).",
+)  # fmt: skip
+@click.option("--top", type=click.IntRange(1, 100), default=5, metavar="K", help="How many of the best to show (5).")
+@click.option(
+    "--budget", type=click.FloatRange(0.0, min_open=True), default=10.0, metavar="SECONDS",
+    help="How long to look, in seconds of a processor (10); what was not looked at is told as a gap.",
+)  # fmt: skip
+@click.option("--write", is_flag=True, help="Write the strategy into FILE, behind the one it comes from.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON (specs/tune.md).")
+@options.set_option
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, ranks: int, cluster: str | None, strategy: str | None, mode: str, top: int,
+    budget: float, write: bool, as_json: bool, overrides: Mapping[str, str],
+) -> None:  # fmt: skip
+    """Find what a strategy leaves open: the layout with the least predicted time that fits."""
+    if write and file == "-":
+        raise click.BadParameter("the standard input cannot be written to", ctx, param_hint="--write")
+    sink, live = Sink(), Live(sys.stderr)
+    source = options.source(file)
+    program = driver.check_source(source, sink, overrides, strategy)
+    program = driver.with_cluster(program, cluster, sink) if program is not None else None
+    asked = driver.Asked(ranks, strategy, mode, top, budget)
+    found = driver.tune_program(program, asked, sink, live) if program is not None else None
+    live.clear()
+    code = output.show(sink)
+    if found is None:
+        ctx.exit(code or 1)
+    from shardlang.cli.tune_text import told
+    from shardlang.search.write import written_into
+
+    if as_json:
+        json.dump(found.plain(), sys.stdout, indent=1)
+        print()
+    else:
+        output.write(told(found), sys.stdout)
+    if write:
+        text = written_into(driver.parse_source(source, Sink()), found.behind, found.title, found.text)
+        if text is None:
+            taken = f"`{file}` has a strategy `{found.title}` that `tune` did not write; rename it"
+            raise click.UsageError(taken)
+        replace(Path(file), text)
+        output.tell(f"wrote `{found.title}` into {file}", sys.stderr)

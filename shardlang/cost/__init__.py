@@ -1,0 +1,1 @@
+"""A plan and hardware -> seconds and bytes of a step as they are predicted."""

@@ -1,0 +1,65 @@
+"""The overlaps of an emitted program: the table of specs/overlap.md, as the time of a step
+needs it.
+
+Each line names the function of the runtime that makes it true, and the test that sees it. Programs
+of other systems have tables of their own."""
+
+from __future__ import annotations
+
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How an executor orders what travels and what computes.
+
+    ahead: so many units the gathers of ZeRO 3 begin before they are needed. dual: a collective of
+    backward travels beside the gradients of weights that it names. reductions: sums of gradients
+    travel beside backward. one_sum: of ZeRO's sums one travels at a time, and the last one of a
+    backward is waited for there. posted: so many actions a receive is posted before its own.
+    copies: what is gathered and summed is packed and unpacked. published: gathers of ZeRO 1 and 2
+    are waited for after the update."""
+
+    ahead: int = 1
+    dual: bool = True
+    reductions: bool = True
+    one_sum: bool = True
+    posted: int = 1
+    copies: bool = True
+    published: bool = True
+
+
+EMITTED = Overlap()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A fact. field: of `Overlap` ("" where nothing runs beside it). function: `file: name` of the
+    runtime. test: `file: name`, which breaks if that changes."""
+
+    what: str
+    field: str
+    function: str
+    test: str
+
+
+_GATHERS, _ORDER = "tests/runtime/test_gathers.py", "tests/cost/test_runtime_order.py"
+_BESIDE, _PIPELINE = "tests/runtime/test_beside.py", "tests/runtime/test_pipeline.py"
+LINES = (
+    Line("conversions and statistics are waited for", "", "runtime/comm/collectives.py: _convert",
+         f"{_BESIDE}: the_sum_begins_before_the_gradients_of_weights"),
+    Line("the gradient of a product's operand travels beside that of its weight", "dual",
+         "runtime/comm/collectives.py: _Pair", f"{_BESIDE}: the_sum_begins_before_the_gradients_of_weights"),
+    Line("parameters of the next unit travel while one is used", "ahead", "runtime/state/zero3.py: _open",
+         f"{_GATHERS}: comes_ahead"),
+    Line("a bucket starts when its last gradient is there", "reductions", "runtime/state/buckets.py: _hook",
+         f"{_GATHERS}: sums_begin_in_backward"),
+    Line("of ZeRO's sums one travels at a time", "one_sum", "runtime/state/buckets.py: _launch",
+         f"{_ORDER}: test_of_sums_that_hold_memory_one_travels_at_a_time"),
+    Line("a receive is posted an action ahead", "posted", "runtime/step/pipeline.py: _expect",
+         f"{_PIPELINE}: receives_are_posted_an_action_ahead"),
+    Line("what is gathered and summed is copied", "copies", "runtime/state/zero.py: packed",
+         "tests/device/launches.py: packs"),
+    Line("gathers of ZeRO 1 and 2 begin after the update, the first one read last", "published",
+         "runtime/state/zero.py: publish", f"{_ORDER}: test_updated_rows_are_waited_for_when_they_are_read"),
+)  # fmt: skip

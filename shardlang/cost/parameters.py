@@ -1,0 +1,222 @@
+"""The parameters of a plan -> the items that they make: gathers, sums of gradients, the update."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from shardlang.cost.items import class_of, layer_of
+from shardlang.cost.work import FORWARD, WEIGHTS, Collective, Gather, Item, Place, Reduction, Stream, Update
+from shardlang.plan.bytes.memory import row_bytes, stored_type
+from shardlang.plan.bytes.peak.reductions import Sizes, sizes_of
+from shardlang.plan.bytes.pipeline_report import whole_mesh
+from shardlang.plan.bytes.traffic import sum_bytes
+from shardlang.plan.bytes.zero3_gathers import part_bytes
+from shardlang.plan.plan import ParamPlan, Plan, Step
+from shardlang.plan.reads import inputs
+from shardlang.types.dim import BYTES
+
+STEP = Place("step", "", "step")
+
+
+class Parameters:
+    """Those of one plan. read: parameters that are trained."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        values = plan.graph.values
+        self.trained = [value for value in plan.params if values[value].gradient]
+        self.read = frozenset(self.trained)
+        self._gathers: dict[frozenset[int], tuple[Gather, ...]] = {}
+        self._accumulated: dict[int, tuple[Item, ...]] = {}
+        self._reductions: dict[object, Reduction | None] = {}
+        self._sizes: dict[object, Sizes] = {}
+
+    def sizes(self, param: ParamPlan) -> Sizes:
+        """The bytes of one; those of equal layers are found once."""
+        type, host = self.plan.graph.values[param.value].type, self.plan.memory_of.get(param.value)
+        key = id(type), id(param.stored), param.zero, param.zero_axes, host, param.value if param.sparse else -1
+        if key not in self._sizes:
+            self._sizes[key] = sizes_of(self.plan, param)
+        return self._sizes[key]
+
+    @cached_property
+    def _of_stage(self) -> Mapping[int, list[int]]:
+        """Stage -> the trained parameters that it uses."""
+        found: dict[int, list[int]] = {}
+        stages = self.plan.pipeline.param_stages if self.plan.pipeline is not None else {}
+        for value in self.trained:
+            for stage in stages.get(value, ()) if self.plan.pipeline is not None else (0,):
+                found.setdefault(stage, []).append(value)
+        return found
+
+    @cached_property
+    def first_read(self) -> Mapping[Step, list[int]]:
+        """Step -> the trained parameters that it is the first to read."""
+        seen, found = set[int](), dict[Step, list[int]]()
+        for step in self.plan.steps:
+            for value in self.uses([step]):
+                if value in self.read and value not in seen:
+                    seen.add(value)
+                    found.setdefault(step, []).append(value)
+        return found
+
+    def uses(self, steps: Iterable[Step]) -> set[int]:
+        """The parameters that steps read."""
+        of = inputs(self.plan)
+        return {value for step in steps for value, _ in of[step] if value in self.plan.params}
+
+    def _place(self, value: int, operator: str) -> Place:
+        path = self.plan.graph.values[value].path
+        return Place(layer_of(path), class_of(path), operator, self.plan.graph.values[value].span.line)
+
+    # --- gathers
+
+    def gathers(self, units: Sequence[frozenset[int]]) -> tuple[Gather, ...]:
+        """Those of ZeRO 3 for units of parameters."""
+        return tuple([gather for unit in units for gather in self._unit(unit)])
+
+    def _unit(self, unit: frozenset[int]) -> tuple[Gather, ...]:
+        if unit not in self._gathers:
+            self._gathers[unit] = self._of_group(sorted(unit))
+        return self._gathers[unit]
+
+    def _of_group(self, values: Sequence[int]) -> tuple[Gather, ...]:
+        plan, found = self.plan, dict[tuple[str, int, tuple[str, ...], bool], list[int]]()
+        for value in values:
+            param = plan.params[value]
+            axes = plan.meshes[param.stored.mesh].ranked(param.zero_axes)
+            dtype = plan.graph.values[value].type.dtype
+            found.setdefault((dtype, param.stored.mesh, axes, param.keep), []).append(value)
+        made = []
+        for (dtype, mesh, axes, keep), mine in found.items():
+            part, degree = sum(part_bytes(plan, plan.params[v]) for v in mine), plan.meshes[mesh].degree(axes)
+            sizes, place = ((degree - 1) * part, degree * part), self._place(mine[0], "parameters")
+            unit = frozenset(class_of(plan.graph.values[v].path) for v in values if plan.params[v].keep == keep)
+            made.append(Gather(place, dtype, mesh, axes, *sizes, keep, unit))
+        return tuple(made)
+
+    def published(self, stages: Collection[int]) -> tuple[Gather, ...]:
+        """The gathers of ZeRO 1 and 2 after the update, one for each bucket."""
+        plan, found = self.plan, list[Gather]()
+        mine = [v for v in self._mine(stages) if plan.params[v].zero in (1, 2)]
+        filled: list[int] = []
+        size = 0
+        for value in mine[::-1]:
+            wide = self.sizes(plan.params[value]).whole
+            if filled and size + wide > plan.bucket_bytes:
+                found += self._of_group(filled)
+                filled, size = [], 0
+            filled.append(value)
+            size += wide
+        return (*found, *self._of_group(filled))
+
+    # --- gradients
+
+    def accumulated(self, value: int) -> tuple[Item, ...]:
+        """The sum with a microbatch's gradient, in the parameter's own type, and the copy that
+        ZeRO 2 and 3 send."""
+        if value not in self._accumulated:
+            self._accumulated[value] = self._added(value)
+        return self._accumulated[value]
+
+    def _added(self, value: int) -> tuple[Item, ...]:
+        plan, param = self.plan, self.plan.params[value]
+        if value in plan.memory_of or param.sparse:
+            return ()
+        wide, low = self.sizes(param).gradient, plan.local_bytes(value, param.stored)
+        converts, adds = wide != low, plan.microbatches > 1 and param.zero < 2
+        read, written = low * converts + 2 * wide * adds, wide * converts + wide * adds
+        kernels, place = converts + adds, self._place(value, "gradient")
+        found = []
+        if kernels:
+            found.append(Stream(place, WEIGHTS, "f32", read, written, wide // 4, kernels))
+        if self._sends(param) and param.zero >= 2:
+            found.append(self._packed(value, wide))
+        return tuple(found)
+
+    def _packed(self, value: int, wide: int) -> Stream:
+        return Stream(self._place(value, "pack"), WEIGHTS, "f32", wide, wide, wide // 4)
+
+    def _sends(self, param: ParamPlan) -> bool:
+        return bool(self.plan.meshes[param.stored.mesh].ranked(param.reduce_axes)) or bool(param.zero)
+
+    def reduction(self, value: int) -> Reduction | None:
+        """The sum of its gradient over ranks, in a bucket; None where it needs none."""
+        key = self._like(value)
+        if key not in self._reductions:
+            self._reductions[key] = self._reduction(value)
+        return self._reductions[key]
+
+    def _like(self, value: int) -> object:
+        """The same for the parameters of equal layers."""
+        param, it = self.plan.params[value], self.plan.graph.values[value]
+        shape, how = self.plan.local_shape(value, param.stored), (param.reduce_axes, param.zero, param.zero_axes)
+        return class_of(it.path), shape, it.type.dtype, param.stored, how
+
+    def _reduction(self, value: int) -> Reduction | None:
+        plan, param = self.plan, self.plan.params[value]
+        if not self._sends(param):
+            return None
+        mesh, parts = plan.meshes[param.stored.mesh], self._parts(param)
+        dtype = stored_type(plan, param)
+        group = param.stored.mesh, mesh.ranked(param.reduce_axes), param.zero, param.zero_axes, dtype, param.sparse
+        size = self.sizes(param).whole
+        place = self._place(value, "reduction")
+        return Reduction(place, dtype, param.stored.mesh, parts, size, param.zero >= 2, group)
+
+    def _parts(self, param: ParamPlan) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+        """As `reduction_bytes` has them."""
+        plan, mesh = self.plan, self.plan.meshes[param.stored.mesh]
+        whole, reduced = self.sizes(param).whole, mesh.ranked(param.reduce_axes)
+        if param.sparse:
+            ranks = mesh.degree(reduced)
+            return (("all_gather_rows", reduced, (ranks - 1) * row_bytes(plan, param) // ranks),)
+        if not param.zero:
+            return (("all_reduce", reduced, sum_bytes(mesh.degree(reduced), whole)),)
+        part, shards = part_bytes(plan, param, stored_type(plan, param)), mesh.degree(param.zero_axes)
+        shared = [a for a in param.zero_axes if a in reduced]
+        if shared and len(shared) < len(param.zero_axes):
+            return (("all_reduce", reduced, sum_bytes(mesh.degree(reduced), part * shards)),)
+        rest = tuple(a for a in reduced if a not in shared)
+        cut = (("reduce_scatter", mesh.ranked(param.zero_axes), (shards - 1) * part),) if shared else ()
+        return (*cut, *((("all_reduce", rest, sum_bytes(mesh.degree(rest), part)),) if rest else ()))
+
+    # --- once a step
+
+    def _mine(self, stages: Collection[int]) -> list[int]:
+        return sorted({value for stage in stages for value in self._of_stage.get(stage, ())})
+
+    def after(self, stages: Collection[int]) -> list[Item]:
+        """Copies that are summed once, and those in the type that forward reads; the norm."""
+        plan, found = self.plan, list[Item]()
+        for value in self._mine(stages):
+            param = plan.params[value]
+            if value in plan.memory_of or param.sparse:
+                continue
+            sizes, dtype = self.sizes(param), plan.graph.values[value].type.dtype
+            if self._sends(param) and param.zero < 2:
+                found.append(self._packed(value, sizes.whole))
+            if dtype != stored_type(plan, param) and param.zero < 3:
+                low = sizes.updated * BYTES[dtype] // BYTES["f32"]
+                found.append(Stream(self._place(value, "copy"), FORWARD, dtype, sizes.updated, low, sizes.updated // 4))
+        training = plan.program.training
+        if training is not None and training.clip is not None and plan.ranks > 1:
+            axes = tuple(axis.name for axis in whole_mesh(plan, 0).axes)
+            found.append(Collective(STEP, FORWARD, "f64", "all_reduce", 0, axes, 2 * 8 * (plan.ranks - 1) / plan.ranks))
+        return found
+
+    def updates(self, stages: Collection[int]) -> tuple[Update, ...]:
+        """The optimizers, and the norm that `clip` needs."""
+        plan, training, mine = self.plan, self.plan.program.training, set(self._mine(stages))
+        found = []
+        for setting in training.optimizers if training is not None else ():
+            here = [v for v in setting.params if v in mine]
+            kind = "momentum" if setting.kind == "sgd" and setting.arguments.get("momentum") else setting.kind
+            elements = sum(self.sizes(plan.params[v]).updated for v in here) // BYTES["f32"]
+            if here:
+                found.append(Update(kind, "f32", elements, len(here)))
+        if training is not None and training.clip is not None:
+            elements, tensors = sum(u.elements for u in found), sum(u.tensors for u in found)
+            found.append(Update("clip", "f32", elements, tensors))
+        return tuple(found)

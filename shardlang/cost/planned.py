@@ -1,0 +1,187 @@
+"""A plan -> its `Work`: the items of each stage's passes, layer by layer, and of what happens once
+a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from shardlang.cost.items import Items, Steps, class_of
+from shardlang.cost.parameters import Parameters
+from shardlang.cost.work import Coordinate, Item, Pass, Segment, Stage, Transfer, Work
+from shardlang.plan.bytes.memory import stages_by_coordinate
+from shardlang.plan.bytes.peak.passes import received
+from shardlang.plan.bytes.peak.step import messages
+from shardlang.plan.bytes.pipeline_report import whole_mesh
+from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.bytes.traffic import conversion_stages
+from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.plan.plan import Action, Plan, Step
+from shardlang.plan.rewrite.once_a_step import phases
+from shardlang.plan.work import step_flops, step_tokens
+from shardlang.records import remembered
+
+
+@remembered
+def work(plan: Plan) -> Work:
+    """The work of a step of a plan."""
+    return _Planned(plan).work()
+
+
+class _Planned:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.steps = Steps(plan)
+        self.parameters = Parameters(plan)
+        self.count = len(plan.pipeline.coordinates) if plan.pipeline is not None else 1
+        self.phases = phases(plan) if plan.microbatches > 1 else None
+        self._segments: dict[object, Segment] = {}
+
+    def work(self) -> Work:
+        plan, pipeline = self.plan, self.plan.pipeline
+        body = set(self.phases.body) if self.phases is not None else set(plan.steps)
+        here = self._here(body)
+        stages = tuple([self._stage(stage, here.get(stage, [])) for stage in range(self.count)])
+        mine = stages_by_coordinate(plan) if pipeline is not None else [(0,)]
+        single = tuple([Action(0, kind, i) for i in range(plan.microbatches) for kind in "FB"])
+        named = (pipeline.actions, pipeline.axis, pipeline.schedule) if pipeline is not None else ((single,), "", "")
+        meshes = tuple([whole_mesh(plan, i) for i in range(len(plan.meshes))])
+        coordinates = tuple([self._coordinate(each) for each in mine])
+        known = plan.bucket_bytes, step_flops(plan.graph), hidden_flops(plan), step_tokens(plan)
+        return Work(plan.ranks, meshes, plan.microbatches, stages, coordinates, *named, *known)
+
+    def _here(self, some: set[Step]) -> Mapping[int, list[Step]]:
+        """Stage -> the steps of some that it runs, in order."""
+        found: dict[int, list[Step]] = {}
+        here = conversion_stages(self.plan)
+        for step in self.plan.steps:
+            if step in some and not received(self.plan, step):
+                op = step.kind == "op"
+                for stage in [self.plan.stage(self.plan.ops[step.index].op)] if op else here[step.index]:
+                    found.setdefault(stage, []).append(step)
+        return found
+
+    def _stage(self, stage: int, steps: Sequence[Step]) -> Stage:
+        parts = self._parts(steps)
+        forward = [self._segment(key, [self.steps.forward(s) for s in part]) for key, part in parts]
+        backward = [self._segment(key, [*self._back(part)], 1) for key, part in reversed(parts)]
+        forward = self._gathered(forward, parts, ("F", stage))
+        backward = self._gathered(backward, parts[::-1], ("B", stage))
+        backward = self._reduced(backward, parts[::-1])
+        there, back = messages(self.plan).get(stage, (0, 0)) if self.plan.pipeline is not None else (0, 0)
+        pipeline = self.plan.pipeline
+        if stage == 0 or pipeline is None or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
+            there = back = 0
+        sent = ((Transfer("forward", there), Transfer("inputs", back)) if there else ())
+        return Stage(run(forward), run(backward), sent)
+
+    def _parts(self, steps: Sequence[Step]) -> list[tuple[str, list[Step]]]:
+        """Runs of steps: of each layer of an array; outside of arrays each reads the parameters of
+        one operator."""
+        found: list[tuple[str, list[Step]]] = []
+        waiting: list[Step] = []
+        for step in steps:
+            waiting.append(step)
+            if step.kind == "conversion":
+                continue
+            op = self.plan.graph.ops[self.plan.ops[step.index].op]
+            key = self._layer(op.within)
+            if not found or found[-1][0] != key or (not key and not self.parameters.read.isdisjoint(op.operands)):
+                found.append((key, []))
+            found[-1][1].extend(waiting)
+            waiting = []
+        if found:
+            found[-1][1].extend(waiting)
+        return found
+
+    def _layer(self, call: int) -> str:
+        """The path of the outermost layer of an array that a call is in; "" for none."""
+        calls, found = self.plan.graph.calls, ""
+        while call >= 0:
+            found = calls[call].path if calls[call].path.endswith("]") else found
+            call = calls[call].within
+        return found
+
+    def _back(self, part: Sequence[Step]) -> Iterator[Items]:
+        """The backward of a part: first again what its forward did, then back."""
+        if self.plan.recompute:
+            again = saved_activations(self.plan).runs_again
+            yield from (self.steps.again(step) for step in part if again(step))
+        yield from (self.steps.backward(step) for step in reversed(part))
+        yield from (self.parameters.accumulated(value) for value in self._completed(part))
+
+    def _completed(self, part: Sequence[Step]) -> list[int]:
+        """The parameters whose gradients are whole once a part has gone back."""
+        reads = self.parameters.first_read
+        return sorted({v for step in part for v in reads.get(step, ())}, reverse=True)
+
+    def _segment(self, key: str, made: list[Items], way: int = 0) -> Segment:
+        layer = class_of(key) if key else ""
+        known = layer, way, *[id(items) for items in made if items]
+        if known not in self._segments:
+            counts: dict[Item, int] = {}
+            for items in made:
+                for item in items:
+                    counts[item] = counts.get(item, 0) + 1
+            name = layer or next((item.place.layer for item in counts), "")
+            self._segments[known] = Segment(name, counts)
+        return self._segments[known]
+
+    def _gathered(
+        self, segments: Sequence[Segment], parts: Sequence[tuple[str, list[Step]]], at: tuple[str, int]
+    ) -> list[Segment]:
+        """With the units of ZeRO 3 that come for each: for a layer that of the layer, else before
+        the first step that reads any of it."""
+        units = list(orders(self.plan).passes.get(at, ()))
+        found: list[list[frozenset[int]]] = [[] for _ in segments]
+        place = 0
+        for unit in units:
+            for later in range(place, len(parts)):
+                key, steps = parts[later]
+                if unit.layer == key if unit.layer else not unit.params.isdisjoint(self.parameters.uses(steps)):
+                    place = later
+                    break
+            found[place].append(unit.params)
+        made = (self.parameters.gathers(mine) for mine in found)
+        return [replace(s, gathers=g) if (g := each) else s for s, each in zip(segments, made, strict=True)]
+
+    def _reduced(self, segments: Sequence[Segment], parts: Sequence[tuple[str, list[Step]]]) -> list[Segment]:
+        found = []
+        for segment, (_, steps) in zip(segments, parts, strict=True):
+            made = tuple([r for v in self._completed(steps) if (r := self.parameters.reduction(v)) is not None])
+            found.append(replace(segment, reductions=made) if made else segment)
+        return found
+
+    def _coordinate(self, stages: tuple[int, ...]) -> Coordinate:
+        once = self.phases
+        ahead: dict[Item, int] = {}
+        after: dict[Item, int] = {}
+        each = self.plan.microbatches
+        runs = ((once.ahead, ahead, each), (once.known, ahead, 1), (once.after, after, 1)) if once is not None else ()
+        for steps, into, times in runs:
+            here = self._here(set(steps))
+            for step in dict.fromkeys(s for stage in stages for s in here.get(stage, ())):
+                for item in self.steps.forward(step):
+                    into[item] = into.get(item, 0) + times
+        for item in self.parameters.after(stages):
+            after[item] = after.get(item, 0) + 1
+        return Coordinate(stages, ahead, after, self.parameters.updates(stages), self.parameters.published(stages))
+
+
+def run(segments: Iterable[Segment]) -> Pass:
+    """Segments, with equal ones that follow each other as one."""
+    found: list[Segment] = []
+    for segment in segments:
+        if found and replace(found[-1], times=segment.times) == segment:
+            found[-1] = replace(found[-1], times=found[-1].times + segment.times)
+        else:
+            found.append(segment)
+    return tuple(found)
+
+
+def hidden_flops(plan: Plan) -> int:
+    """The operations of pairs that causal masks hide, which `step_flops` leaves out."""
+    masked = [op for op in plan.graph.ops if op.attrs.get("causal")]
+    whole = [replace(op, attrs={**op.attrs, "causal": False}) for op in masked]
+    with_all, without = (step_flops(replace(plan.graph, ops=tuple(ops))) for ops in (whole, masked))
+    return with_all - without

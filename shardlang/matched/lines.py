@@ -1,0 +1,133 @@
+"""The lines of a program that communicate, as values: what the plan says and what the emitted text
+says, so that both can be compared.
+
+Nothing here is per rank. A size that differs between ranks is listed by the coordinates that it
+depends on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import field
+
+from shardlang.records import dataclass
+from shardlang.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks that differ along `axes` (the first is major) of the mesh of that number."""
+
+    mesh: int
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A local size that differs: by the index of a rank in a group."""
+
+    sizes: tuple[int, ...]
+    over: Group
+
+
+Size = int | Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The part of a value that a rank has."""
+
+    dtype: str
+    sizes: tuple[Size, ...]
+
+    @property
+    def most(self) -> int:
+        """Elements on the rank that has most."""
+        return math.prod(max(size.sizes) if isinstance(size, Parts) else size for size in self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A call of the runtime that communicates, in forward or in backward.
+
+    what: its function. dims: of a gather, a cut or a sum that is cut the dim; of an all-to-all the
+    dim that is joined and the one that is cut; of a permutation the members that blocks come from.
+    given, made: the operand and the result; None of a function that computes too, whose sums are of
+    `statistics`. parts: the sizes along the first dim, and of an all-to-all along the second, where
+    they differ. gradient: its backward runs. runs: how many collectives an operator's statistics
+    are, forward and backward. span: the statement, or the line of Python."""
+
+    what: str
+    group: Group
+    dims: tuple[int, ...] = ()
+    given: Local | None = None
+    made: Local | None = None
+    parts: tuple[tuple[int, ...] | None, ...] = ()
+    gradient: bool = False
+    runs: tuple[int, int] = field(default=(1, 1), compare=False)
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def said(self) -> str:
+        """The line in words: `all_gather of f32[4, 8] along dim 1 over mp`."""
+        of = f" of {local_text(self.given)}" if self.given is not None else ""
+        made = f" to {local_text(self.made)}" if self.made is not None else ""
+        dims = f" along {', '.join(map(str, self.dims))}" if self.dims else ""
+        parts = [text for text in map(str, filter(None, self.parts))]
+        sizes = f" in parts {' and '.join(parts)}" if parts else ""
+        over = f" over {', '.join(self.group.axes)}" if self.group.axes else ""
+        gradient = "" if self.gradient or self.given is None else ", without a gradient"
+        return f"{self.what}{of}{made}{dims}{over}{sizes}{gradient}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Lines that run so many times, one layer after the other."""
+
+    times: int
+    items: Items
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Lines that backward runs again before its own, but for the last `tail`: behind them nothing
+    is kept that backward reads."""
+
+    items: Items
+    tail: int = field(default=0, compare=False)
+
+
+Items = tuple["Line | Repeated | Again", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The actions of a coordinate, in order: stage, kind, microbatch."""
+
+    actions: tuple[tuple[int, str, int], ...]
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def lines(self) -> Items:
+        """The actions as lines."""
+        return tuple(Line(f"action {s}{kind}{part}", Group(0, ()), span=self.span) for s, kind, part in self.actions)
+
+
+def gather_line(kind: str, paths: Iterable[str], span: Span) -> Line:
+    """The parameters that ZeRO 3 gathers together in a pass: `kind` is that of its action."""
+    return Line(f"gather in {kind} of {', '.join(sorted(paths))}", Group(0, ()), span=span)
+
+
+def local_text(local: Local) -> str:
+    """`f32[4, 8]`; sizes that differ are listed: `f32[3|3|2, 8]`."""
+    sizes = ("|".join(map(str, s.sizes)) if isinstance(s, Parts) else str(s) for s in local.sizes)
+    return f"{local.dtype}[{', '.join(sizes)}]"
+
+
+def lines_of(items: Items) -> Iterator[Line]:
+    """All lines in order, those of a loop once."""
+    for item in items:
+        if isinstance(item, Line):
+            yield item
+        else:
+            yield from lines_of(item.items)

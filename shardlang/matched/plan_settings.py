@@ -1,0 +1,111 @@
+"""A plan -> what its text must declare for the runtime to communicate by: parameters' sums and
+rows, gathers of ZeRO 3, messages between stages, the schedule, sums of figures.
+
+Each is told as lines, as the lines of functions are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from shardlang.emit.evaluate import evaluated_values
+from shardlang.emit.scope import Scope
+from shardlang.matched.lines import Group, Items, Line, Row, gather_line
+from shardlang.matched.planned import Planned
+from shardlang.plan.bytes.zero3_gathers import orders
+from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.plan.reads import left_pending
+from shardlang.source import Span
+from shardlang.types.layout import identical
+
+
+def parameters(planned: Planned) -> Mapping[str, Items]:
+    """Path -> lines of a parameter; equal ones are one object."""
+    plan, made = planned.plan, dict[object, Items]()
+    found = {}
+    for value in (plan.graph.values[value] for value in plan.graph.params):
+        param = plan.params.get(value.id) or ParamPlan(value.id, identical(len(value.type.dims)), ())
+        learns, sizes = not plan.graph.frozen(value.id), value.type.dims if plan.sizes else value.type.shape
+        how = id(param.stored), param.reduce_axes, param.zero, param.zero_axes, param.keep, param.sparse
+        key = value.type.dtype, sizes, learns, *how
+        if key not in made:
+            made[key] = tuple(_parameter(planned, param, learns, value.span))
+        found[value.path] = made[key]
+    return found
+
+
+def _parameter(planned: Planned, param: ParamPlan, learns: bool, span: Span) -> Iterator[Line]:
+    mesh, number = planned.plan.meshes[param.stored.mesh], param.stored.mesh
+    local = planned.local(param.value, param.stored)
+    reduced = mesh.ranked(param.reduce_axes)
+    once = mesh.time is not None and mesh.time.name not in param.reduce_axes and learns
+    how = "of rows" if param.sparse else "of the first microbatch" if once else ""
+    yield Line(f"the gradient {how}".strip(), Group(number, reduced), (), local, gradient=learns, span=span)
+    if param.zero:
+        what = f"rows by zero {param.zero}{', keep' if param.keep else ''}"
+        yield Line(what, Group(number, param.zero_axes), (), local, gradient=learns, span=span)
+
+
+def gathers(plan: Plan, stage: int) -> Items:
+    """The gathers of ZeRO 3 in the passes of a stage, in order."""
+    found, kinds = orders(plan), "BF"
+    if plan.pipeline is not None and found.cut:
+        kinds = "".join(sorted({a.kind for row in plan.pipeline.actions for a in row if a.stage == stage}))
+    units = [(kind, _here(plan, unit.params, stage)) for kind in kinds for unit in found.passes.get((kind, stage), [])]
+    return tuple(
+        gather_line(kind, {found.cut[value] for value in mine}, plan.graph.values[min(mine)].span)
+        for kind, mine in units if mine
+    )  # fmt: skip
+
+
+def _here(plan: Plan, params: Set[int], stage: int) -> Set[int]:
+    """Those of some parameters that a stage has: others are not gathered there."""
+    stages = plan.pipeline.param_stages if plan.pipeline is not None else None
+    return params if stages is None else {value for value in params if stage in stages.get(value, ())}
+
+
+def messages(planned: Planned, at: int) -> Items:
+    """The values that a stage receives, then those that it sends on."""
+    emission = planned.emission
+    scope = emission.forwards[at].scope
+    evaluated = evaluated_values(scope, emission.evaluated) if emission.evaluated is not None else scope.received
+    return (
+        *(_message(planned, scope, "receive", (v, -1), v in evaluated) for v in scope.received),
+        *(_message(planned, scope, "send", form, True) for form in scope.sent),
+    )
+
+
+def _message(planned: Planned, scope: Scope, way: str, form: tuple[int, int], evaluated: bool) -> Line:
+    plan, (value, at) = planned.plan, form
+    layout = plan.produced[value] if at < 0 else plan.conversions[at].to
+    local, whole = planned.local(value, layout), plan.graph.values[value]
+    what = f"{way} `{scope.names[form]}`{'' if evaluated else ' in training'}"
+    return Line(what, planned.stages, (), local, gradient=way == "receive" and whole.gradient, span=whole.span)
+
+
+def schedule(planned: Planned) -> Sequence[Row]:
+    """The actions of each coordinate."""
+    pipeline, graph = planned.plan.pipeline, planned.plan.graph
+    rows, span = pipeline.actions if pipeline is not None else (), graph.values[graph.loss or 0].span
+    return [Row(tuple([(a.stage, a.kind, a.microbatch) for a in row]), span) for row in rows]
+
+
+def figures(planned: Planned) -> Items:
+    """The sums over all ranks that the runtime makes, and what decides its buckets."""
+    plan, training = planned.plan, planned.plan.program.training
+    assert training is not None and plan.graph.loss is not None
+    shown = {"loss": plan.graph.loss, **plan.graph.metrics}
+    found = [
+        Line(f"the sum of `{name}`", Group(0, left_pending(plan, value)), span=plan.graph.values[value].span)
+        for name, value in shown.items()
+    ]
+    evaluated = planned.emission.evaluated
+    for total in evaluated.accumulators.values() if evaluated is not None else ():
+        if not total.joined:
+            what, span = f"the sum of `{total.name}` of an evaluation", plan.graph.values[total.value].span
+            found.append(Line(what, Group(0, total.left_pending), span=span))
+    span = plan.graph.values[plan.graph.loss].span
+    found.append(Line(f"buckets of {plan.bucket_bytes} bytes", Group(0, ()), span=span))
+    found += [Line("the norm of all gradients", Group(0, ()), span=span)] if training.clip is not None else []
+    found += [Line("the loss scale", Group(0, ()), span=span)] if training.precision == "f16" else []
+    every = training.checkpoint[1]["steps"] if training.checkpoint else 0
+    return *found, *([Line(f"a checkpoint every {every} steps", Group(0, ()), span=span)] if every else [])

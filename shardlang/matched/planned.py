@@ -1,0 +1,234 @@
+"""A plan -> the lines of its functions that communicate, from layouts and conversions alone.
+
+Lines are in the order of the plan's steps by calls of layers. The emitted text is read without
+this, by read_back/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import field
+from functools import cached_property
+
+from shardlang.emit.emit import Emission
+from shardlang.emit.evaluate import Evaluate
+from shardlang.emit.forward import Forward
+from shardlang.emit.functions import Body
+from shardlang.emit.once import once_names
+from shardlang.emit.recomputed_regions import Region, arranged
+from shardlang.emit.scene import Item, Loop
+from shardlang.emit.statements import Writer, operator
+from shardlang.emit.text.collectives import moved_axes, permute_sources, source_layout
+from shardlang.emit.text.sizes import Groups, Sizes
+from shardlang.graph.graph import Kind
+from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
+from shardlang.matched.table import CONVERSIONS, HALVES, RING, ROWS, STATISTICS
+from shardlang.ops import rule
+from shardlang.plan.blocks.call import Call
+from shardlang.plan.plan import Conversion, MoveKind, Plan, Step
+from shardlang.plan.reads import final_form, layout_of, summed_first
+from shardlang.plan.rewrite.once_a_step import summed_in_time
+from shardlang.records import dataclass
+from shardlang.source import Span
+from shardlang.types.layout import Layout, uneven_sizes
+
+_EXCHANGED = {"": STATISTICS, rule.ROWS: ROWS, rule.HALVES: HALVES, rule.RING: RING}
+
+
+@dataclass
+class Planned:
+    """The functions of a program as the plan has them. made: the lines of a block, in training or
+    in an evaluation; locals: of types that were seen."""
+
+    emission: Emission
+    made: dict[tuple[int, bool, bool], Items] = field(default_factory=dict)
+    locals: dict[object, Local] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        return self.emission.plan
+
+    @property
+    def stages(self) -> Group:
+        """The group of ranks of all stages."""
+        return Group(0, () if self.plan.pipeline is None else (self.plan.pipeline.axis,))
+
+    @cached_property
+    def learning(self) -> Set[int]:
+        """The conversions that a gradient comes back to: by way of an operator that passes it on,
+        or of the loss itself."""
+        plan, found = self.plan, set[int]()
+        ends = [] if plan.graph.loss is None else [final_form(plan, plan.graph.loss)[1]]
+        for planned in plan.ops:
+            read = [use.conversion for use in planned.operands if use.conversion >= 0]
+            if read and operator(plan, planned).differentiable and self._gradient(plan.graph.ops[planned.op].results):
+                ends += read
+        for at in ends:
+            while at >= 0 and at not in found and plan.conversions[at].gradient:
+                found.add(at)
+                at = plan.conversions[at].parent
+        return found
+
+    def _gradient(self, values: Iterable[int]) -> bool:
+        return any([self.plan.graph.values[value].gradient for value in values])
+
+    def functions(self, at: int) -> dict[str, Items]:
+        """Name -> lines of the functions of a file: `forward`, `evaluate` and those of once a
+        step."""
+        parts, test = self.emission.forwards[at], self.emission.tests[at]
+        found = {"forward": self._forward(parts)}
+        if test is not None:
+            found["evaluate"] = self._evaluate(test)
+        phases = parts.scope.phases
+        each = {"prepare": phases.ahead, "prepared": phases.known, "conclude": phases.after}
+        for name in once_names(phases):
+            last = [v for v in parts.scope.metrics.values() if v in phases.last] if name == "conclude" else []
+            found[name] = (*self._steps(self._writer(parts.trained), each[name], False), *self._summed(last))
+        return found
+
+    def _forward(self, parts: Forward) -> Items:
+        scope = parts.scope
+        shown = [value for value in scope.metrics.values() if value not in scope.phases.last]
+        ends = [] if scope.loss is None else [scope.loss]
+        return (
+            *self._body(parts.trained, True), *self._body(parts.shown, False),
+            *self._summed(ends, True), *self._summed(shown),
+        )  # fmt: skip
+
+    def _evaluate(self, test: Evaluate) -> Items:
+        found = list(self._body(test.body, False))
+        for total in test.totals:
+            planned = self.plan.ops[total.op] if total.op >= 0 else None
+            for use in planned.operands if planned is not None else ():
+                if use.layout.pending:
+                    given = self.local(use.value, use.layout)
+                    span = self.plan.graph.values[use.value].span
+                    group = Group(use.layout.mesh, use.layout.pending)
+                    found.append(Line("all_reduce", group, (), given, given, span=span))
+            found += self._within(total.op, False, False) if planned is not None else ()
+        for total in test.totals:
+            if total.summed_first:
+                pair, span = Local("f64", (2,)), self.plan.graph.values[total.value].span
+                found.append(Line("all_reduce", Group(total.mesh, total.summed_first), (), pair, pair, span=span))
+        return tuple(found)
+
+    def _summed(self, values: Iterable[int], gradient: bool = False) -> Iterator[Line]:
+        """The sums over a further mesh of numbers that a function returns."""
+        for value in values:
+            if axes := summed_first(self.plan, value):
+                layout = layout_of(self.plan, final_form(self.plan, value))
+                local = self.local(value, layout)
+                span = self.plan.graph.values[value].span
+                yield Line("all_reduce", Group(layout.mesh, axes), (), local, local, gradient=gradient, span=span)
+
+    def _writer(self, body: Body) -> Writer:
+        return body.writer({}, Sizes(self.plan, Groups(self.plan.meshes)))
+
+    def _body(self, body: Body, gradient: bool) -> Items:
+        """gradient: autograd sees what the body computes."""
+        items = arranged(body.scene, body.call, body.items, body.ends)
+        return tuple(self._items(body, self._writer(body), items, gradient))
+
+    def _items(
+        self, body: Body, writer: Writer, items: Sequence[Item | Region], gradient: bool
+    ) -> Iterator[Line | Repeated | Again]:
+        steps: list[Step] = []
+        for item in items:
+            if isinstance(item, Step):
+                steps.append(item)
+                continue
+            yield from self._steps(writer, steps, gradient)
+            steps = []
+            match item:
+                case Region():
+                    inner = tuple(self._items(body, writer, item.items, gradient))
+                    yield from [Again(inner)] if inner else []
+                case Call():
+                    yield from self._call(body, item, gradient)
+                case Loop():
+                    inner = self._call(body, item.calls[0], gradient)
+                    yield from [Repeated(len(item.calls), inner)] if inner else []
+        yield from self._steps(writer, steps, gradient)
+
+    def _call(self, body: Body, call: Call, gradient: bool) -> Items:
+        training = body.scene.training
+        key = call.block, training, gradient
+        if key not in self.made:
+            self.made[key] = self._body(body.functions.bodies[call.block, training], gradient)
+        inner = self.made[key]
+        return (Again(inner),) if inner and call.region >= 0 and training else inner
+
+    def _steps(self, writer: Writer, steps: Sequence[Step], gradient: bool) -> Iterator[Line]:
+        for _, mine in writer.statements(steps) if steps else ():
+            for step in mine:
+                if step.kind == "conversion":
+                    yield from self._conversion(self.plan.conversions[step.index], gradient)
+                else:
+                    yield from self._within(step.index, gradient, writer.training)
+
+    def _conversion(self, c: Conversion, gradient: bool) -> Iterator[Line]:
+        plan, move = self.plan, c.move
+        constant = plan.graph.values[c.value].kind is Kind.CONSTANT
+        if move.kind.value not in CONVERSIONS or constant or summed_in_time(plan, c):
+            return
+        source = source_layout(plan, c)
+        axes, dims = move.axes, tuple([move.dim] if move.dim >= 0 else [])
+        parts: tuple[tuple[int, ...] | None, ...] = ()
+        if move.kind is MoveKind.PERMUTE:
+            mesh = plan.meshes[source.mesh]
+            axes = moved_axes(source, c.to, mesh)
+            dims = permute_sources(source, c.to, axes, mesh)
+        elif move.kind is MoveKind.S_TO_S:
+            dims = move.from_dim, move.dim
+        if move.kind is not MoveKind.PERMUTE:
+            parts = tuple(self._parts(c, dim, source) for dim in dims)
+        yield Line(
+            move.kind.value, Group(source.mesh, axes), dims, self.local(c.value, source), self.local(c.value, c.to),
+            parts if any(parts) else (), gradient and c.id in self.learning, span=self._span(c.value),
+        )  # fmt: skip
+
+    def _span(self, value: int) -> Span:
+        return self.plan.graph.values[value].span
+
+    def _parts(self, c: Conversion, dim: int, source: Layout) -> tuple[int, ...] | None:
+        """The sizes of the parts that a conversion joins or makes along a dim, where they differ.
+        """
+        term, mesh = self.plan.graph.values[c.value].type.dims[dim], self.plan.meshes[source.mesh]
+        kept = [axis for axis in source.dims[dim] if axis not in c.move.axes]
+        return uneven_sizes(term, mesh.degree((*kept, *c.move.axes)), self.plan.sizes)
+
+    def _within(self, index: int, gradient: bool, training: bool = True) -> Iterator[Line]:
+        """The exchanges of an operator itself, by the names of its groups."""
+        planned = self.plan.ops[index]
+        op = self.plan.graph.ops[planned.op]
+        declared = operator(self.plan, planned)
+        if declared.updates and not training:
+            return  # it takes the statistics that are kept
+        learns = gradient and declared.differentiable and self._gradient(op.operands) and self._gradient(op.results)
+        within = {(_EXCHANGED[op.rule.factors[f].exchanged], axes) for f, axes, _, _ in planned.inside}
+        for what, axes in sorted(within):
+            yield Line(what, Group(planned.mesh, axes), gradient=learns, span=op.span)
+        counted = declared.divisor and op.attrs["ignore_index"] is not None and len(op.operands) == 2
+        if counted and training:
+            factors = {f for dim in op.rule.operands[1] for f in dim}
+            for axes in sorted(planned.factor_axes[f] for f in factors if planned.factor_axes[f]):
+                yield Line(STATISTICS, Group(planned.mesh, axes), span=op.span)
+
+    def local(self, value: int, layout: Layout) -> Local:
+        type = self.plan.graph.values[value].type
+        key = id(type), id(layout)
+        if key not in self.locals:
+            sizes = (self._size(t, axes, layout.mesh) for t, axes in zip(type.dims, layout.dims, strict=True))
+            self.locals[key] = Local(type.dtype, tuple(sizes))
+        return self.locals[key]
+
+    def _size(self, term: tuple, axes: tuple[str, ...], mesh: int) -> Size:
+        degree = self.plan.meshes[mesh].degree(axes)
+        uneven = uneven_sizes(term, degree, self.plan.sizes)
+        if uneven is not None:
+            return Parts(uneven, Group(mesh, axes))
+        whole = 1
+        for dim in term:
+            whole *= dim.size or 1
+        return whole // degree
+
+

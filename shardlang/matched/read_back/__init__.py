@@ -1,0 +1,1 @@
+"""The emitted text, read back as a tree of Python -> the lines that communicate."""

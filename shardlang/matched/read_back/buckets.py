@@ -1,0 +1,114 @@
+"""The parameters that a text declares -> the buckets in which the runtime sums their gradients, of
+each coordinate of the stages' axis, in order.
+
+The rules are those of runtime/step/model.py and runtime/state/buckets.py; tests hold them to what
+real ranks send."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import field
+
+from shardlang.matched.lines import Group, Line
+from shardlang.matched.read_back.program import Read
+from shardlang.matched.read_back.settings import parameter
+from shardlang.matched.read_back.text import Declared
+from shardlang.matched.read_back.walk import learns
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A parameter as a coordinate has it: the axes that cut its rows (`shard`) and those that its
+    gradient is summed over; stages, coordinates: those that use it."""
+
+    mesh: int
+    shard: tuple[str, ...]
+    sum: tuple[str, ...]
+    each: bool
+    coordinates: tuple[int, ...]
+    stages: tuple[int, ...]
+    stored: bool
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Parameters that are summed together: paths and elements of each. rows: the gradient is rows
+    of a table."""
+
+    how: Held
+    paths: tuple[str, ...]
+    elements: tuple[int, ...]
+    line: Line = field(compare=False)
+    rows: bool = False
+
+
+def buckets(read: Read, here: int, tied: bool = False) -> list[Bucket]:
+    """The buckets of the ranks at a coordinate, in the order in which they start. tied: only those
+    of parameters that other coordinates use too."""
+    found, items = list[Bucket](), list[tuple[str, Held, Line]]()
+    for path in read.shared if tied else read.text.declared:
+        declared = read.text.declared[path]
+        stages = tuple(read.users.get(path, ()))
+        places = tuple(sorted({read.coordinates[at] for at in stages} or {0}))
+        if here not in places or not learns(declared):
+            continue
+        how, line = _held(read, declared, places, stages)
+        if declared.given.get("sparse"):
+            found.append(Bucket(how, (path,), (declared.local.most,), line, True))
+        elif how.shard or read.text.degree(line.group) * len(places) > 1:
+            items.append((path, how, line))
+    return found + _filled(read, items)
+
+
+def _held(read: Read, declared: Declared, places: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Held, Line]:
+    first, *zero = parameter(read, declared)
+    level, _ = declared.given.get("zero", (0, ()))
+    shard = zero[0].group.axes if zero and read.text.degree(zero[0].group) > 1 else ()
+    each, stored = bool(shard) and level >= 2, bool(shard) and level == 3
+    place = declared.given.get("place", "")
+    return Held(first.group.mesh, shard, first.group.axes, each, places, stages, stored, place), first
+
+
+def _filled(read: Read, items: Sequence[tuple[str, Held, Line]]) -> list[Bucket]:
+    """Buckets of one kind each, filled from the end up to the bytes of a bucket."""
+    limit = ast.literal_eval(read.program["bucket_bytes"])
+    open_: dict[Held, tuple[int, int]] = {}
+    listed: list[tuple[Held, list[str], list[int], Line]] = []
+    for path, how, line in reversed(items):
+        elements = read.text.declared[path].local.most
+        at, used = open_.get(how, (-1, limit + 1))
+        if used + 4 * elements > limit:
+            at, used = len(listed), 0
+            listed.append((how, [], [], line))
+        listed[at][1].append(path)
+        listed[at][2].append(elements)
+        open_[how] = at, used + 4 * elements
+    return [Bucket(how, tuple(paths), tuple(sizes), line) for how, paths, sizes, line in listed]
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A sum of ranks of several stages: over axes of each, at these coordinates."""
+
+    coordinates: tuple[int, ...]
+    group: Group
+    elements: tuple[int, ...]
+    line: Line = field(compare=False)
+
+
+def joint(read: Read, here: int) -> list[Joint]:
+    """The sums with other coordinates, in the order in which one starts them at the end of a step:
+    first parts, then second parts."""
+    found, later = list[Joint](), list[Joint]()
+    for bucket in buckets(read, here, True):
+        how, shared = bucket.how, {*bucket.how.shard} & {*bucket.how.sum}
+        if len(how.coordinates) < 2:
+            continue
+        before = bool(shared) and shared != {*how.shard}
+        over = how.sum if not how.shard or before else tuple(axis for axis in how.sum if axis not in shared)
+        one = Joint(how.coordinates, Group(how.mesh, over), bucket.elements, bucket.line)
+        (found if before or not how.shard else later).append(one)
+    return found + later

@@ -1,0 +1,257 @@
+"""Emitted files -> what each declares: meshes, parameters, functions, and what a name of another
+file stands for.
+
+Nothing is run: all is read from the tree of Python, types of values from the comments beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.matched.lines import Group, Local, Parts, Size
+from shardlang.patterns import covered, expanded
+from shardlang.records import dataclass
+from shardlang.source import Source, Span
+from shardlang.types.layout import chunk_sizes
+
+# Where the path of something around a path ends.
+_ENDS = re.compile(r"[.\[]|$")
+_TYPE = re.compile(r"(\w+)\[([^\]]*)\]  ")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A parameter or state as the text declares it: its part on a rank, and its arguments by
+    name."""
+
+    local: Local
+    given: Mapping[str, Any]
+    node: ast.Call
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A type as a comment has it: sizes are numbers or names."""
+
+    dtype: str
+    sizes: tuple[str, ...]
+
+    def local(self, names: Mapping[str, Size]) -> Local:
+        return Local(self.dtype, tuple([names[s] if s in names else int(s) for s in self.sizes]))
+
+
+@dataclass(frozen=True, eq=False)
+class File:
+    """One emitted file: its name, text and tree. learning: of functions that were read, by id, what
+    learning.py finds."""
+
+    name: str
+    text: str
+    tree: ast.Module = field(compare=False)
+    learning: dict[int, set[int]] = field(default_factory=dict)
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.name, self.text)
+
+    @cached_property
+    def rows(self) -> list[str]:
+        return self.text.split("\n")
+
+    @cached_property
+    def functions(self) -> Mapping[str, ast.FunctionDef]:
+        return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+
+    @cached_property
+    def imported(self) -> Mapping[str, str]:
+        """Name of a function -> the module that it is imported from."""
+        found = (node for node in self.tree.body if isinstance(node, ast.ImportFrom))
+        return {name.name: str(node.module) for node in found for name in node.names}
+
+    def assigned(self, name: str) -> ast.expr | None:
+        """The value that the file itself gives a name."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
+                return node.value
+        return None
+
+    def span(self, node: ast.stmt | ast.expr) -> Span:
+        """The line that a node begins on."""
+        starts = self.source._starts
+        start = starts[node.lineno - 1]
+        line = self.rows[node.lineno - 1]
+        return Span(self.source, start + len(line) - len(line.lstrip()), start + len(line))
+
+    def comment(self, node: ast.stmt) -> str:
+        """The comment of a statement: behind it, or on the line above. (Python counts bytes.)"""
+        last, end = self.rows[(node.end_lineno or 0) - 1], node.end_col_offset or 0
+        behind = last[end:] if last.isascii() else last.encode()[end:].decode()
+        text = behind.strip() or self.rows[node.lineno - 2].strip()
+        return text[2:] if text.startswith("# ") else ""
+
+
+    def told(self, node: ast.stmt) -> list[Told]:
+        """The types that a statement's comment tells of: `f32[8, 16]  [batch@a, hidden]; i64[]`."""
+        matches = map(_TYPE.match, self.comment(node).split("; "))
+        return [Told(match[1], tuple(filter(None, match[2].split(", ")))) for match in matches if match]
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """All files of a program. axes: mesh number -> axis -> its size, that of microbatches is the
+    last of the first mesh."""
+
+    files: Mapping[str, File]
+
+    @cached_property
+    def main(self) -> File:
+        return self.files["main"]
+
+    @cached_property
+    def meshes(self) -> Mapping[str, tuple[int, Mapping[str, int]]]:
+        """Name of a mesh -> its number, and the sizes of its axes."""
+        found: dict[str, tuple[int, Mapping[str, int]]] = {}
+        for node in self.main.tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=function) as call):
+                    if is_runtime(function) == "Mesh":
+                        found[name] = len(found), dict(_axes(call))
+        return found
+
+    @cached_property
+    def times(self) -> frozenset[str]:
+        """The axes in time."""
+        calls = [node.value for node in self.main.tree.body if isinstance(node, ast.Assign)]
+        meshes = [call for call in calls if isinstance(call, ast.Call) and is_runtime(call.func) == "Mesh"]
+        named = [word for call in meshes for word in call.keywords]
+        return frozenset(
+            key for word in named for key, value in _pairs(word) if isinstance(value, ast.Call)
+        )
+
+    def degree(self, group: Group) -> int:
+        sizes = next(sizes for number, sizes in self.meshes.values() if number == group.mesh)
+        found = 1
+        for axis in group.axes:
+            found *= sizes[axis]
+        return found
+
+    def group(self, node: ast.expr) -> Group:
+        """`mesh.dp`, `mesh["dp", "cp"]`."""
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=axis) if name in self.meshes:
+                return Group(self.meshes[name][0], (axis,))
+            case ast.Subscript(value=ast.Name(id=name), slice=index) if name in self.meshes:
+                axes = ast.literal_eval(index)
+                return Group(self.meshes[name][0], axes if isinstance(axes, tuple) else (axes,))
+        raise InternalError(f"`{ast.unparse(node)}` of the emitted text is no group of ranks")
+
+    @cached_property
+    def declared(self) -> Mapping[str, Declared]:
+        """Path -> the parameter or state; those of equal layers are one."""
+        found: dict[str, Declared] = {}
+        for name in ("parameters", "states"):
+            listed = self.main.assigned(name)
+            for node in listed.elts if isinstance(listed, ast.List) else ():
+                found.update(self._declared(node, [""]))
+        return found
+
+    @cached_property
+    def within(self) -> Mapping[str, Mapping[str, None]]:
+        """Path of a layer or an array of layers -> the paths of all that is declared in it; of what
+        is declared its own."""
+        found: dict[str, dict[str, None]] = {"": dict.fromkeys(self.declared)}
+        for path in self.declared:
+            for end in _ENDS.finditer(path):
+                found.setdefault(path[: end.start()], {})[path] = None
+        return found
+
+    def named(self, patterns: Sequence[str]) -> dict[str, None]:
+        """The declared paths that patterns name, in order."""
+        each = [path for pattern in patterns for path in expanded(pattern)]
+        if any("*" in path for path in each):
+            return dict.fromkeys(path for path in self.declared if path in covered(patterns, self.declared))
+        return dict.fromkeys(path for layer in each for path in self.within.get(layer, ()))
+
+    @cached_property
+    def double(self) -> bool:
+        """Whether the run is in f64."""
+        program = self.main.assigned("program")
+        assert isinstance(program, ast.Call)
+        return any(word.arg == "precision" and _literal(word.value) == "f64" for word in program.keywords)
+
+    def wide(self, dtype: str) -> str:
+        """The type of what is declared as `dtype`, in this run."""
+        return "f64" if self.double and dtype == "f32" else dtype
+
+    def _declared(self, node: ast.expr, layers: Sequence[str]) -> dict[str, Declared]:
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Call):
+            first, *below = node.value.args
+            inner = [f"{layer}{path}." for layer in layers for path in expanded(ast.literal_eval(first))]
+            each = {x: one for tensor in below for x, one in self._declared(tensor, [""]).items()}
+            return {f"{layer}{path}": one for layer in inner for path, one in each.items()}
+        assert isinstance(node, ast.Call)
+        path, shape, *_ = (ast.literal_eval(argument) for argument in node.args[:2])
+        given = {str(word.arg): _literal(word.value) for word in node.keywords}
+        dtype = self.wide(given.get("use") or given.get("dtype") or "f32")
+        made = Declared(Local(dtype, self.cut(shape, given)), given, node, is_runtime(node.func) == "Parameter")
+        return {f"{layer}{path}": made for layer in layers}
+
+    def cut(self, shape: Sequence[int], given: Mapping[str, Any]) -> tuple[Size, ...]:
+        """The local sizes of a whole shape, by the arguments `cut`, `sizes` and `mesh`."""
+        mesh, found = self.meshes[given.get("mesh", "mesh")][0], list[Size]()
+        for dim, size in enumerate(shape):
+            axes = given.get("cut", {}).get(dim, ())
+            group = Group(mesh, (axes,) if isinstance(axes, str) else axes)
+            degree = self.degree(group)
+            sizes = (given.get("sizes") or {}).get(dim)
+            if sizes is None and size % degree:
+                sizes = chunk_sizes(size, degree)
+            found.append(size // degree if sizes is None or len(set(sizes)) == 1 else Parts(tuple(sizes), group))
+        return tuple(found)
+
+
+def is_runtime(node: ast.expr) -> str:
+    """`x` of `rt.x`; "" for what is not of the runtime."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id != "rt":
+        return ""
+    return node.attr
+
+
+def is_detached(node: ast.AST) -> bool:
+    """Whether a node is `x.detach()`, which no gradient goes through."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
+
+
+def _literal(node: ast.expr) -> Any:
+    """A literal, or the name of something."""
+    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+
+def _pairs(word: ast.keyword) -> list[tuple[str, ast.expr]]:
+    """`dp=2`, or each of `**{"a b": 2}`."""
+    if word.arg is not None:
+        return [(word.arg, word.value)]
+    assert isinstance(word.value, ast.Dict)
+    keys = [ast.literal_eval(key) for key in word.value.keys if key is not None]
+    return list(zip(keys, word.value.values, strict=True))
+
+
+def _axes(call: ast.Call) -> list[tuple[str, int]]:
+    found = []
+    for key, value in (pair for word in call.keywords for pair in _pairs(word)):
+        size = value.args[0] if isinstance(value, ast.Call) else value
+        found.append((key, ast.literal_eval(size)))
+    return found
+
+
+def read(files: Mapping[str, str]) -> Text:
+    """Emitted files, by name with ending."""
+    return Text({
+        name.removesuffix(".py"): File(name, text, ast.parse(text.encode())) for name, text in files.items()
+    })  # fmt: skip

@@ -1,0 +1,355 @@
+"""A function of the emitted text -> its lines that communicate, in the order in which Python comes
+to them.
+
+Names are followed from where they are bound: their types, and whether a gradient goes back to
+them. A function of a layer is read once for all layers that are declared alike."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import field, replace
+from itertools import groupby
+
+from shardlang.diagnostics.diagnostic import InternalError
+from shardlang.matched.lines import Again, Group, Items, Line, Local, Parts, Repeated, Size
+from shardlang.matched.read_back.keeping import keeps
+from shardlang.matched.read_back.learning import learning
+from shardlang.matched.read_back.text import Declared, File, Text, is_detached, is_runtime
+from shardlang.matched.shapes import made_by
+from shardlang.matched.table import CONVERSIONS, HALVES, OPERATORS
+from shardlang.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: its local type where it is known, and whether a gradient goes back to it."""
+
+    local: Local | None = None
+    gradient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer, or an array of layers, of the model: what is at `path`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function, and the names and local sizes that it reads from around it."""
+
+    file: File
+    node: ast.FunctionDef
+    around: Mapping[str, Bound]
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Values by name, as a function returns them."""
+
+    values: Mapping[str, Bound]
+
+
+Bound = Value | Layer | Function | Named
+NOTHING = Value()
+# The lines of a call, what it gives, and how many of the last lines are behind all that backward
+# reads (-1: it reads nothing).
+Result = tuple[Items, tuple[Bound, ...], int]
+
+
+@dataclass
+class Reader:
+    """Reads the functions of one program; `paths`: of the parameters and states that a stage has.
+    read: what has been read, by function and what it was given."""
+
+    text: Text
+    paths: Mapping[str, None]
+    read: dict[object, Result]
+    alike: dict[str, object] = field(default_factory=dict)
+
+    def called(self, function: Function, given: Sequence[Bound], trains: bool) -> Result:
+        """The lines of a call; trains: a gradient comes back to it."""
+        key = id(function.node), trains, *map(self._kind, given)
+        if function.around or key not in self.read:
+            learns = learning(function.file, function.node) if trains else set[int]()
+            made = Frame(self, function.file, dict(function.around), trains, learns, dict(function.sizes))
+            made.define(function.node)
+            made.bound.update(zip((a.arg for a in function.node.args.args), given, strict=False))
+            made.run(function.node.body)
+            self.read[key] = tuple(made.items), made.returned, made.tail if made.kept else -1
+        return self.read[key]
+
+    def _kind(self, x: Bound) -> object:
+        """The same of layers that are declared alike."""
+        if not isinstance(x, Layer):
+            return x if isinstance(x, Value) else id(x)
+        if x.path not in self.alike:
+            below = ((path[len(x.path) :], self.text.declared[path]) for path in self.below(x.path))
+            self.alike[x.path] = tuple((path, one.local, learns(one)) for path, one in below)
+        return self.alike[x.path]
+
+    def below(self, path: str) -> list[str]:
+        """The parameters and states in a layer or an array of layers."""
+        few, many = sorted((self.text.within.get(path, {}), self.paths), key=len)
+        return [own for own in few if own in many]
+
+    def layers(self, array: str) -> list[str]:
+        """The layers of an array that have parameters or states here."""
+        inner = (path[len(array) + 1 :].partition("]")[0] for path in self.below(array))
+        return [f"{array}[{index}]" for index in dict.fromkeys(inner)]
+
+    def at(self, path: str) -> Bound:
+        """The meaning of `p.a.b`."""
+        declared = self.text.declared.get(path)
+        return Layer(path) if declared is None else Value(declared.local, learns(declared))
+
+
+def learns(declared: Declared) -> bool:
+    """Whether it is trained."""
+    return declared.trained and not declared.given.get("frozen")
+
+
+@dataclass
+class Frame:
+    """One function while it is read. bound: what names stand for; gradient: autograd is at work;
+    learning: the statements that a gradient comes back to; sizes: by the names of local sizes.
+    kept: backward reads something; tail: how many of the last lines are behind that."""
+
+    reader: Reader
+    file: File
+    bound: dict[str, Bound]
+    gradient: bool
+    learning: Set[int]
+    sizes: dict[str, Size] = field(default_factory=dict)
+    items: list[Line | Repeated | Again] = field(default_factory=list)
+    returned: tuple[Bound, ...] = ()
+    tail: int = 0
+    kept: bool = False
+
+    def define(self, node: ast.FunctionDef) -> None:
+        """Takes in the local sizes that comments at the head of a function define."""
+        for row in self.file.rows[node.lineno : node.body[0].lineno - 1]:
+            if match := _SIZE.match(row):
+                sizes: list[int] = []
+                for size, _, count in (run.partition(" x ") for run in match[2].split(",") if run.strip()):
+                    sizes += [int(size)] * int(count or 1)
+                group = ast.parse(match[3], mode="eval").body
+                self.sizes[match[1]] = Parts(tuple(sizes), self.reader.text.group(group))
+
+    def run(self, body: Sequence[ast.stmt]) -> None:
+        """Reads statements in order."""
+        for node in body:
+            match node:
+                case ast.Assign(targets=[target], value=value):
+                    self._assign(node, target, value)
+                case ast.For(target=ast.Name(id=name), iter=over):
+                    self._loop(node, name, over)
+                case ast.With():
+                    self._within(node)
+                case ast.FunctionDef():
+                    self.bound[node.name] = Function(self.file, node, self.bound, self.sizes)
+                case ast.Return(value=value):
+                    self.returned = self._returned(value)
+                case ast.Expr(value=ast.Constant()):
+                    pass
+                case _:
+                    raise InternalError(f"the emitted text has a statement that is not read: {ast.unparse(node)}")
+
+    def _assign(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> None:
+        names = [n.id for n in (target.elts if isinstance(target, ast.Tuple) else [target]) if isinstance(n, ast.Name)]
+        size = self._size(value)
+        if size is not None:
+            self.sizes[names[0]] = size
+            return
+        types, before = [told.local(self.sizes) for told in self.file.told(node)], self.gradient
+        self.gradient = before and id(node) in self.learning
+        if self.gradient and keeps(value):
+            self.kept, self.tail = True, 0
+        found = self._value(value)
+        for at, name in enumerate(names):
+            one = found[at] if at < len(found) else found[0]
+            if isinstance(one, Value) and at < len(types):
+                self._told(types[at], one)
+                floating = types[at].dtype[0] in "fb" and types[at].dtype != "bool"
+                one = Value(types[at], one.gradient and floating and self.gradient)
+            self.bound[name] = one
+        self.gradient = before
+
+    def _told(self, type: Local, value: Value) -> None:
+        """Takes the type that a comment tells of as the result of the line before it."""
+        if self.items and isinstance(last := self.items[-1], Line) and last.made is value.local is not None:
+            self.items[-1] = replace(last, made=type)
+
+    def _size(self, value: ast.expr) -> Size | None:
+        """`(3, 3, 2)[mesh.dp.index]`."""
+        match value:
+            case ast.Subscript(value=ast.Tuple() as sizes, slice=ast.Attribute(value=group, attr="index")):
+                return Parts(ast.literal_eval(sizes), self.reader.text.group(group))
+        return None
+
+    def _loop(self, node: ast.For, name: str, over: ast.expr) -> None:
+        part = slice(None)
+        if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
+            ends = (over.slice.lower, over.slice.upper)
+            part = slice(*(None if end is None else ast.literal_eval(end) for end in ends))
+            over = over.value
+        array = self._bound(over)
+        if not isinstance(array, Layer):
+            raise InternalError(f"the emitted text has a loop that is not over layers: {ast.unparse(over)}")
+        layers, before = self.reader.layers(array.path)[part], len(self.items)
+        found: list[Repeated] = []
+        for _, alike in groupby(layers, lambda path: self.reader._kind(Layer(path))):
+            paths = list(alike)
+            self.bound[name] = Layer(paths[0])
+            self.run(node.body)
+            lines = tuple(self.items[before:])
+            del self.items[before:]
+            if found and found[-1].items == lines:
+                paths += [""] * found.pop().times
+            found += [Repeated(len(paths), lines)] if lines else []
+        self.items += found
+        self.tail = 0 if self.kept else len(self.items)
+
+    def _within(self, node: ast.With) -> None:
+        call = node.items[0].context_expr
+        before = self.gradient
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "torch.no_grad":
+            self.gradient = False
+        self.run(node.body)
+        self.gradient = before
+
+    def _returned(self, value: ast.expr | None) -> tuple[Bound, ...]:
+        parts = value.elts if isinstance(value, ast.Tuple) else [] if value is None else [value]
+        return tuple(found for part in parts for found in self._result(part))
+
+    def _result(self, node: ast.expr) -> tuple[Bound, ...]:
+        if not isinstance(node, ast.Dict):
+            return self._value(node)
+        values = [self._value(value)[0] for value in node.values]
+        return (Named({ast.literal_eval(key): x for key, x in zip(node.keys, values, strict=True) if key}),)
+
+    def _value(self, node: ast.expr) -> tuple[Bound, ...]:
+        """The values that an expression gives; its lines are added."""
+        match node:
+            case ast.Name() | ast.Attribute() | ast.Subscript() if (found := self._bound(node)) is not None:
+                return (found,)
+            case ast.Call(func=ast.Name(id=name)) if (function := self._function(name)) is not None:
+                return self._call(function, node.args)
+            case ast.Call() if is_runtime(node.func) == "recompute":
+                return self._again(node)
+            case ast.Call() if is_runtime(node.func) in CONVERSIONS:
+                return (self._converted(is_runtime(node.func), node),)
+        inner = [self._value(part)[0] for part in _parts(node)]
+        gradient = not is_detached(node) and any(isinstance(x, Value) and x.gradient for x in inner)
+        if isinstance(node, ast.Call) and is_runtime(node.func) in OPERATORS:
+            self._operator(is_runtime(node.func), node, gradient)
+        return (Value(None, gradient and self.gradient),)
+
+    def _bound(self, node: ast.expr) -> Bound | None:
+        """The meaning of a name, or of a path from one; None where it is no tensor and no layer."""
+        match node:
+            case ast.Name(id=name):
+                return self.bound.get(name)
+            case ast.Attribute(value=value, attr=attribute):
+                outer = self._bound(value)
+                return self._below(outer, f".{attribute}") if isinstance(outer, Layer) else None
+            case ast.Subscript(value=value, slice=ast.Constant(value=int() | str() as index)):
+                outer = self._bound(value)
+                step = f"[{index}]" if isinstance(index, int) else f".{index}"
+                return self._below(outer, step) if isinstance(outer, Layer) else None
+        return None
+
+    def _below(self, outer: Layer, step: str) -> Bound:
+        return self.reader.at(f"{outer.path}{step}".removeprefix("."))
+
+    def _function(self, name: str) -> Function | None:
+        bound = self.bound.get(name)
+        if isinstance(bound, Function):
+            return bound
+        file: File | None = self.file
+        if name not in self.file.functions:
+            file = self.reader.text.files.get(self.file.imported.get(name, ""))
+        return Function(file, file.functions[name], {}) if file is not None and name in file.functions else None
+
+    def _call(self, function: Function, given: Sequence[ast.expr]) -> tuple[Bound, ...]:
+        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient)
+        self.items.extend(items)
+        self.kept, self.tail = (self.kept, self.tail + len(items)) if tail < 0 else (True, tail)
+        return made
+
+    def _again(self, node: ast.Call) -> tuple[Bound, ...]:
+        first, *given = node.args
+        function = self._function(first.id) if isinstance(first, ast.Name) else None
+        if function is None:
+            raise InternalError(f"the emitted text computes something again that is no function: {ast.unparse(node)}")
+        items, made, tail = self.reader.called(function, [self._value(x)[0] for x in given], self.gradient)
+        # Results that are dropped are kept as the last thing.
+        behind = 0 if node.keywords else len(items) if tail < 0 else tail
+        self.items += [Again(items, behind)] if items else []
+        self.kept, self.tail = True, 0
+        return made
+
+    def _converted(self, what: str, node: ast.Call) -> Value:
+        """A row of the conversion table: the operand, dims, then the group."""
+        x, *rest = node.args
+        operand = self._value(x)[0]
+        assert isinstance(operand, Value)
+        named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+        groups = [at for at, one in enumerate(rest) if not _is_literal(one)]
+        group = self.reader.text.group(rest[groups[0]])
+        dims = tuple(ast.literal_eval(one) for at, one in enumerate(rest) if at != groups[0])
+        if what == "permute":
+            dims = dims[0]
+        parts = tuple(named.get(name) for name in (_SIZES if what == "all_to_all" else ("sizes",)))
+        line = Line(
+            what, group, dims, operand.local, None, parts if any(parts) else (), operand.gradient and self.gradient,
+            span=self.file.span(node),
+        )  # fmt: skip
+        line = replace(line, made=made_by(line, self.reader.text.degree(group)))
+        self.items.append(line)
+        self.tail += 1
+        return Value(line.made, line.gradient)
+
+    def _operator(self, name: str, node: ast.Call, gradient: bool) -> None:
+        """An operator that communicates, if it is given a group."""
+        declared, named = OPERATORS[name], {str(word.arg): word.value for word in node.keywords}
+        at = declared.group
+        given = node.args[at] if 0 <= at < len(node.args) else named.get("group")
+        if given is None:
+            return
+        groups = map(self.reader.text.group, given.elts if isinstance(given, ast.Tuple) else [given])
+        halved = name != "ring_attention" or "causal" in named
+        within = {(what, group) for group in groups for what in declared.exchanges if what != HALVES or halved}
+        gradient, span = gradient and self.gradient, self.file.span(node)
+        times = int(ast.literal_eval(node.args[declared.times])) if declared.times >= 0 else 1
+        runs = declared.runs[0] * times, declared.runs[1] * times
+        for what, group in sorted(within, key=_by_name):
+            self.items.append(Line(what, group, gradient=gradient, runs=runs, span=span))
+
+
+def _by_name(within: tuple[str, Group]) -> tuple[str, tuple[str, ...]]:
+    return within[0], within[1].axes
+
+
+_SIZE = re.compile(r"\s*# (\w+) = \((.*)\)\[(mesh.*)\.index\]$")
+_SIZES = ("gather_sizes", "split_sizes")
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except ValueError:
+        return False
+    return True
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The expressions within one, in the order in which Python computes them."""
+    if isinstance(node, ast.Call):
+        own = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        return [*own, *node.args, *(word.value for word in node.keywords)]
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]

@@ -1,0 +1,115 @@
+"""The messages between stages -> whether each has its receive, of the same types, and none of them
+waits for ever.
+
+Each coordinate of the stages' axis goes through its actions once, as all its ranks do. A send waits
+for nobody; messages of a pair of coordinates come in the order in which they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.matched.lines import Items, Row, lines_of
+from shardlang.matched.report import HELP, places
+from shardlang.records import dataclass
+from shardlang.source import Span
+
+Message = tuple[int, bool, int]  # the stage that receives, whether it is a value, the microbatch
+
+
+def prove_types(stages: Sequence[Items], sink: Sink) -> None:
+    """Reports a value that the next stage receives as another type (SH463). stages: the messages
+    of each."""
+    for at in range(len(stages) - 1):
+        sent = [line for line in lines_of(stages[at]) if line.what.startswith("send")]
+        received = [line for line in lines_of(stages[at + 1]) if line.what.startswith("receive")]
+        for number, (one, other) in enumerate(zip_longest(sent, received)):
+            if one is None or other is None or one.given != other.given:
+                said = [line.said if line is not None else "nothing" for line in (one, other)]
+                span, labels = places([(one, "it is sent here"), (other, "it is received here")])
+                sink.report(
+                    "SH463", f"stage {at} has {said[0]} as value {number}, and stage {at + 1} has {said[1]}", span,
+                    "it is sent here", labels=labels, help=HELP,
+                )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action of a schedule, and its row."""
+
+    stage: int
+    kind: str
+    microbatch: int
+    span: Span | None
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.microbatch}"
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Which messages the actions of a program need and send. forward: the stages that receive
+    values; backward: those that send gradients back."""
+
+    rows: Sequence[Sequence[Action]]
+    forward: frozenset[int]
+    backward: frozenset[int]
+
+    def needs(self, action: Action) -> Message | None:
+        """The message that an action waits for."""
+        if action.kind == "F":
+            return (action.stage, True, action.microbatch) if action.stage in self.forward else None
+        comes = action.kind in "BI" and action.stage + 1 in self.backward
+        return (action.stage, False, action.microbatch) if comes else None
+
+    def sends(self, action: Action) -> Message | None:
+        """The message that an action sends."""
+        if action.kind == "F":
+            return (action.stage + 1, True, action.microbatch) if action.stage + 1 in self.forward else None
+        goes = action.kind in "BI" and action.stage in self.backward
+        return (action.stage - 1, False, action.microbatch) if goes else None
+
+
+def prove_order(stages: Sequence[Items], schedule: Sequence[Row], sink: Sink) -> None:
+    """Reports a receive that waits for ever, and a message that nobody takes (SH464)."""
+    received = [[line for line in lines_of(items) if line.what.startswith("receive")] for items in stages]
+    forward = frozenset(at for at, lines in enumerate(received) if lines)
+    backward = frozenset(at for at, lines in enumerate(received) if any(line.gradient for line in lines))
+    routes = Routes([[Action(*action, row.span) for action in row.actions] for row in schedule], forward, backward)
+    waiting, left = _run(routes)
+    for action in waiting:
+        message = routes.needs(action)
+        sender = next((a for row in routes.rows for a in row if routes.sends(a) == message), None)
+        fact = f"which `{sender}` sends, that waits itself" if sender is not None else "which nothing sends"
+        _report(f"`{action}` waits for ever for a message {fact}", action, sender, sink)
+    for sender in () if waiting else left:
+        _report(f"nothing receives the message that `{sender}` sends", sender, None, sink)
+
+
+def _report(fact: str, one: Action, other: Action | None, sink: Sink) -> None:
+    labels = [(other.span, "and this one")] if other is not None and other.span is not None else []
+    sink.report("SH464", fact, one.span, "this row", labels=labels, help=HELP)
+
+
+def _run(routes: Routes) -> tuple[list[Action], list[Action]]:
+    """The first action of each coordinate that waits for ever; the actions whose messages nobody
+    has taken."""
+    sent: dict[Message, Action] = {}
+    at, moved = [0] * len(routes.rows), True
+    while moved:
+        moved = False
+        for coordinate, row in enumerate(routes.rows):
+            while at[coordinate] < len(row):
+                action = row[at[coordinate]]
+                need = routes.needs(action)
+                if need is not None and need not in sent:
+                    break
+                if need is not None:
+                    del sent[need]
+                if (made := routes.sends(action)) is not None:
+                    sent[made] = action
+                at[coordinate] += 1
+                moved = True
+    waiting = [row[place] for row, place in zip(routes.rows, at, strict=True) if place < len(row)]
+    return waiting, list(sent.values())

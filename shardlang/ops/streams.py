@@ -1,0 +1,73 @@
+"""The bytes that an operator reads and writes on a device, forward and backward, and in how many
+kernels: facts of torch's and the runtime's functions, that declarations name.
+
+All of one rank. Unless a declaration says else, each operand is read once and each result written
+once; backward reads what was kept and the results' gradients once, and writes each operand's
+gradient once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, size
+from shardlang.ops.working_memory import Work
+from shardlang.records import dataclass
+from shardlang.types.dim import BYTES
+
+
+class Way(NamedTuple):
+    """One direction. kernels: 0 where nothing is read or written."""
+
+    read: int = 0
+    written: int = 0
+    kernels: int = 1
+
+
+NOTHING = Way(kernels=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Both directions."""
+
+    forward: Way
+    backward: Way
+
+
+def sizes(local: Local) -> tuple[list[int], list[int]]:
+    """Bytes of the operands, and of the results."""
+    given = [size(shape, type.dtype) for shape, type in zip(local.operands, local.operand_types, strict=True)]
+    made = [size(shape, type.dtype) for shape, type in zip(local.results, local.result_types, strict=True)]
+    return given, made
+
+
+def once(local: Local, saved: Saved, aliasing: Aliasing, work: Work) -> Streams:
+    """The default."""
+    given, made = sizes(local)
+    forward = NOTHING if aliasing.shared else Way(sum(given), sum(made) + saved.more)
+    kept = sum(given[at] for at in saved.operands) + sum(made[at] for at in saved.results) + saved.more
+    slopes = [n for at, n in enumerate(given) if local.gradient[at] and at not in work.passes]
+    return Streams(forward, Way(sum(made) + kept, sum(slopes)) if slopes else NOTHING)
+
+
+def looked_up(local: Local) -> Streams:
+    """The rows of a table (operand 1) by index: of the table only those are read. Backward makes
+    the whole of its gradient and adds the rows to it."""
+    (ids, table), (rows,) = sizes(local)
+    return Streams(Way(ids + rows, rows), Way(ids + 2 * rows, table + rows, 2) if local.gradient[1] else NOTHING)
+
+
+def in_kernels(
+    forward: tuple[float, float, int], backward: tuple[float, float, int], at_least: str = ""
+) -> Callable[[Local], Streams]:
+    """Several kernels, each way: how often the first operand is read, and written, in all of them,
+    and how many they are. It counts as in the type `at_least`, where its own is narrower."""
+
+    def found(local: Local) -> Streams:
+        width = max(BYTES[local.operand_types[0].dtype], BYTES[at_least] if at_least else 0)
+        whole = elements(local.operands[0]) * width
+        ways = [Way(int(read * whole), int(written * whole), kernels) for read, written, kernels in (forward, backward)]
+        return Streams(ways[0], ways[1] if local.gradient[0] else NOTHING)
+
+    return found

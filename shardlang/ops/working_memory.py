@@ -1,0 +1,60 @@
+"""The memory that an operator needs while it computes, forward and backward: facts of torch's and
+the runtime's functions on a device, that declarations name.
+
+All in bytes of one rank. Kernels' own memory (cuBLAS's, a kernel's blocks) is not counted;
+saved_activations.py has what stays until backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.ops.saved_activations import Local, elements, size
+from shardlang.records import dataclass
+from shardlang.types.dim import BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """forward: the most that is there at one time while the result is computed; backward: while the
+    gradients of operands are. At least the results, with what is kept for backward, and the
+    gradients themselves are. passes: operands whose gradient is the result's own memory."""
+
+    forward: int = 0
+    backward: int = 0
+    passes: tuple[int, ...] = ()
+
+
+def plain(local: Local) -> Work:
+    """Computes each result, and each gradient, in memory of its own and in nothing else."""
+    return Work()
+
+
+def passing(local: Local) -> Work:
+    """The gradient of the result is that of the first operand, seen with other dims."""
+    return Work(passes=(0,))
+
+
+def passing_alike(local: Local) -> Work:
+    """The gradient of the result is that of each operand of its dims and type."""
+    result = local.results[0], local.result_types[0].dtype
+    operands = zip(local.operands, local.operand_types, strict=True)
+    return Work(passes=tuple(at for at, (shape, type) in enumerate(operands) if (shape, type.dtype) == result))
+
+
+def parts(local: Local) -> Work:
+    """The gradient of each operand is a part of the result's."""
+    return Work(passes=tuple(range(len(local.operands))))
+
+
+def drawn(dims: int | None) -> Callable[[Local], Work]:
+    """For each element, or each of the leading `dims`, a random number of 64 bits: three of them
+    are there while they are mixed. Backward makes the mask in the type of the gradient."""
+
+    def work(local: Local) -> Work:
+        if not local.attrs["p"]:
+            return Work(passes=(0,))
+        count, whole = elements(local.operands[0][:dims]), size(local.operands[0], local.operand_types[0].dtype)
+        mask = count * BYTES[local.operand_types[0].dtype]
+        return Work(3 * count * BYTES["i64"], whole + mask)
+
+    return work

@@ -1,0 +1,71 @@
+"""The passes of a rank -> the memory of what ZeRO 3 gathers for them, as runtime/state/zero3.py
+brings it: the next unit is under way while one is used."""
+
+from __future__ import annotations
+
+from shardlang.plan.bytes.peak.ledger import Beside
+from shardlang.plan.bytes.zero3_gathers import Brought, Params, part_bytes
+from shardlang.plan.plan import Plan
+
+GATHERED, COMING = "gathered parameters", "collectives"
+
+
+
+class Gathers:
+    """Those of one pass. first: nothing is under way yet."""
+
+    def __init__(self, plan: Plan, beside: Beside, brought: Brought, first: bool) -> None:
+        self.plan, self.beside, self.there = plan, beside, brought.there
+        self.queue = [*brought.units, *([] if brought.after is None else [brought.after])]
+        self.left, self.coming = len(brought.units), not first and bool(self.queue)
+        self._begin()
+
+    def use(self, value: int, doing: str, step: int) -> None:
+        """A parameter is read."""
+        if value in self.there:
+            return
+        at = next((at for at, unit in enumerate(self.queue[: self.left]) if value in unit), None)
+        if at is None:
+            part, whole = self._sizes(frozenset([value]))
+            self.beside.look(doing, step, part + 2 * whole, GATHERED)
+            return
+        if at:
+            self._arrived()
+            self.queue, self.left = self.queue[at:], self.left - at
+        self._begin()
+        self._open(doing, step)
+
+    def _open(self, doing: str, step: int) -> None:
+        """Each parameter of a unit is copied out of what has come."""
+        unit, whole = self.queue[0], self._sizes(self.queue[0])[1]
+        self.beside.add(GATHERED, whole - self._sizes(self.there)[1])
+        self.beside.look(doing, step)
+        self._arrived()
+        self.there, self.queue, self.left = unit, self.queue[1:], self.left - 1
+        self._begin()
+        self.beside.look(doing, step)
+
+    def _begin(self) -> None:
+        """The next unit is under way: its result, and what this rank gives."""
+        if not self.coming and self.queue:
+            self.beside.add(COMING, sum(self._sizes(self.queue[0])))
+            self.coming = True
+
+    def _arrived(self) -> None:
+        if self.coming:
+            self.beside.add(COMING, -sum(self._sizes(self.queue[0])))
+            self.coming = False
+
+    def end(self) -> None:
+        """The passes of a step are over."""
+        self._arrived()
+        self.beside.add(GATHERED, -self._sizes(self.there)[1])
+
+    def _sizes(self, unit: Params) -> tuple[int, int]:
+        """Bytes that this rank gives for a unit, and of all of it, padded."""
+        part = whole = 0
+        for value in unit:
+            param = self.plan.params[value]
+            mine = part_bytes(self.plan, param)
+            part, whole = part + mine, whole + mine * self.plan.meshes[param.stored.mesh].degree(param.zero_axes)
+        return part, whole

@@ -1,0 +1,130 @@
+"""Bytes that come and go, by what they are -> the most that was there at one time, and what it was.
+
+The memory of a pass itself is worked out once for all stages that are alike and all microbatches.
+It is a row of pieces, cut at each event that something else counts on, such as that a parameter is
+read. That is followed beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import NamedTuple
+
+from shardlang.records import dataclass
+
+# A parameter is read; its gradient is whole; a window, or what is in none, is over.
+USED, WHOLE, OVER = "used", "whole", "over"
+NONE = -(1 << 62)  # less than what any moment has, which is below 0 where a pass lets go of more
+
+
+class Event(NamedTuple):
+    """step: its number in the stage; of OVER the next window's. operand: of the parameter. size:
+    bytes of a gradient."""
+
+    kind: str
+    step: int
+    operand: int = -1
+    size: int = 0
+
+
+class When(NamedTuple):
+    """The work of a rank: forward, again (forward within backward), backward, reduce or update.
+
+    step: its number in the stage, -1: none; later: by how many windows it is later than that."""
+
+    doing: str
+    step: int = -1
+    later: int = 0
+
+
+class Piece(NamedTuple):
+    """Up to an event: the most of the pass's own memory, its parts, when; what is there then."""
+
+    most: int
+    best: Mapping[str, int]
+    when: When
+    total: int
+    parts: Mapping[str, int]
+    event: Event
+
+
+@dataclass
+class Ledger:
+    """parts: bytes that are there, by what they are. most: at one time since the last event."""
+
+    parts: Counter[str] = field(default_factory=Counter)
+    total: int = 0
+    most: int = NONE
+    best: Mapping[str, int] = field(default_factory=dict)
+    when: When = When("")
+    pieces: list[Piece] = field(default_factory=list)
+
+    def add(self, part: str, size: int) -> None:
+        """Something comes, or goes (below 0)."""
+        self.parts[part] += size
+        self.total += size
+
+    def look(self, doing: str, step: int, meanwhile: int = 0, part: str = "temporaries") -> None:
+        """A moment, at which so much more is there."""
+        if self.total + meanwhile > self.most:
+            self.most, self.when = self.total + meanwhile, When(doing, step)
+            best = self.best = dict(self.parts)
+            best[part] = best.get(part, 0) + meanwhile
+
+    def note(self, event: Event) -> None:
+        """Ends a piece."""
+        self.pieces.append(Piece(self.most, self.best, self.when, self.total, dict(self.parts), event))
+        self.most, self.best = NONE, {}
+
+
+class Rise(NamedTuple):
+    """The most bytes at one time, beside those before; their parts; when. left: what stays."""
+
+    most: int
+    parts: Mapping[str, int]
+    at: When
+    left: Mapping[str, int]
+
+
+class Beside:
+    """The memory beside a pass's own, and the most of both. own: bytes of the pass."""
+
+    def __init__(self) -> None:
+        self.parts, self.total = Counter[str](), 0
+        self.own, self.later = 0, 0
+        self.own_parts: Sequence[Mapping[str, int]] = ()
+        self.most, self.when, self.best = NONE, When(""), tuple[Mapping[str, int], ...]()
+
+    def add(self, part: str, size: int) -> None:
+        """Something comes, or goes (below 0)."""
+        self.parts[part] += size
+        self.total += size
+
+    def look(self, doing: str, step: int = -1, meanwhile: int = 0, part: str = "temporaries") -> None:
+        """A moment, at which so much more is there."""
+        most = self.own + self.total + meanwhile
+        if most > self.most:
+            self._note(most, When(doing, step, self.later), *self.own_parts, {part: meanwhile})
+
+    def follow(self, piece: Piece, more: int, parts: Mapping[str, int]) -> None:
+        """A piece of the pass, with so much more there."""
+        self.own, self.own_parts = piece.total + more, (piece.parts, parts)
+        most = piece.most + more + self.total
+        if most > self.most:
+            self._note(most, When(piece.when.doing, piece.when.step, self.later), piece.best, parts)
+
+    def over(self) -> Rise:
+        """All of it."""
+        return Rise(self.most, added(*self.best), self.when, added(self.parts, *self.own_parts))
+
+    def _note(self, most: int, when: When, *parts: Mapping[str, int]) -> None:
+        self.most, self.when, self.best = most, when, tuple([dict(each) for each in (self.parts, *parts)])
+
+
+def added(*parts: Mapping[str, int]) -> Counter[str]:
+    """All of several rows of parts."""
+    found = Counter[str]()
+    for each in parts:
+        found.update(each)
+    return found

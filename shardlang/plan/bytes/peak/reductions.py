@@ -1,0 +1,129 @@
+"""The gradients of parameters on their way to the optimizer: in buckets, as
+runtime/state/buckets.py and zero.py have them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from shardlang.plan.bytes.memory import gradient_bytes, local_bytes, stored_type, used, zero_degree
+from shardlang.plan.bytes.peak.ledger import Beside
+from shardlang.plan.bytes.zero3_gathers import part_bytes
+from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.types.dim import BYTES
+
+GRADIENTS, BUCKETS = "gradients", "buckets"
+
+
+class Sizes(NamedTuple):
+    """Bytes of a parameter on one rank: of it before ZeRO and of its gradient; of its rows as
+    ZeRO sends them, and as the optimizer updates them."""
+
+    whole: int
+    gradient: int
+    rows: int
+    updated: int
+
+
+def sizes_of(plan: Plan, param: ParamPlan) -> Sizes:
+    """Those of one."""
+    whole, rows = local_bytes(plan, param), part_bytes(plan, param, stored_type(plan, param)) if param.zero else 0
+    return Sizes(whole, gradient_bytes(plan, param), rows, whole // zero_degree(plan, param))
+
+
+class Buckets:
+    """Those of one coordinate, each with its parameters; of: parameter -> its bucket."""
+
+    def __init__(self, plan: Plan, trained: Sequence[int], sizes: Mapping[int, Sizes]) -> None:
+        self.plan, self.trained, self.sizes = plan, trained, sizes
+        self.members = self._filled(self.trained)
+        self.of = {value: at for at, members in enumerate(self.members) for value in members}
+
+    def _filled(self, values: Sequence[int]) -> list[list[int]]:
+        """Parameters that are reduced alike, from the last to the first, up to the limit."""
+        plan, found = self.plan, list[list[int]]()
+        open_: dict[object, tuple[list[int], int]] = {}
+        for value in reversed(values):
+            param = plan.params[value]
+            mesh = plan.meshes[param.stored.mesh]
+            if param.sparse:
+                continue
+            if not mesh.ranked(param.reduce_axes) and not param.zero:
+                continue
+            size = self.sizes[value].whole
+            key = param.stored.mesh, param.reduce_axes, param.zero, param.zero_axes, stored_type(plan, param)
+            members, filled = open_.get(key, ([], plan.bucket_bytes + 1))
+            if filled + size > plan.bucket_bytes:
+                members, filled = [], 0
+                found.append(members)
+            members.append(value)
+            open_[key] = members, filled + size
+        return found
+
+
+class Gradients:
+    """Those of one backward. there: parameter -> bytes of its gradient so far."""
+
+    def __init__(self, buckets: Buckets, beside: Beside, stage: int = 0, first: bool = True, last: bool = True) -> None:
+        self.plan, self.buckets, self.beside, self.last = buckets.plan, buckets, beside, last
+        # The parameters, and the buckets' rows, that have a gradient from earlier microbatches.
+        kept = () if first else [value for value in buckets.trained if self.plan.params[value].zero < 2]
+        self.there = {value: buckets.sizes[value].gradient for value in kept}
+        self.rows = set[int]() if first else set(range(len(buckets.members)))
+        mine = (value for value in buckets.of if used(self.plan, value, (stage,)))
+        self.missing = Counter(buckets.of[value] for value in mine)
+        self.waiting = sorted(self.missing, reverse=True)
+        # Of the bucket under way: bytes sent, bytes of rows that come, its number.
+        self.sent: tuple[int, int, int] | None = None
+
+    def given(self, value: int, size: int) -> None:
+        """The gradient of a microbatch is whole; it is added to that of earlier ones."""
+        if value in self.there:
+            self.beside.look("backward", -1, size, GRADIENTS)
+        else:
+            self.there[value] = size
+            self.beside.add(GRADIENTS, size)
+        at = self.buckets.of.get(value, -1)
+        if at >= 0:
+            self.missing[at] -= 1
+            while self.waiting and self.missing[self.waiting[-1]] <= 0:  # in one order on all ranks
+                self._launch(self.waiting.pop())
+
+    def _launch(self, at: int) -> None:
+        members = self.buckets.members[at]
+        plan, param = self.plan, self.plan.params[members[0]]
+        if not self.last and param.zero < 2:
+            return
+        sizes = [self.buckets.sizes[value] for value in members]
+        if not param.zero:
+            size = sum(each.whole for each in sizes)
+            self.beside.look("reduce", -1, size if len(members) > 1 else 0, BUCKETS)
+            return
+        self.settle()
+        rows = sum(each.rows for each in sizes)
+        whole = rows * plan.meshes[param.stored.mesh].degree(param.zero_axes)
+        here = sum(self.there.pop(v, 0) for v in members)
+        self.beside.look("reduce", -1, whole + rows, BUCKETS)
+        self.beside.add(GRADIENTS, -here)
+        self.beside.add(BUCKETS, whole + rows)
+        self.sent = whole, rows, at
+
+    def settle(self) -> None:
+        """The rows of the last bucket have come: what was sent for them goes, and rows of earlier
+        microbatches take them up."""
+        if self.sent is None:
+            return
+        whole, rows, at = self.sent
+        self.sent = None
+        self.beside.add(BUCKETS, -whole - rows)
+        if at not in self.rows:
+            self.rows.add(at)
+            self.beside.add(GRADIENTS, rows)
+
+
+def update(buckets: Buckets, beside: Beside) -> None:
+    """The optimizer. It copies, padded, what does not fill its kernel's vectors."""
+    unit = 16 * BYTES["f32"]
+    sizes = [buckets.sizes[value].updated for value in buckets.trained]
+    beside.look("update", -1, 2 * sum(size for size in sizes if size % unit))

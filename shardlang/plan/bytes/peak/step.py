@@ -1,0 +1,273 @@
+"""A plan -> for each coordinate along the axis of stages, the most bytes that a rank holds on its
+device at one time of a step: when, at which operator, and what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+
+from shardlang.plan.blocks.kinds import kinds_of
+from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
+from shardlang.plan.bytes.peak.course import Section, follow, repeats, sections
+from shardlang.plan.bytes.peak.gathers import Gathers
+from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
+from shardlang.plan.bytes.peak.passes import MESSAGES, StagePass, for_loss, received
+from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sizes, sizes_of, update
+from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
+from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
+from shardlang.plan.bytes.traffic import conversion_stages
+from shardlang.plan.bytes.zero3_gathers import Brought, orders
+from shardlang.plan.plan import Action, Plan, Step
+from shardlang.plan.reads import inputs, transfers
+from shardlang.records import dataclass, remembered
+
+
+@dataclass(frozen=True)
+class Peak:
+    """bytes: on the device. parts: what they are. doing: forward, again (forward within backward),
+    backward, reduce or update; op: the operator (id) that it is at, -1: none. microbatch: -1: none.
+    """
+
+    bytes: int
+    parts: Mapping[str, int]
+    doing: str = ""
+    op: int = -1
+    microbatch: int = -1
+
+
+@remembered
+def step_peaks(plan: Plan) -> tuple[Peak, ...]:
+    """The peak of each coordinate; one where there are no stages."""
+    found = peaks_of(shallow(plan)) or peaks_of(unfolded(plan))
+    assert found is not None
+    return found
+
+
+def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
+    """The most that a rank of a coordinate holds in each of its actions, in order; last the update.
+    """
+    lines = _lines(shallow(plan)) or _lines(unfolded(plan))
+    assert lines is not None
+    found = lines[coordinate].seen = []
+    lines[coordinate].peak()
+    return found
+
+
+def peaks_of(of: Shallow) -> tuple[Peak, ...] | None:
+    """The same, worked out on few layers; None where these are not enough."""
+    lines = _lines(of)
+    return tuple(line.peak() for line in lines) if lines is not None else None
+
+
+def _lines(of: Shallow) -> list[_Line] | None:
+    """The coordinates; None where the few layers are not enough."""
+    plan, stages = of.whole, _Stages(of)
+    mine: list[tuple[int, ...] | None] = [None] if plan.pipeline is None else [*stages_by_coordinate(plan)]
+    if plan.pipeline is None:
+        rows: Sequence[Sequence[Action]] = [[Action(0, kind, i) for i in range(plan.microbatches) for kind in "FB"]]
+    else:
+        rows = plan.pipeline.actions
+    lines = [_Line(stages, at, row) for at, row in zip(mine, rows, strict=True)]
+    if not all(repeats(course, of) for kind in stages.courses.values() for course in kind):
+        return None
+    return lines
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The passes of all stages, forward and backward; those of equal stages are worked out once."""
+
+    of: Shallow
+    rises: dict[object, Rise] = field(default_factory=dict)
+    courses: dict[object, tuple[list[Section], list[Section]]] = field(default_factory=dict)
+
+    @cached_property
+    def steps(self) -> Mapping[int, list[Step]]:
+        """Stage -> its steps: what it receives is there before; metrics come after the loss."""
+        plan, here = self.of.plan, conversion_stages(self.of.plan)
+        found: dict[int, list[Step]] = {}
+        for step in plan.steps:
+            on = [plan.stage(plan.ops[step.index].op)] if step.kind == "op" else here[step.index]
+            for stage in on:
+                found.setdefault(stage, []).append(step)
+        for steps in found.values():
+            steps.sort(key=lambda step: 2 * (not for_loss(plan, step)) - received(plan, step))
+        return found
+
+    @cached_property
+    def kinds(self) -> Mapping[int, object]:
+        """Stage -> what is equal for stages that differ only in which layers they have."""
+        if self.of.plan.pipeline is None:
+            return {0: ()}
+        kinds, owners, later = kinds_of(self.of.plan), saved_activations(self.of.plan).owners, self.of.later
+        found: dict[int, object] = {}
+        for stage, steps in self.steps.items():
+            rows = [(kinds.step(step), owners.of(step) is not None) for step in steps]
+            runs = [later(self.of.window(step)) for step in steps] if self.of.runs else []
+            found[stage] = kinds.number((*rows, *runs))
+        return found
+
+    @cached_property
+    def there(self) -> Mapping[int, list[int]]:
+        """Coordinate (0 without stages) -> the parameters, states and fields on its device."""
+        plan, found = self.of.whole, dict[int, list[int]]()
+        for value in (*plan.params, *plan.graph.data):
+            if value in plan.produced and value not in plan.memory_of:
+                stages = plan.pipeline.param_stages.get(value, ()) if plan.pipeline is not None else ()
+                on = {plan.pipeline.coordinates[stage] for stage in stages} if plan.pipeline is not None else {0}
+                for coordinate in on:
+                    found.setdefault(coordinate, []).append(value)
+        return found
+
+    @cached_property
+    def sizes(self) -> Mapping[int, Sizes]:
+        """Parameter -> its bytes."""
+        return of_alike(self.of.whole, sizes_of)
+
+    def course(self, stage: int) -> tuple[list[Section], list[Section]]:
+        """The passes of one."""
+        kind = self.kinds.get(stage)
+        if kind not in self.courses:
+            steps = self.steps.get(stage, [])
+            passes = StagePass(self.of.plan, stage, steps, [self.of.window(step) for step in steps])
+            self.courses[kind] = sections(passes.forward()), sections(passes.backward())
+        return self.courses[kind]
+
+    def original(self, stage: int, number: int, later: int) -> Step:
+        """The step of the whole plan that one of the walk is."""
+        return self.of.original(self.steps[stage][number], later)
+
+
+@remembered
+def messages(plan: Plan) -> Mapping[int, tuple[int, int]]:
+    """Stage -> bytes of the values that it receives in a microbatch, and of their gradients."""
+    stages = plan.pipeline.coordinates if plan.pipeline is not None else ()
+    found = dict.fromkeys(range(len(stages)), (0, 0))
+    for planned in transfers(plan):
+        op = plan.graph.ops[planned.op]
+        value, size = op.results[0], plan.local_bytes(op.results[0], planned.results[0])
+        there, back = found[plan.stage(op.id)]
+        found[plan.stage(op.id)] = there + size, back + size * plan.graph.values[value].gradient
+    return found
+
+
+class _Line:
+    """One coordinate's step."""
+
+    def __init__(self, of: _Stages, stages: tuple[int, ...] | None, actions: Sequence[Action]) -> None:
+        self.plan, self.of, self.stages, self.actions = of.of.whole, of, stages, actions
+        self.mine = stages or (0,)
+        self.kind = tuple([of.kinds.get(stage) for stage in self.mine])
+        for stage in self.mine:
+            of.course(stage)
+        pipeline = self.plan.pipeline
+        self.there = of.there.get(pipeline.coordinates[self.mine[0]] if pipeline is not None else 0, [])
+        self.done: set[int] = set()
+        self.best = Peak(NONE, {})
+        self.seen: list[Peak] | None = None
+
+    def always(self) -> Counter[str]:
+        """The bytes that are there all the time."""
+        plan = self.plan
+        here = [all_held(plan)[value] for value in self.there if value in plan.params]
+        data = sum(form_bytes(plan, (v, -1)) for v in self.there if v not in plan.params) * plan.microbatches
+        return Counter(
+            parameters=sum(each.itself for each in here), copies=sum(each.copy for each in here),
+            optimizer=sum(each.optimizer for each in here), batch=data,
+        )  # fmt: skip
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        values = self.plan.graph.values
+        trained = (value for value in self.there if value in self.plan.params and values[value].gradient)
+        return Buckets(self.plan, list(trained), self.of.sizes)
+
+    def peak(self) -> Peak:
+        parts, passes = self.always(), [(action.kind, action.stage) for action in self.actions]
+        brought = orders(self.plan).line(passes)
+        for at, (action, after) in enumerate(zip(self.actions, [*self.actions[1:], None], strict=True)):
+            # What the next action receives is on its way.
+            ahead = self._message(after) if after is not None else 0
+            parts[MESSAGES] += ahead
+            rise = self._rise(action, brought[at])
+            self._see(parts, rise, action)
+            if self._gives(action):
+                parts[MESSAGES] = ahead
+            parts.update(rise.left)
+            parts[MESSAGES] -= ahead
+        beside = Beside()
+        update(self.buckets, beside)
+        self._see(parts, beside.over(), Action(0, "U", -1))
+        return self.best
+
+    def _message(self, action: Action) -> int:
+        """Bytes that an action receives from another rank."""
+        pipeline = self.plan.pipeline
+        if pipeline is None or action.kind == "W":
+            return 0
+        stage = action.stage + (action.kind != "F")  # the later one of the two
+        if stage in (0, len(pipeline.coordinates)) or pipeline.coordinates[stage] == pipeline.coordinates[stage - 1]:
+            return 0
+        return messages(self.plan)[stage][action.kind != "F"]
+
+    def _gives(self, action: Action) -> bool:
+        """Whether an action sends anything to another rank, and lets go of what was sent before."""
+        pipeline = self.plan.pipeline
+        if pipeline is None or action.kind == "W":
+            return False
+        other = action.stage + (1 if action.kind == "F" else -1)
+        on = pipeline.coordinates
+        return 0 <= other < len(on) and on[other] != on[action.stage]
+
+    def _rise(self, action: Action, brought: Brought) -> Rise:
+        """The rise of an action: the same for the same of an equal coordinate."""
+        forward, first = action.kind == "F", action.stage not in self.done
+        last = action.microbatch == self.plan.microbatches - 1
+        if not forward:
+            self.done.add(action.stage)
+        ends = action is self.actions[0], action is self.actions[-1]
+        gathered = (*ends, *brought[1:]) if orders(self.plan).cut else ()
+        key = self.kind, self.mine.index(action.stage), forward or (first, last), gathered
+        if key not in self.of.rises:
+            beside = Beside()
+            gathers = Gathers(self.plan, beside, brought, ends[0])
+            taken = Gradients(self.buckets, beside, action.stage, first, last)
+
+            def happens(event: Event, later: int) -> None:
+                step = self.of.original(action.stage, event.step, later)
+                form = inputs(self.plan)[step][event.operand]
+                value = form[0]
+                if event.kind == USED:
+                    if value not in self.plan.params:  # a view of one
+                        value = saved_activations(self.plan).memory(form)[0]
+                    gathers.use(value, "forward" if forward else "backward", event.step)
+                else:
+                    taken.given(value, event.size)
+
+            follow(self.of.course(action.stage)[not forward], self.of.of, forward, beside, happens)
+            taken.settle()
+            if ends[1]:
+                gathers.end()
+            self.of.rises[key] = beside.over()
+        return self.of.rises[key]
+
+    def _see(self, before: Counter[str], rise: Rise, action: Action) -> None:
+        total = before.total() + rise.most
+        if total > self.best.bytes or self.seen is not None:
+            parts = Counter(before)
+            parts.update(rise.parts)
+            found = Peak(total, +parts, rise.at.doing, self._op(action.stage, rise.at), action.microbatch)
+            self.best = max(self.best, found, key=lambda peak: peak.bytes)
+            if self.seen is not None:
+                self.seen.append(found)
+
+    def _op(self, stage: int, at: When) -> int:
+        """The operator (id) to name for a moment."""
+        if at.step < 0:
+            return -1
+        step, plan = self.of.original(stage, at.step, at.later), self.plan
+        if step.kind == "op":
+            return plan.ops[step.index].op
+        return plan.graph.producers.get(plan.conversions[step.index].value, -1)

@@ -1,0 +1,130 @@
+"""`shardc check --resume`: turns a plan and the index of a checkpoint into mistakes, and lines
+about what the ranks would read and where in the data the run would be.
+
+It says before a run what the run would say at its start. It compares the data's files by size and
+checksum, and reads no example."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shardlang.checkpoints import data_files
+from shardlang.checkpoints.index import Index
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.memory import copies, stages_by_coordinate, stored_type, used
+from shardlang.plan.plan import ParamPlan, Plan
+from shardlang.types.dim import BYTES
+
+_ANYWAY = "give it as it was, or go on with other examples by --resume-anyway"
+
+
+def require_fits(plan: Plan, index: Index, base: Path, sink: Sink) -> bool:
+    """Reports what keeps the run of a plan from going on from a checkpoint; whether its parameters
+    and their optimizers fit. base: the folder that paths of data begin in."""
+    training = plan.program.training
+    there = index.tensors
+    kinds = index.facts.get("optimizers")
+    slots_there = Counter(name.rpartition(":")[0] for name in there)
+    mine = {value: o.kind for o in (training.optimizers if training else ()) for value in o.params}
+    for number in plan.params:
+        value = plan.graph.values[number]
+        if value.path not in there:
+            sink.report("SH508", f"the checkpoint lacks `{value.path}`", value.span, f"not in {index.folder}")
+            continue
+        shape = value.type.shape
+        if there[value.path].shape != shape:
+            saved = list(there[value.path].shape)
+            fact = f"`{value.path}` is {saved} in the checkpoint and {list(shape)} in the program"
+            sink.report("SH508", fact, value.span)
+            continue
+        kind, slots = mine.get(number), copies(plan).get(number, 0)
+        kept = slots_there[value.path] if kind else slots
+        before = kinds.get(value.path) if isinstance(kinds, dict) else kind
+        if kind is not None and (before != kind or kept != slots):
+            fact = f"`{value.path}` is trained by `{kind}` (which keeps {slots} tensors)"
+            fact += f", and the checkpoint was written with `{before}` (which keeps {kept})"
+            sink.report("SH508", fact, value.span, help="give the optimizer as it was")
+    fits = not sink.failed
+    for name, here, before in _differences(plan, index.facts, base):
+        sink.report("SH508", f"`{name}` is {here}, and the checkpoint was written with {before}", None, help=_ANYWAY)
+    return fits
+
+
+def _differences(plan: Plan, facts: Mapping[str, Any], base: Path) -> Iterator[tuple[str, Any, Any]]:
+    training, data = plan.program.training, facts.get("data")
+    if training is None:
+        return
+    source = training.data
+    here = {"batch": source.batch, "seed": training.seed}
+    before = {name: facts.get(name) for name in here}
+    if isinstance(data, dict):
+        own = {"source": source.kind, **{name: value for name, value in source.arguments.items() if name in data}}
+        here.update({f"data.{name}": value for name, value in own.items()})
+        before.update({f"data.{name}": data.get(name) for name in own})
+    for name, value in here.items():
+        if before[name] != value:
+            yield name, value, before[name]
+    if isinstance(data, dict) and isinstance(files := data.get("files"), list):
+        yield from data_files.differences(data_files.as_now(source.arguments, base, files), files)
+
+
+def lines(plan: Plan, index: Index, fits: bool) -> Iterator[str]:
+    """Lines about what the program does not use and, where parameters fit, about what its ranks
+    would read and where a run that goes on would be."""
+    names = {plan.graph.values[number].path for number in plan.params}
+    further = sorted({name.rpartition(":")[0] or name for name in index.tensors} - names)
+    if further:
+        more = f" and {len(further) - 1} more" if len(further) > 1 else ""
+        yield f"{index.folder}: the program does not use `{further[0]}`{more}"
+    if not fits:
+        return
+    whole = sum(layout.nbytes for layout in index.tensors.values())
+    if plan.pipeline is None:
+        yield f"{index.folder}: a rank reads at most {_read(plan, None):,} bytes of {whole:,}"
+    else:
+        for coordinate, stages in enumerate(stages_by_coordinate(plan)):
+            most = _read(plan, stages)
+            where = f"at {plan.pipeline.axis} = {coordinate}"
+            yield f"{index.folder}: a rank {where} reads at most {most:,} bytes of {whole:,}"
+    yield from _places(plan, index)
+
+
+def _places(plan: Plan, index: Index) -> Iterator[str]:
+    """Lines about where in the data a run that goes on would be."""
+    data, before = index.facts.get("data"), index.facts.get("batch")
+    length = data.get("length") if isinstance(data, dict) else None
+    training = plan.program.training
+    if training is None or type(length) is not int or type(before) is not int or not 0 < before <= length:
+        return
+    total = training.steps if training.steps is not None else (training.epochs or 0) * (length // before)
+    if index.step >= total:
+        yield f"{index.folder}: the run is finished: {index.step} of its {total} steps are done"
+        return
+    yield f"{index.folder}: the run goes on {_place(index.step, length, before)}"
+    batch = training.data.batch
+    if batch != before and batch <= length:
+        yield f"{index.folder}: with --resume-anyway it goes on {_place(index.step, length, batch)}"
+
+
+def _place(step: int, length: int, batch: int) -> str:
+    epoch, number = divmod(step, length // batch)
+    done = f"{number * batch:,} of its {length:,} examples are done"
+    return f"after step {step}, at batch {number + 1} of {length // batch} of epoch {epoch + 1} ({batch} each): {done}"
+
+
+def _read(plan: Plan, stages: Collection[int] | None) -> int:
+    """Bytes that a rank reads at most, one of those that run `stages`."""
+    return sum(_rows(plan, p) * (1 + copies(plan).get(v, 0)) for v, p in plan.params.items() if used(plan, v, stages))
+
+
+def _rows(plan: Plan, param: ParamPlan) -> int:
+    """Bytes of what a rank trains of a parameter: under ZeRO the rows of the first, who has
+    most."""
+    shape = plan.local_shape(param.value, param.stored)
+    if param.zero and shape:
+        shape = (-(-shape[0] // plan.meshes[param.stored.mesh].degree(param.zero_axes)), *shape[1:])
+    return math.prod(shape) * BYTES[stored_type(plan, param)]

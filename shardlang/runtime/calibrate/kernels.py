@@ -1,0 +1,165 @@
+"""Seconds of kernels on this rank's device, as the parts of a profile: products, attention, what
+streams through memory, optimizers, copies."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shardlang.runtime.calibrate.clock import Clock, Points, microseconds
+from shardlang.runtime.device import kind_of
+from shardlang.runtime.functions.attention import attention
+from shardlang.runtime.state.optimizers import KINDS
+
+# Sizes along each dim of a product, by device: 64 products.
+SIZES = {"cpu": (8, 64, 512, 2048), "accelerator": (64, 512, 2048, 8192)}
+DTYPES = {"cpu": {"f32": torch.float32}, "accelerator": {"f32": torch.float32, "bf16": torch.bfloat16}}
+# Bytes of a streamed tensor. All sizes are measured of the plain ones, the first six of others.
+BYTES = {"cpu": tuple(4096 * 4**i for i in range(7)), "accelerator": tuple(65536 * 4**i for i in range(7))}
+LENGTHS = {"cpu": (32, 128, 512), "accelerator": (512, 2048, 8192)}
+WIDTHS, HEADS = (32, 64, 128), 8
+ELEMENTS = {"cpu": (100, 10_000, 300_000, 4_000_000), "accelerator": (10_000, 1_000_000, 30_000_000, 100_000_000)}
+ROW = 256
+
+
+def products(clock: Clock) -> dict[str, Any]:
+    """A grid of [m, k] x [k, n] for each dtype."""
+    sizes, found = SIZES[clock.kind], {}
+    for name, dtype in DTYPES[clock.kind].items():
+        grid: dict[tuple[int, ...], float] = {}
+        for m, n, k in itertools.product(sizes, repeat=3):
+            left = torch.randn(m, k, device=clock.device, dtype=dtype)
+            right = torch.randn(k, n, device=clock.device, dtype=dtype)
+            below = [grid[smaller] for smaller in _smaller((m, n, k), sizes)]
+            grid[m, n, k] = max([clock.seconds(partial(torch.mm, left, right)), *below])
+        us = [float(f"{seconds * 1e6:.4g}") for seconds in grid.values()]
+        found[name] = {"m": sizes, "n": sizes, "k": sizes, "us": us}
+    return found
+
+
+def _smaller(point: tuple[int, ...], sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The points of a grid that are one step less along one axis."""
+    for axis, size in enumerate(point):
+        if size != sizes[0]:
+            yield (*point[:axis], sizes[sizes.index(size) - 1], *point[axis + 1 :])
+
+
+def attentions(clock: Clock) -> list[dict[str, Any]]:
+    """Forward and backward of the runtime's own attention, over lengths."""
+    found = []
+    dtypes = DTYPES[clock.kind].items()
+    for (name, dtype), causal, width in itertools.product(dtypes, (False, True), WIDTHS):
+        ways: tuple[Points, Points] = [], []
+        for length in LENGTHS[clock.kind]:
+            shape = (1, HEADS, length, width)
+            given = [torch.randn(shape, device=clock.device, dtype=dtype, requires_grad=True) for _ in range(3)]
+            q, k, v = given
+            both = _both(clock, partial(attention, q, k, v, None, causal), given)
+            for points, seconds in zip(ways, both, strict=True):
+                points.append((length, seconds))
+        row = {"dtype": name, "causal": causal, "heads": HEADS, "width": width}
+        found += [{**row, "backward": way, "points": microseconds(ways[way])} for way in (False, True)]
+    return found
+
+
+def _both(clock: Clock, call: Callable[[], Tensor], given: Sequence[Tensor]) -> tuple[float, float]:
+    """Seconds of a call, and of its backward."""
+    with torch.no_grad():
+        forward = clock.seconds(call)
+    result = call()
+    gradient = torch.ones_like(result)
+    return forward, clock.seconds(partial(torch.autograd.grad, result, given, gradient, retain_graph=True))
+
+
+def streams(clock: Clock, names: Sequence[str]) -> dict[str, list[list[float]]]:
+    """A curve over bytes read and written for each operator: those of torch that have one of these
+    names and can be called with a tensor of numbers, or two, or with indices of rows."""
+    sizes, found = BYTES[clock.kind], {"": microseconds(_plain(clock))}
+    for name in names:
+        function = getattr(torch, name, None) or getattr(F, name, None)
+        made = _callable(function, clock.device) if function is not None else None
+        if made is None:
+            continue
+        ways: tuple[Points, Points] = [], []
+        for size in sizes[:6]:
+            given = [_leaf(x, size, clock.device) for x in made]
+            leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+            call = partial(_quiet, function, given)
+            bytes = sum(x.numel() * x.element_size() for x in (*given, call()) if isinstance(x, Tensor))
+            for points, seconds in zip(ways, _both(clock, call, leaves), strict=True):
+                points.append((bytes, seconds))
+        found[name], found[f"{name} backward"] = microseconds(ways[0]), microseconds(ways[1])
+    return found
+
+
+def _plain(clock: Clock) -> Points:
+    """A sum of two tensors: two are read, one is written."""
+    found = []
+    for size in BYTES[clock.kind]:
+        one, other = torch.ones(2, size // 4, device=clock.device)
+        found.append((3.0 * size, clock.seconds(partial(torch.add, one, other))))
+    return found
+
+
+# What operators of one tensor may be called with beside it: `x` stands for numbers, `i` for
+# indices of their rows, `d` for the length of a row.
+_CALLS = (("x",), ("x", "i"), ("i", "x"), ("x", "x"), ("x", -1), ("x", "d"))
+
+
+def _callable(function: Any, device: torch.device) -> tuple[Any, ...] | None:
+    """The arguments that a function takes and whose result has a gradient for one tensor."""
+    for call in _CALLS:
+        given = [_leaf(x, 4096, device) for x in call]
+        try:
+            result = _quiet(function, given)
+        except (TypeError, RuntimeError, ValueError, IndexError):
+            continue  # it is no function of these
+        if isinstance(result, Tensor) and result.requires_grad:
+            return call
+    return None
+
+
+def _leaf(kind: Any, size: int, device: torch.device) -> Any:
+    rows = max(1, size // 4 // ROW)
+    if kind == "x":
+        return torch.rand(rows, ROW, device=device, requires_grad=True)
+    return torch.zeros(rows, dtype=torch.int64, device=device) if kind == "i" else (ROW,) if kind == "d" else kind
+
+
+def _quiet(function: Any, given: Sequence[Any]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result: Tensor = function(*given)
+        return result
+
+
+def updates(clock: Clock) -> dict[str, list[list[float]]]:
+    """A curve over elements of one tensor for each optimizer."""
+    found = {}
+    kinds = {"sgd": {}, "momentum": {"momentum": 0.9}, "adam": {}, "adamw": {}}
+    for name, settings in kinds.items():
+        points: Points = []
+        for elements in ELEMENTS[clock.kind]:
+            parameter = torch.zeros(elements, device=clock.device)
+            parameter.grad = torch.zeros_like(parameter)
+            made = KINDS["sgd" if name == "momentum" else name]([parameter], lr=1e-3, **settings)
+            points.append((float(elements), clock.seconds(partial(made.step, 1e-3))))
+        found[name] = microseconds(points)
+    return found
+
+
+def copies(clock: Clock) -> list[list[float]]:
+    """From the host's memory to the device, over bytes."""
+    points: Points = []
+    for size in BYTES[clock.kind]:
+        here = torch.zeros(size // 4)
+        # On the CPU both are one memory: the program copies nothing there, and this measures that.
+        points.append((size, clock.seconds(partial(kind_of(clock.device).copied, here, clock.device))))
+    return microseconds(points)

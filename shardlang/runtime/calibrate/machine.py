@@ -1,0 +1,138 @@
+"""All measurements of a machine -> one JSON file, which rank 0 writes; the compiler's side makes a
+profile and a program of it.
+
+    constants(programs, steps, threads, to)     one rank: microseconds of a step of each program
+    machine(names, to)                          all ranks: the rest
+
+Both are what each forked rank does in the place of training (launch/launcher.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardlang.errors import RunError
+from shardlang.runtime.calibrate import collectives, kernels
+from shardlang.runtime.calibrate.clock import TURNS, Clock
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.comm.mesh import world
+from shardlang.runtime.data.dataset import Dataset
+from shardlang.runtime.device import kind_of
+from shardlang.runtime.launch.devices import chosen
+from shardlang.runtime.launch.launcher import launch_program, read_program
+from shardlang.runtime.logs import Log
+from shardlang.runtime.program import Program
+from shardlang.runtime.step.train import Run, datasets
+
+
+def measure(
+    alone: Sequence[Path], together: Path, ranks: int, device: str | None, names: Sequence[str], logs: Path
+) -> dict[str, Any]:
+    """Everything that is measured, as plain values. alone: emitted programs (their main.py) whose
+    steps one rank times; together: one for all ranks. SH503 without the devices, SH516 where a rank
+    fails."""
+    found: dict[str, Any] = {}
+    devices = chosen(device, ranks)
+    one = chosen(devices.kind, 1) if devices.kind != "cpu" else devices
+    for count, main_file, work in (
+        (1, alone[0], lambda *given: _constants(alone, ranks, logs / "steps.json", *given)),
+        (ranks, together, lambda *given: _machine(names, logs / "machine.json", *given)),
+    ):
+        program = read_program(main_file)
+        where = devices if count == ranks else one
+        code = launch_program(program, main_file, count, where, logs / f"logs-{count}", None, None, work=work)
+        if code:
+            ranks_said = f"{count} rank{'s' * (count > 1)}"
+            raise RunError("SH516", f"the measurement on {ranks_said} ended with exit code {code}", file=logs)
+    for name in ("steps.json", "machine.json"):
+        found |= json.loads((logs / name).read_text("utf-8"))
+    return {**found, "device": devices.kind}
+
+
+def _constants(
+    programs: Sequence[Path], ranks: int, to: Path, first: Program, data: Mapping[str, Dataset], log: Log, _: object
+) -> None:
+    """Microseconds of a step of each program, by one rank with a share of the processors."""
+    _share_processors(ranks)
+    runs = {}
+    for main_file in programs:
+        program = read_program(main_file)
+        program.base = main_file.parent
+        runs[main_file.parent.name] = _steps(program)
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for _turn in range(TURNS):
+        for name, further in runs.items():
+            taken[name].append(further())
+    log.note(f"{len(runs)} small programs: microseconds of a step")
+    to.write_text(json.dumps({"steps": {name: statistics.median(all) * 1e6 for name, all in taken.items()}}))
+
+
+class _Silent(Log):
+    """Shows nothing of a run."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None)
+
+
+def _steps(program: Program) -> Callable[[], float]:
+    """A function that trains on for an epoch: the seconds of a step of it. It has trained one."""
+    run = Run(program, datasets(program), _Silent())
+    run.total = 0
+
+    def further() -> float:
+        run.total += run.loader.batches
+        start = time.perf_counter()
+        run.train()
+        if world.device.type != "cpu":
+            torch.accelerator.synchronize()
+        return (time.perf_counter() - start) / run.loader.batches
+
+    further()
+    return further
+
+
+def _share_processors(ranks: int) -> None:
+    """As many threads as a rank has when so many run here (launch/rank.py)."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+
+
+def _machine(
+    names: Sequence[str], to: Path, program: Program, data: Mapping[str, Dataset], log: Log, _: object
+) -> None:
+    """Kernels by every rank at the same time, as they run in training; then collectives."""
+    clock, begun, found = Clock(world.device), time.monotonic(), {}
+    free = _free(world.device)
+    parts: dict[str, Callable[[], Any]] = {
+        "products": lambda: kernels.products(clock), "attention": lambda: kernels.attentions(clock),
+        "streams": lambda: kernels.streams(clock, names), "updates": lambda: kernels.updates(clock),
+        "copies": lambda: kernels.copies(clock), "collectives": lambda: collectives.collectives(clock),
+    }  # fmt: skip
+    for name, part in parts.items():
+        primitives.meet()
+        found[name] = part()
+        log.note(f"{name} ({clock.calls} measurements in {time.monotonic() - begun:.0f} s)")
+    if clock.uneven:
+        log.note(f"{clock.uneven} of {clock.calls} measurements spread by more than 10 %: is the machine idle?")
+    if world.rank == 0:
+        kind = kind_of(world.device)
+        about = {"model": kind.model(), "driver": kind.driver(), "torch": torch.__version__}
+        threads = torch.get_num_threads()
+        to.write_text(json.dumps({**found, **about, **free, "threads": threads, "uneven": clock.uneven}))
+
+
+def _free(device: torch.device) -> dict[str, float]:
+    """Bytes of the device's memory, and those that are taken before the first tensor."""
+    if device.type == "cpu":
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return {"memory": pages / max(1, world.size), "reserved": 0.0}
+    torch.empty(1, device=device)
+    free, whole = torch.accelerator.get_memory_info(device)
+    return {"memory": float(whole), "reserved": float(whole - free - torch.accelerator.memory_reserved(device))}

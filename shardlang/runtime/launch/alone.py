@@ -1,0 +1,261 @@
+"""A rank that torchrun or srun has started: what is said of the end of its run, by one rank for
+all, and a thread that watches over the ranks of its host.
+
+There is no launcher of ours then. The first rank that fails says why; those that only see that it
+is gone hear of it through their store. If a rank dies without a word, or makes no progress, another
+one of its host says what its record tells."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TextIO
+
+import torch.distributed as dist
+
+from shardlang import ending
+from shardlang.display import safe
+from shardlang.ending import FAILED
+from shardlang.errors import RunError
+from shardlang.launch.started import Started
+from shardlang.locks import unwritable
+from shardlang.owned import LOG, RECORD, target
+from shardlang.run_files import log_file, record_file
+from shardlang.runtime.comm import record as form
+from shardlang.runtime.comm.record import record
+from shardlang.runtime.launch import reports, stalls
+from shardlang.runtime.launch.launcher import report_alone
+from shardlang.runtime.launch.rank import redirect, report_of
+from shardlang.runtime.program import Program
+
+# Seconds within which the rank that failed first has said why.
+_PATIENCE = 5.0
+_GIVEN_UP = 0.5
+# How often the store is asked whether a rank of another host has failed.
+_ASK = 10.0
+# How often progress is looked at.
+_EACH = 0.5
+
+
+class Alone:
+    """This rank, where it speaks for itself. folder: of the records. stall: --stall-timeout."""
+
+    def __init__(self, program: Program, main_file: Path, place: Started, folder: Path, stall: float | None) -> None:
+        self.program, self.main_file, self.place, self.folder = program, main_file, place, folder
+        self.stall, self.token = stall, 0
+        self.store: dist.Store | None = None
+        # Ranks are numbered host by host.
+        first = place.rank - place.local
+        self.here = range(first, first + place.local_size)
+        self.over, self.console = False, 2
+        # Where the thread hears of SIGTERM: torchrun sends it 0.1 s after it has seen a rank die.
+        self.signals = -1
+        # Held by the thread from when the others hear that it speaks until it has.
+        self.speaking = threading.Lock()
+        # When another rank was seen to have failed, and when the store was last asked about that.
+        self.failed_at: float | None = None
+        self.asked_at = time.monotonic()
+
+    def redirect(self) -> TextIO:
+        """Sends what this rank prints to its log, after what earlier starts of the job left there;
+        the former standard output. The end of the run is told on the former standard error too."""
+        path = log_file(self.folder, self.place.rank)
+        again = sum(int(os.environ.get(name, 0)) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.console = os.dup(2)
+            return os.fdopen(redirect(target(path, LOG), again), "w")
+        except OSError as error:
+            raise unwritable(path, "a rank's log", error, "--log-dir DIR, another folder") from None
+
+    def tell(self, text: str) -> None:
+        """Writes lines for who started the run, and to the log."""
+        for descriptor in dict.fromkeys([self.console, 2]):
+            os.write(descriptor, f"{text}\n".encode())
+
+    def begin(self, store: dist.Store | None) -> str:
+        """Once the store is there: this rank is on record from now on, and those of its host are
+        watched. Why it is not, else ""."""
+        self.store = store.clone() if store is not None else None
+        if self.store is not None:
+            if self.place.rank == 0:
+                self.store.set("shardlang/start", str(int.from_bytes(os.urandom(7))))
+            self.token = int(self.store.get("shardlang/start"))
+        path = record_file(self.folder, self.place.rank)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            record.open(target(path, RECORD), self.main_file.parent, self.place.rank, self.place.size, self.token)
+        except OSError as error:
+            return f"no collective is on record, as {path} cannot be written: {error.strerror}"
+        if self.store is not None:
+            self.signals = ending.heard()
+            threading.Thread(target=self._thread, name="watch", daemon=True).start()
+        return ""
+
+    def ended(self) -> None:
+        """All is well, on all ranks."""
+        self.over = True
+        record.phase("ended")
+        ending.unheard()
+
+    def said(self, error: Exception) -> str:
+        """The text of this rank about its failure; "" where another one speaks for it."""
+        try:
+            if not isinstance(error, dist.DistNetworkError):
+                return self._report(error) if self._speaks(error) else ""
+        except dist.DistNetworkError:
+            if not report_of(error, self.main_file).peer:
+                return self._report(error)
+        finally:
+            with self.speaking:
+                record.words[form.TOLD] = 1
+        return self._lost()
+
+    def _lost(self) -> str:
+        """The text of a rank whose store is gone."""
+        rank, (host, port) = self.place.rank, (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        fact = f"rank {rank} lost the store of the run at {host}:{port}: that host, or torchrun on it, is gone"
+        lost = RunError("SH501", fact, help="start the run again with --resume, once that host is there")
+        return "\n".join([str(lost).partition("\n")[0], *self._around(rank), f"help: {lost.help}"])
+
+    def _report(self, error: Exception) -> str:
+        text = report_alone(error, self.main_file, self.place.rank)
+        if isinstance(error, RunError):
+            seen = reports.records(self.folder, self.here, self.token)
+            return "\n".join([text, *reports.goes_on(self.program, seen.get(self.place.rank))])
+        head, _, trace = text.partition("\nTraceback")
+        return "\n".join([head, *self._around(self.place.rank)]) + (f"\nTraceback{trace}" if trace else "")
+
+    def _around(self, rank: int) -> list[str]:
+        """Lines about where a rank of this host was, and how to go on."""
+        seen = reports.records(self.folder, self.here, self.token)
+        log = log_file(self.folder, rank)
+        logged = [f"  log: {log}"] if log.exists() else []
+        return [*map(safe, reports.told(seen, rank)), *logged, *reports.goes_on(self.program)]
+
+    def _speaks(self, error: Exception) -> bool:
+        """Whether this rank is to say how it failed: one speaks for all where all see the same
+        mistake, or where the others only miss the one that made it."""
+        report = report_of(error, self.main_file)
+        if report.peer:
+            return not self._told(_PATIENCE) and self._first(report.message)
+        if self.store is None:
+            return self.place.rank == 0 or report.kind != "error"
+        return self._first(report.message) or report.kind != "error"
+
+    def _first(self, cause: str) -> bool:
+        """Whether this rank is the first to say why the run failed, and leaves the reason for the
+        others."""
+        first = self.store is None or int(self.store.add("shardlang/failures", 1)) == 1
+        if first and self.store is not None:
+            self.store.set("shardlang/cause", cause)
+        return first
+
+    def _told(self, patience: float) -> bool:
+        """Whether another rank has said why the run failed."""
+        until = time.monotonic() + patience
+        while self.store is not None:
+            if self.store.check(["shardlang/cause"]):
+                return True
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+        return False
+
+    def _thread(self) -> None:
+        try:
+            self._watch()
+        except dist.DistError:
+            # This rank sees it too, where it next hears nothing of the others.
+            select.select([self.signals], [], [], 2 * _PATIENCE)
+            if not self.over and not record.words[form.TOLD]:
+                self.tell(self._lost())
+                os._exit(FAILED)
+
+    def _watch(self) -> None:
+        """Sees at once that a rank of this host has died, and looks at progress."""
+        poll, watched = select.poll(), dict[int, reports.Seen]()
+        poll.register(self.signals, select.POLLIN)
+        looked = 0.0
+        while not self.over:
+            found = {seen.rank for seen in watched.values()}
+            for rank, seen in reports.records(self.folder, set(self.here) - found, self.token).items():
+                if rank != self.place.rank:
+                    descriptor = _opened(seen.pid)
+                    watched[descriptor] = seen
+                    if descriptor >= 0:
+                        poll.register(descriptor, select.POLLIN)
+                    else:
+                        self._died(seen)
+            come = dict(poll.poll(50 if len(watched) + 1 < len(self.here) else 1000 * _EACH))
+            for descriptor in {**come, **dict(poll.poll(0))}.keys() & watched.keys():
+                poll.unregister(descriptor)
+                self._died(watched[descriptor])
+            if self.signals in come and signal.SIGTERM in os.read(self.signals, 100):
+                record.words[form.TOLD] = 1
+                os._exit(128 + signal.SIGTERM)
+            self._leave()
+            if time.monotonic() - looked > _EACH:
+                looked = time.monotonic()
+                record.look()
+                self._look()
+
+    def _died(self, found: reports.Seen) -> None:
+        """A rank of this host is gone: says so, where it has not done that itself."""
+        now = reports.read(record_file(self.folder, found.rank))
+        if now is None or now.pid != found.pid or now.phase == "ended" or now.told:
+            return
+        status, how = stalls.how_it_ended(found.pid), "ended without a word"
+        if status is not None and os.WIFSIGNALED(status):
+            how = f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+            # Of a run that is being ended as a whole nobody is to say anything.
+            time.sleep(_GIVEN_UP if os.WTERMSIG(status) in (signal.SIGTERM, signal.SIGINT) else 0.0)
+        elif status is not None:
+            how = f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+        self.failed_at = self.failed_at or time.monotonic()
+        self._say(f"error[SH501]: rank {found.rank} {how}", found.rank)
+
+    def _leave(self) -> None:
+        """Ends this rank some time after another one has failed, if it has not noticed: it may wait
+        in its start for a rank that never comes. Most often what has started the ranks is
+        quicker."""
+        now = time.monotonic()
+        if self.failed_at is None and now - self.asked_at > _ASK:
+            self.asked_at = now
+            self.failed_at = now if self._told(0.0) else None
+        if self.failed_at is not None and now - self.failed_at > 2 * _PATIENCE:
+            os._exit(FAILED)
+
+    def _look(self) -> None:
+        stall = stalls.look(self.folder, self.here, self.stall, self.token, self.place.size > len(self.here))
+        seen = reports.read(record_file(self.folder, stall.rank)) if stall is not None else None
+        if stall is None or seen is None or not self._say(stall.text, stall.rank, stall.help):
+            return
+        # A stopped process takes no other signal. What has started the ranks ends the others.
+        os.kill(seen.pid, signal.SIGKILL)
+        os._exit(FAILED)
+
+    def _say(self, text: str, rank: int, more: str = "") -> bool:
+        """Writes it, if this rank is the first to say anything."""
+        with self.speaking:
+            try:
+                first = self._first(text)
+            except dist.DistError:
+                first = True
+            if first:
+                self.failed_at = self.failed_at or time.monotonic()
+                lines = [text, *self._around(rank), *([more] if more else [])]
+                self.tell("\n".join(lines))
+        return first
+
+
+def _opened(pid: int) -> int:
+    """A descriptor that tells the end of a process; negative where it is gone already."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -pid

@@ -1,0 +1,121 @@
+"""Which rank writes which part of each tensor to a checkpoint.
+
+Every rank works it out for all, from the program alone, so nothing is exchanged. Ranks that hold
+the same block share it by rows; a block that is too small for that is written by the one of them
+that has the least to write so far."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from shardlang.checkpoints.index import Layout
+from shardlang.runtime.comm.mesh import Mesh
+from shardlang.runtime.program import Declared, Parameter, Program, dtype_of, listed
+from shardlang.runtime.state.checkpoints import NAMES
+from shardlang.runtime.state.optimizers import slots
+
+# Bytes of a share at least.
+_LEAST = 4096
+
+
+class Shares:
+    """name -> the layout of what is saved under it. Tensors that are cut alike have one layout."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.tensors: dict[str, Layout] = {}
+        self._made: dict[object, Layout] = {}
+        # By the ranks that share: bytes that each is to write.
+        self._loads: dict[object, list[int]] = {}
+        kept = [slots(optimizer.kind, optimizer.arguments) for optimizer in program.optimizers]
+        for tensor in program.tensors:
+            by = program.trained_by.get(tensor.path)
+            for name in (tensor.path, *(f"{tensor.path}:{slot}" for slot in (kept[by] if by is not None else ()))):
+                self.tensors[name] = self._layout(tensor)
+
+    def _layout(self, tensor: Declared) -> Layout:
+        mesh, program = tensor.mesh or self.program.mesh, self.program
+        zero = zero_axes(program, tensor)
+        cut = {dim: listed(axes) for dim, axes in tensor.cut.items()}
+        apart = {*itertools.chain.from_iterable(cut.values()), *zero, program.stage_axis}
+        sharing = tuple(axis for axis in mesh if axis not in apart)
+        stage = program.coordinates(tensor)[0]
+        count, owner = math.prod(mesh._sizes[axis] for axis in sharing), -1
+        dtype = dtype_of(program, tensor)
+        whole = math.prod(tensor.shape) * dtype.itemsize
+        pieces = math.prod(mesh._sizes[axis] for axes in (*cut.values(), zero) for axis in axes)
+        held = -(-whole // pieces)
+        rows = tensor.shape[0] // pieces if tensor.shape else 0
+        if count > 1 and (rows < 2 * count or held < _LEAST * count):
+            loads = self._loads.setdefault((id(mesh), stage, sharing), [0] * count)
+            owner = loads.index(min(loads))
+            loads[owner] += held
+        sizes = tuple((dim, tuple(each)) for dim, each in (tensor.sizes or {}).items())
+        key = (id(mesh), tensor.shape, tuple(cut.items()), sizes, zero, stage, dtype, owner)
+        if key not in self._made:
+            self._made[key] = _cut(mesh, tensor, cut, zero, sharing, owner, stage, program, NAMES[dtype])
+        return self._made[key]
+
+
+def zero_axes(program: Program, tensor: Declared) -> tuple[str, ...]:
+    """The axes over which a parameter's rows are spread under ZeRO."""
+    if not isinstance(tensor, Parameter) or not tensor.zero[0]:
+        return ()
+    axes = listed(tensor.zero[1])
+    return axes if (tensor.mesh or program.mesh)[axes].size > 1 else ()
+
+
+def _cut(
+    mesh: Mesh, tensor: Declared, cut: dict[int, tuple[str, ...]], zero: tuple[str, ...], sharing: tuple[str, ...],
+    owner: int, stage: int, program: Program, dtype: str,
+) -> Layout:  # fmt: skip
+    """The layout of a tensor. owner: the one of those that share who writes; -1: each some rows."""
+    fixed = dict(zip(sharing, _coordinates(mesh, sharing, owner), strict=True)) if owner >= 0 else {}
+    lengths: list[list[int]] = []
+    along: list[list[dict[str, int]]] = []
+    for dim, size in enumerate(tensor.shape):
+        given = (tensor.sizes or {}).get(dim)
+        parts = [(_length(size, at, count, given), where) for at, count, where in _all(mesh, cut.get(dim, ()))]
+        if dim == 0:
+            parts = [
+                (_length(length, at, count), {**where, **more})
+                for length, where in parts for at, count, more in _all(mesh, zero)
+            ]  # fmt: skip
+            if owner < 0:
+                parts = [
+                    (length * (at + 1) // count - length * at // count, {**where, **more})
+                    for length, where in parts for at, count, more in _all(mesh, sharing)
+                ]  # fmt: skip
+        lengths.append([length for length, _ in parts])
+        along.append([where for _, where in parts])
+    found = [
+        mesh.rank_at({**fixed, **{axis: at for where in each for axis, at in where.items()}}, program.stage_axis, stage)
+        for each in itertools.product(*along)
+    ]
+    return Layout(dtype, tensor.shape, lengths, found)
+
+
+def _all(mesh: Mesh, axes: Sequence[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
+    """Each member of a group over axes: its index, of how many, its coordinates."""
+    count = math.prod(mesh._sizes[axis] for axis in axes)
+    for at in range(count):
+        yield at, count, dict(zip(axes, _coordinates(mesh, axes, at), strict=True))
+
+
+def _coordinates(mesh: Mesh, axes: Sequence[str], at: int) -> list[int]:
+    """The coordinates of member `at` along axes, the first the major."""
+    found = []
+    for axis in reversed(axes):
+        at, here = divmod(at, mesh._sizes[axis])
+        found.append(here)
+    return found[::-1]
+
+
+def _length(size: int, at: int, count: int, given: Sequence[int] | None = None) -> int:
+    """The length of part `at` of a dim: as given, else in torch.chunk's sizes."""
+    if count == 1:
+        return size
+    each = -(-size // count)
+    return given[at] if given is not None else max(0, min(each, size - at * each))

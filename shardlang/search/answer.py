@@ -1,0 +1,125 @@
+"""The best strategies with their predictions -> what is told of them: the text with its reasons,
+the rows of a table, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardlang.cost.hardware import Hardware
+from shardlang.cost.planned import work
+from shardlang.cost.predict import Prediction, plain, predict_work
+from shardlang.display import duration, percent, size
+from shardlang.path_runs import in_runs
+from shardlang.records import dataclass
+from shardlang.search import made
+from shardlang.search.fitted import Found
+from shardlang.search.made import FOUND
+from shardlang.search.tune import Tuned
+from shardlang.search.write import MARK, text_of
+from shardlang.syntax import ast
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of the best: what each hole is filled with, and what is predicted."""
+
+    facts: Mapping[str, str]
+    prediction: Prediction
+    memory: int
+    found: Found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """title: of the strategy; text: of its rules, with reasons. behind: the strategy of the file
+    that it comes from, if any. gap: how much less time than the best any other strategy could
+    take at most, as a share of it; 0 where all were planned. looked: at so many of all points."""
+
+    title: str
+    behind: str | None
+    ranks: int
+    hardware: Hardware
+    rows: Sequence[Row]
+    gap: float
+    looked: int
+    total: int
+    text: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As `shardc tune --json` prints it."""
+        return {
+            "version": VERSION, "ranks": self.ranks, "cluster": self.hardware.cluster, "device": self.hardware.device,
+            "from": self.behind, "strategy": self.title, "text": self.text, "gap": self.gap,
+            "points": {"looked_at": self.looked, "all": self.total},
+            "best": [
+                {"facts": dict(row.facts), "text": text_of(_named(row.found, self.title), ()), "memory": row.memory,
+                 "predicted": plain(row.prediction)}
+                for row in self.rows
+            ],
+        }  # fmt: skip
+
+
+def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
+    """The answer about the best strategies."""
+    outcome = tuned.outcome
+    rows = [Row(facts(f), predict_work(work(f.plan), hardware), f.memory, f) for f in outcome.best]
+    best, written = rows[0], tuned.of.span.source.name != FOUND
+    # Nothing takes less than all operations of the model at the device's peak.
+    gap = 0.0 if outcome.all else 1 - min(1.0, best.prediction.mfu_causal)
+    behind = tuned.of.name.text if written else None
+    of = f" of `{hardware.cluster}`" if hardware.cluster else ""
+    source = f"tuned from `{behind}`" if behind else "tuned"
+    limit = f" of {size(int(hardware.memory))}" if hardware.memory else ""
+    memory = f"{size(best.memory, up=True)}{limit}"
+    first = (
+        f"{source} for {ranks} ranks{of}: {duration(best.prediction.step_s)} a step (predicted), "
+        f"MFU {percent(best.prediction.mfu)}, {memory}; gap {percent(gap)}."
+    )
+    text = text_of(_named(best.found, tuned.title), [first, *_second(rows)])
+    assert text.startswith(MARK)
+    return Answer(tuned.title, behind, ranks, hardware, rows, gap, outcome.looked, outcome.total, text)
+
+
+def _named(found: Found, title: str) -> ast.Strategy:
+    return made.strategy(title, found.strategy.rules)
+
+
+def facts(found: Found) -> dict[str, str]:
+    """The facts that distinguish a strategy from others, in the words of the language."""
+    point, plan = found.point, found.plan
+    stages = plan.pipeline
+    count = len(stages.coordinates) // stages.mesh.axis_size(stages.axis) if stages is not None else 1
+    zero = max((param.zero for param in plan.params.values()), default=0)
+    keep = any(param.keep for param in plan.params.values())
+    splits = [f"{dim} over {', '.join(a + '?' * y for a, y in uses)}" for _, dim, uses in point.splits]
+    host = [plan.graph.values[v].path for v in plan.params if v in plan.memory_of]
+    return {
+        "mesh": ", ".join(f"{axis} = {n}" for axis, n in point.sizes if n > 1) or "1 rank",
+        "splits": ", ".join(splits) or "-",
+        "virtual": str(count),
+        "microbatches": str(plan.microbatches),
+        "schedule": stages.schedule if stages is not None else "-",
+        "zero": f"{zero}{', keep' * keep}",
+        "bucket": size(plan.bucket_bytes),
+        "recompute": (", ".join(in_runs(point.layers)) + f" {point.again}".rstrip()) if point.layers else "-",
+        "host": ", ".join(in_runs(host)) or "-",
+    }
+
+
+def _second(rows: Sequence[Row]) -> list[str]:
+    """The next best, and where the time goes."""
+    best = rows[0].prediction
+    parts = [f"computing {percent(best.compute_s / best.step_s)}"]
+    exposed = [(kind, axes, s) for (kind, axes), s in best.exposed_s.items() if s >= 0.01 * best.step_s]
+    named = ((f"{kind.replace('_', '-')} over {', '.join(axes)}", seconds) for kind, axes, seconds in exposed[:3])
+    parts += [f"{what} {percent(seconds / best.step_s)}" for what, seconds in named]
+    parts += [f"waiting for other stages {percent(best.idle_s / best.step_s)}"] * (best.idle_s >= 0.01 * best.step_s)
+    lines = []
+    if len(rows) > 1:
+        other = rows[1]
+        differ = [f"{what} {value}" for what, value in other.facts.items() if value != rows[0].facts[what]]
+        lines.append(f"Next best: {'; '.join(differ) or 'the same'}: {duration(other.prediction.step_s)}.")
+    return [*lines, f"The step is {', '.join(parts)}."]

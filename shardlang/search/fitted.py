@@ -1,0 +1,175 @@
+"""A point -> its plan with as little computed again as fits, and as much on the host as is best;
+or the least memory that it needs.
+
+Each coordinate of the pipeline has layers of its own, so that the fewest are found for all of them
+at once, by halving."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
+
+from shardlang.cost.planned import work
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.fits import is_table
+from shardlang.plan.bytes.memory import held_bytes
+from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.pipeline.stages import ancestors, enclosing
+from shardlang.plan.plan import Plan
+from shardlang.plan.planner import laid_out
+from shardlang.records import dataclass
+from shardlang.search.filled import filled
+from shardlang.search.space import Open, Point, Seconds
+from shardlang.syntax import ast
+
+AGAIN = ("", "all but products")
+# Seconds of a processor to plan a point, and to predict its time.
+A_PLAN, AN_OPERATOR = 4e-3, 4e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A point that fits: its strategy, its plan, seconds of a step, bytes at the peak."""
+
+    point: Point
+    strategy: ast.Strategy
+    plan: Plan
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True, eq=False)
+class Short:
+    """A point that does not fit, however little it keeps: the bytes that it needs at least."""
+
+    point: Point
+    memory: int
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How points become plans. limit: the bytes of a device, where that is known."""
+
+    of: Open
+    title: str
+    seconds: Seconds
+    limit: int | None
+    plans: Counter[int] = field(default_factory=Counter)
+
+    def plan(self, point: Point) -> Plan | None:
+        """The plan of a point; None where it is illegal."""
+        self.plans[len(self.of.program.graph.ops)] += 1
+        return laid_out(self.of.program, filled(self.of, point, self.title), self.of.ranks, Sink())
+
+    def costs(self) -> float:
+        """Seconds of a processor to plan a point whole."""
+        return A_PLAN + len(self.of.program.graph.ops) * AN_OPERATOR
+
+    def spent(self) -> float:
+        """Seconds of a processor for the plans so far: counted by operators and not measured, so
+        that the same program has the same answer everywhere."""
+        return sum(count * (A_PLAN + ops * AN_OPERATOR) for ops, count in self.plans.items())
+
+    def best(self, point: Point) -> Found | Short | None:
+        """The fastest way to have a point; None where it is illegal."""
+        plan = self.plan(point)
+        if plan is None:
+            return None
+        ways = list(self._ways(point, plan))
+        fits = [way for way in ways if isinstance(way, Found)]
+        if fits:
+            return min(fits, key=lambda found: found.seconds)
+        return min((way for way in ways if isinstance(way, Short)), key=lambda short: short.memory)
+
+    def near(self, point: Point) -> Found | Short | None:
+        """A point whose layers are an estimate: without any if that fits, with more of them where
+        these are too few."""
+        plain = replace(point, layers=())
+        for each in (plain, point) if point.layers else (plain,):
+            plan = self.plan(each)
+            if plan is None:
+                return None
+            made = self._made(each, plan)
+            if isinstance(made, Found):
+                return made
+        return self.best(plain)
+
+    def _ways(self, point: Point, plan: Plan) -> Iterator[Found | Short]:
+        """With more and more tables on the host, and with each kind of computing again."""
+        tables = self._tables(plan) if self.of.hole(ast.Place) else []
+        for count in range(len(tables) + 1):
+            hosting = replace(point, hosted=tuple(tables[:count]))
+            here = self.plan(hosting) if count else plan
+            if here is not None:
+                yield from self._fewest(hosting, here)
+
+    def _tables(self, plan: Plan) -> list[str]:
+        """Tables that may be on the host, the largest first."""
+        graph = plan.graph
+        params = [p for p in plan.params.values() if is_table(plan, p) and p.value not in plan.memory_of]
+        params.sort(key=lambda p: -sum(held_bytes(plan, p)))
+        paths = [graph.values[p.value].path for p in params]
+        return [path for path in paths if self.of.covered(ast.Place, path) and not self.of.written(ast.Place, path)]
+
+    def _fewest(self, point: Point, plan: Plan) -> Iterator[Found | Short]:
+        """With the fewest layers computed again."""
+        made = self._made(point, plan)
+        if isinstance(made, Found) or not self.of.layers:
+            yield made
+            return
+        on = _layers(plan, self.of.layers)
+        for what in AGAIN:
+            yield self._halved(replace(point, again=what), plan, on)
+
+    def _halved(self, point: Point, plan: Plan, on: Sequence[Sequence[str]]) -> Found | Short:
+        """low: layers of each coordinate that are too few; high: enough, if any are."""
+        over = self._over(plan)
+        low, high = [0] * len(on), [len(mine) if bad else 0 for mine, bad in zip(on, over, strict=True)]
+        least = self._made(point, plan)
+        best = self._at(point, high, on)
+        if isinstance(best, Short):
+            return min((least, best), key=lambda each: each.memory)
+        while best is not None and any(b - a > 1 for a, b in zip(low, high, strict=True)):
+            middle = [(a + b) // 2 if b - a > 1 else b for a, b in zip(low, high, strict=True)]
+            tried = self.plan(_with(point, middle, on))
+            if tried is None:
+                break
+            for at, bad in enumerate(self._over(tried)):
+                if bad:
+                    low[at] = middle[at]
+                else:
+                    high[at] = middle[at]
+            best = self._at(point, high, on)
+        return best or least
+
+    def _at(self, point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> Found | Short | None:
+        point = _with(point, counts, on)
+        plan = self.plan(point)
+        return self._made(point, plan) if plan is not None else None
+
+    def _over(self, plan: Plan) -> list[bool]:
+        """Which coordinates need more than there is."""
+        return [self.limit is not None and peak.bytes > self.limit for peak in step_peaks(plan)]
+
+    def _made(self, point: Point, plan: Plan) -> Found | Short:
+        memory = max(peak.bytes for peak in step_peaks(plan))
+        if self.limit is not None and memory > self.limit:
+            return Short(point, memory)
+        return Found(point, filled(self.of, point, self.title), plan, self.seconds(work(plan)), memory)
+
+
+def _with(point: Point, counts: Sequence[int], on: Sequence[Sequence[str]]) -> Point:
+    layers = tuple(layer for mine, count in zip(on, counts, strict=True) for layer in mine[:count])
+    return replace(point, layers=layers)
+
+
+def _layers(plan: Plan, layers: Sequence[str]) -> list[list[str]]:
+    """The layers of each coordinate, in order."""
+    pipeline, wanted = plan.pipeline, set(layers)
+    found: list[dict[str, None]] = [{} for _ in range(pipeline.mesh.axis_size(pipeline.axis) if pipeline else 1)]
+    for op in plan.graph.ops:
+        mine = next((layer for layer in ancestors(enclosing(op)) if layer in wanted), None)
+        if mine is not None and op.section == "loss":
+            found[pipeline.coordinates[pipeline.op_stage[op.id]] if pipeline else 0][mine] = None
+    return [list(each) for each in found]

@@ -1,0 +1,180 @@
+"""The points of a space -> the best of them.
+
+Points are looked at in the order of a guess at their time. Those of a deep program are estimated
+first, from few layers, and only the best are planned whole; those of others are planned whole at
+once. The answer is always about whole plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from shardlang.records import dataclass
+from shardlang.search.cut import arrays
+from shardlang.search.fitted import Fitting, Found, Short
+from shardlang.search.guess import Guess
+from shardlang.search.profiles import Estimate, Profiles, without_stages
+from shardlang.search.space import BUCKETS, Open, Point, points
+from shardlang.search.splits import Splitting
+from shardlang.search.wanted import Wanted
+from shardlang.syntax import ast
+
+# Of the budget, for estimates; the rest is for whole plans.
+ESTIMATES = 0.6
+# Seconds of a processor for an estimate, by layers of the pipeline and microbatches.
+AN_ESTIMATE = 0.15
+# Operators of a program that is large.
+LARGE = 300
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """best: at most as many as were asked for, the fastest first. short: the point that lacks
+    least, where nothing fits. looked: how many points were looked at; total: how many there are.
+    all: whether nothing else that is open can be faster."""
+
+    best: Sequence[Found]
+    short: Short | None
+    looked: int
+    total: int
+    all: bool
+
+
+@dataclass
+class _Best:
+    """The best so far."""
+
+    fitting: Fitting
+    wanted: Wanted
+    found: list[Found]
+    short: Short | None = None
+
+    def add(self, made: Found | Short | None) -> None:
+        if isinstance(made, Short) and (self.short is None or made.memory < self.short.memory):
+            self.short = made
+        if isinstance(made, Found):
+            self.found = sorted([*self.found, made], key=lambda found: found.seconds)[: 2 * self.wanted.count]
+
+    def checked(self) -> list[Found]:
+        """The best whose programs can be emitted; of large programs only the first is looked at."""
+        found = list[Found]()
+        for made in self.found:
+            known = found and len(made.plan.graph.ops) > LARGE
+            if len(found) < self.wanted.count and (known or self.wanted.sound(made.plan)):
+                found.append(made)
+        return found
+
+
+def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcome:
+    """The best points. given: strategies of the file that fit."""
+    best = _Best(fitting, wanted, [])
+    for found in given:
+        best.add(found)
+    guess = Guess(fitting.of, wanted.hardware, wanted.limit)
+    profiles = _profiles(fitting.of, wanted.limit)
+    few = profiles.cuts[2] if profiles is not None else without_stages(fitting.of, fitting.of.program)
+    splitting = Splitting(fitting.of, few, wanted.seconds)
+    waiting = sorted(points(fitting.of, splitting), key=guess)
+    whole = profiles is None or len(waiting) * fitting.costs() < wanted.budget
+    looked = _whole(best, waiting) if profiles is None or whole else _deep(best, profiles, waiting)
+    every = whole and looked == len(waiting) and not splitting.plans and not fitting.of.large
+    return Outcome(best.checked(), best.short, looked, len(waiting), every)
+
+
+def _whole(best: _Best, waiting: Sequence[Point]) -> int:
+    """Plans points whole; how many."""
+    for looked, point in enumerate(waiting):
+        if best.found and best.fitting.spent() > best.wanted.budget:
+            return looked
+        best.wanted.tell(f"{looked} of {len(waiting):,} points")
+        best.add(best.fitting.best(point))
+    return len(waiting)
+
+
+def _profiles(of: Open, limit: int | None) -> Profiles | None:
+    """For estimates, if the program has one array of layers that are alike, of which the strategy
+    names none by its number."""
+    found = arrays(of.program.graph)
+    named = any(isinstance(s.index, int | tuple) for at in of.ats for x in at.selectors for s in x.segments)
+    written = of.stages is not None and not of.stages.balanced
+    hosts = any(isinstance(rule, ast.Place) and rule.where is not None for rule in of.rules)
+    usable = len(found) == 1 and not named and not written and not hosts
+    return Profiles(of, found[0], limit) if usable else None
+
+
+def _deep(best: _Best, profiles: Profiles, waiting: Sequence[Point]) -> int:
+    """Estimates points, and plans the best of them whole; how many were estimated."""
+    wanted, made, short = best.wanted, list[tuple[float, int, Estimate]](), list[tuple[float, int, Estimate]]()
+    count = max(1, round(ESTIMATES * wanted.budget / AN_ESTIMATE))
+    looked = 0
+    for point in _order(waiting, made, count):
+        looked += 1
+        wanted.tell(f"{looked} of {len(waiting):,} points")
+        estimate = profiles.estimate(point)
+        if estimate is None:
+            continue
+        if wanted.limit is None or estimate.memory <= wanted.limit:
+            made.append((wanted.seconds(estimate.work), looked, estimate))
+        else:
+            short.append((estimate.memory, looked, estimate))
+    for _, _, estimate in sorted(short, key=_first)[:3] if not made else ():
+        best.add(best.fitting.best(replace(estimate.point, layers=())))
+    every = [*made, *(each for known in sorted(made, key=_first)[:2] for each in _buckets(best, known))]
+    for tried, (seconds, _, estimate) in enumerate(sorted(every, key=_first)):
+        full = len(best.found) >= wanted.count and seconds >= best.found[wanted.count - 1].seconds
+        if full or (tried and best.fitting.spent() > (1 - ESTIMATES) * wanted.budget):
+            break
+        wanted.tell(f"planning whole: {tried + 1}")
+        best.add(best.fitting.near(estimate.point))
+    return looked
+
+
+def _first(made: tuple[float, int, Estimate]) -> tuple[float, int]:
+    return made[:2]
+
+
+def _order(waiting: Sequence[Point], made: Sequence[tuple[float, int, Estimate]], count: int) -> Iterator[Point]:
+    """At most so many points, all where nothing fits: first those of the best guess for different
+    meshes, then the neighbours of the best so far, then the rest."""
+    done = dict[Point, None]()
+    meshes: dict[object, Point] = {}
+    for point in waiting:
+        meshes.setdefault(point.sizes, point)
+    for point in list(meshes.values())[: count // 3]:
+        done[point] = None
+        yield point
+    rest = iter(waiting)
+    opened = set[int]()
+    while len(done) < len(waiting) and (len(done) < count or not made):
+        best = min((each for each in made if each[1] not in opened), key=_first, default=None)
+        near = [*islice(rest, 1)]
+        if best is not None:
+            opened.add(best[1])
+            near = [point for point in waiting if _neighbours(replace(best[2].point, layers=()), point)]
+        for point in near:
+            if point not in done:
+                done[point] = None
+                yield point
+
+
+def _neighbours(one: Point, other: Point) -> bool:
+    """Whether two points differ in one thing: by a factor of two, where it is a number."""
+    if one.sizes != other.sizes:
+        moved = [a * 2 == b or b * 2 == a for (_, a), (_, b) in zip(one.sizes, other.sizes, strict=True) if a != b]
+        kept = (one.virtual, one.microbatches, one.zero) == (other.virtual, other.microbatches, other.zero)
+        return len(moved) == 2 and all(moved) and kept
+    if one.splits != other.splits:
+        return False
+    numbers = [(a, b) for a, b in ((one.virtual, other.virtual), (one.microbatches, other.microbatches)) if a != b]
+    near = all(a * 2 == b or b * 2 == a for a, b in numbers)
+    return near and len(numbers) + (one.zero != other.zero) == 1
+
+
+def _buckets(best: _Best, known: tuple[float, int, Estimate]) -> Iterator[tuple[float, int, Estimate]]:
+    """An estimate with other sizes of buckets, where these were left for last."""
+    _, looked, estimate = known
+    for size in BUCKETS[1:] if best.fitting.of.large and estimate.point.bucket else ():
+        work = replace(estimate.work, bucket_bytes=size * 1_000_000)
+        point = replace(estimate.point, bucket=size)
+        yield best.wanted.seconds(work), looked, replace(estimate, point=point, work=work)

@@ -1,0 +1,93 @@
+"""A point of a deep program -> its pipeline: the layers of each stage, and what coordinates do in
+which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.pipeline.balance import balance
+from shardlang.plan.pipeline.rules import StageRule
+from shardlang.plan.pipeline.schedules import SCHEDULES
+from shardlang.plan.plan import Action
+from shardlang.plan.strategy.axis_sizes import evaluate
+from shardlang.records import dataclass
+from shardlang.search.cut import Array
+from shardlang.search.space import Open, Point, stage_count
+from shardlang.syntax import ast
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """layers: the numbers of those of each stage. coordinates: of each stage. actions: of each
+    coordinate."""
+
+    axis: str
+    layers: Sequence[range]
+    coordinates: tuple[int, ...]
+    actions: tuple[tuple[Action, ...], ...]
+    schedule: str = ""
+
+    @property
+    def on(self) -> Sequence[tuple[int, ...]]:
+        """The stages of each coordinate."""
+        count = len(self.actions)
+        return [tuple(s for s, c in enumerate(self.coordinates) if c == at) for at in range(count)]
+
+    def ends(self, stage: int) -> float:
+        """The share of what is outside of the layers that a stage has."""
+        return 1.0 if len(self.layers) == 1 else 0.5 * (stage in (0, len(self.layers) - 1))
+
+    def sends(self, stage: int) -> bool:
+        """Whether a stage is sent what it reads."""
+        return stage > 0 and self.coordinates[stage] != self.coordinates[stage - 1]
+
+
+def pipe(of: Open, array: Array, point: Point) -> Pipe | None:
+    """The pipeline of a point; None where it has none so."""
+    degrees = {**of.program.statics, **dict(point.sizes)}
+    size, count = stage_count(of, dict(point.sizes)), _count(of, point, degrees)
+    if count is None:
+        return None
+    if size == 1 or of.stages is None:
+        single = tuple(Action(0, kind, i) for i in range(count) for kind in "FB")
+        return Pipe("", [range(len(array.paths))], (0,), (single,))
+    written = of.stages.virtual
+    virtual = point.virtual or (evaluate(written, degrees) if written is not None else 1)
+    if not isinstance(virtual, int) or not of.stages.balanced:
+        return None
+    stages = size * virtual
+    name = point.schedule or _schedule(of, virtual, count, stages)
+    known = SCHEDULES.get(name)
+    if known is None or not known.takes(virtual) or not known.fits(stages, size, count):
+        return None
+    layers = stage_layers(of, array, of.stages.axis.text, size, virtual)
+    if layers is None:
+        return None
+    return Pipe(of.stages.axis.text, layers, known.place(stages, size), known.make(stages, size, count), name)
+
+
+def _count(of: Open, point: Point, names: dict[str, int | float]) -> int | None:
+    """The microbatches."""
+    written = next((r.count for r in of.rules if isinstance(r, ast.Microbatches)), None)
+    count = point.microbatches or (evaluate(written, names) if written is not None else 1)
+    return count if isinstance(count, int) else None
+
+
+def _schedule(of: Open, virtual: int, count: int, stages: int) -> str:
+    written = next((r.name.value for r in of.rules if isinstance(r, ast.Schedule) and r.name is not None), "")
+    return written or ("interleaved_1f1b" if virtual > 1 else "1f1b" if count >= stages else "gpipe")
+
+
+def stage_layers(of: Open, array: Array, axis: str, size: int, virtual: int) -> list[range] | None:
+    """The layers of each stage, as `balanced` cuts them; None where there are too few."""
+    known = of.memory
+    if (size, virtual) not in known:
+        sink, graph = Sink(), of.program.graph
+        rule = StageRule(axis, size, virtual, (), True, of.strategy.name.span)
+        named = balance(graph, rule, sink)
+        stages = [of_op.stage if (of_op := named[mine[0]]) is not None else 0 for mine in array.ops]
+        found = [[at for at, s in enumerate(stages) if s == stage] for stage in range(size * virtual)]
+        cut = [range(mine[0], mine[-1] + 1) if mine else range(0) for mine in found]
+        known[size, virtual] = None if sink.failed else cut
+    return known[size, virtual]

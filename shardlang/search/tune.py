@@ -1,0 +1,163 @@
+"""A program and a rank count -> the best strategies, in the order of their predicted time.
+
+A strategy with holes says what may be chosen. Without one everything may, and strategies of the
+file compete as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardlang.check.program import Program
+from shardlang.cost.planned import work
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import offer
+from shardlang.display import size
+from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.plan import Plan
+from shardlang.plan.planner import laid_out
+from shardlang.plan.strategy.holes import holes
+from shardlang.records import dataclass
+from shardlang.search.fitted import Fitting, Found, Short
+from shardlang.search.made import FOUND
+from shardlang.search.outer import Outcome, searched
+from shardlang.search.space import Open, Point
+from shardlang.search.wanted import PROPAGATION, Wanted
+from shardlang.source import Source
+from shardlang.syntax import ast
+from shardlang.syntax.parse import parse
+
+_EVERYTHING = """strategy tuned {
+  mesh pp = auto, dp = auto, cp = auto, tp = auto
+  split auto over cp
+  split auto over tp
+  stages over pp auto
+  microbatches auto
+  schedule auto
+  zero auto over (dp, cp)
+  bucket gradients auto
+  recompute auto
+  place auto
+}
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """of: the strategy with holes; title: the name of the found one; found: what was found."""
+
+    of: ast.Strategy
+    title: str
+    outcome: Outcome
+
+
+def tune(program: Program, name: str | None, wanted: Wanted, sink: Sink) -> Tuned | None:
+    """The best strategies; None after mistakes, or where nothing fits (SH326)."""
+    program, strategy = _start(program, name, wanted.mode, sink)
+    if strategy is None or not _checks(program, strategy, sink):
+        return None
+    title = f"{strategy.name.text}_{wanted.ranks}"
+    if wanted.mode == PROPAGATION:
+        return _propagated(program, strategy, title, wanted, sink)
+    fitting = Fitting(Open(program, strategy, wanted.ranks), title, wanted.seconds, wanted.limit)
+    outcome = searched(fitting, _written(program, strategy, wanted), wanted)
+    if outcome.best:
+        return Tuned(strategy, title, outcome)
+    _report_nothing(strategy, outcome, wanted, sink)
+    return None
+
+
+def _start(program: Program, name: str | None, mode: str, sink: Sink) -> tuple[Program, ast.Strategy | None]:
+    """The program and the strategy that says what is open: the one of that name; else the first
+    with holes; else one with everything open, which the program then has as well."""
+    every = program.strategies
+    if name is not None:
+        found = next((s for s in every if s.name.text == name), None)
+        if found is None:
+            names = [s.name.text for s in every]
+            help = offer(name, names, f"the strategies are {', '.join(names)}" if names else "the file has none")
+            sink.report("SH301", f"{program.source.name} has no strategy `{name}`", None, help=help)
+        return program, found
+    if mode == PROPAGATION and every:
+        return program, every[0]
+    found = next((s for s in every if holes(s, program.axis_overrides.get(s.name.text, {}))), None)
+    return program, found or everything(program)
+
+
+def everything(program: Program) -> ast.Strategy:
+    """A strategy in which all is open but the split of the batch."""
+    batch = program.graph.batch
+    names = [name for name, dims in program.graph.dims.items() if batch in dims]
+    lines = _EVERYTHING.splitlines(keepends=True)
+    lines[2:2] = [f"  split {min(names, key=len)} over dp\n"] if names else []
+    return parse(Source(FOUND, "".join(lines)), Sink()).strategies[0]
+
+
+def _is_all_open(strategy: ast.Strategy) -> bool:
+    """Whether nobody wrote a strategy: then no part of it is pinned."""
+    return strategy.span.source.name == FOUND
+
+
+def _checks(program: Program, strategy: ast.Strategy, sink: Sink) -> bool:
+    """Whether what is written of a strategy is right, whatever stands in its holes."""
+    from shardlang.plan.resolve import resolve
+
+    if program.training is None or program.graph.loss is None:
+        fact = f"`{program.source.name}` has no `train`, so there is no step whose time could be predicted"
+        sink.report("SH402", fact, None, help="add a `train` block")
+        return False
+    if not _is_all_open(strategy):
+        resolve(program, strategy, None, sink)
+    return not sink.failed
+
+
+def _propagated(program: Program, strategy: ast.Strategy, title: str, wanted: Wanted, sink: Sink) -> Tuned | None:
+    """The strategy as it is: what its rules leave open has the layouts that send fewest bytes."""
+    plan = laid_out(program, strategy, wanted.ranks, sink)
+    if plan is None or sink.failed:
+        return None
+    memory = max(peak.bytes for peak in step_peaks(plan))
+    found = Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+    if wanted.limit is not None and memory > wanted.limit:
+        _report_nothing(strategy, Outcome((), Short(found.point, memory), 1, 1, True), wanted, sink)
+        return None
+    return Tuned(strategy, title, Outcome((found,), None, 1, 1, True))
+
+
+def _sizes(plan: Plan) -> tuple[tuple[str, int], ...]:
+    axes = (*plan.pipeline.mesh.axes,) if plan.pipeline is not None else plan.meshes[0].timeless.axes
+    return tuple((axis.name, axis.size) for axis in axes)
+
+
+def _written(program: Program, of: ast.Strategy, wanted: Wanted) -> Iterable[Found]:
+    """The whole strategies of the file that fit, where nothing is pinned."""
+    for strategy in program.strategies if _is_all_open(of) else ():
+        if strategy.name.text in program.unread:
+            continue
+        plan = laid_out(program, strategy, wanted.ranks, Sink())
+        if plan is None:
+            continue
+        memory = max(peak.bytes for peak in step_peaks(plan))
+        if wanted.limit is None or memory <= wanted.limit:
+            yield Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+
+
+def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, sink: Sink) -> None:
+    """SH326, with the least memory that was found."""
+    span = strategy.name.span if not _is_all_open(strategy) else None
+    name = f"strategy `{strategy.name.text}`" if span is not None else "a strategy"
+    short = outcome.short
+    if short is None:
+        sink.report(
+            "SH326", f"on {wanted.ranks} ranks nothing that {name} leaves open can be filled", span,
+            help="another rank count, or fewer sizes that are fixed; dims have to divide over their axes",
+        )  # fmt: skip
+        return
+    assert wanted.limit is not None
+    times = -(-short.memory // wanted.limit)
+    where = ", ".join(f"{axis} = {count}" for axis, count in short.point.sizes if count > 1)
+    sink.report(
+        "SH326", f"nothing that {name} leaves open fits: a rank needs {size(short.memory, up=True)} at least, and a "
+        f"device has {size(wanted.limit)}", span, f"least with {where or '1 rank'}" if span is not None else "",
+        notes=() if span is not None else (f"the least is needed with {where or '1 rank'}",),
+        help=(f"more ranks, say {wanted.ranks * times}", "a smaller batch", "`place on host` for large tables"),
+    )  # fmt: skip

@@ -1,0 +1,29 @@
+"""The request of a search, as plain values: the ranks, the hardware, how much and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shardlang.cost.hardware import Hardware
+from shardlang.plan.plan import Plan
+from shardlang.records import dataclass
+from shardlang.search.space import Seconds
+
+PROPAGATION = "sharding_propagation"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request. seconds: of a step of a plan. limit: the bytes of a device's memory, if
+    they are known. count: how many of the best. budget: seconds of a processor for the search;
+    sound: whether a plan can be emitted. tell: is called with what goes on."""
+
+    ranks: int
+    seconds: Seconds
+    limit: int | None
+    hardware: Hardware
+    count: int = 5
+    budget: float = 10.0
+    sound: Callable[[Plan], bool] = lambda plan: True
+    tell: Callable[[str], None] = lambda text: None
+    mode: str = "exact"

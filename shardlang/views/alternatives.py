@@ -1,0 +1,133 @@
+"""A program and a change of its strategy -> the figures of the plan with that change, or the reason
+why there is none. Nothing is guessed: each alternative is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardlang.check.program import Program
+from shardlang.check.selectors import text as selector_text
+from shardlang.diagnostics.diagnostic import Diagnostic, InternalError, Severity, Sink
+from shardlang.plan.bytes.memory import stages_by_coordinate
+from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.bytes.traffic import sent_bytes
+from shardlang.plan.plan import Plan
+from shardlang.plan.planner import plan
+from shardlang.records import dataclass
+from shardlang.source import Source, Span
+from shardlang.syntax import ast
+from shardlang.syntax.parse import parse
+
+# Seconds of a step of a plan; None where nothing is known of the hardware.
+Seconds = Callable[[Plan], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The cost of a plan: the bytes that a rank sends in a step (with stages, one at each
+    coordinate of their axis together), the most that one holds, the seconds of a step (None: not
+    known)."""
+
+    sent: int
+    peak: int
+    step_s: float | None
+
+
+def figures(of: Plan, seconds: Seconds) -> Figures:
+    lines = [None] if of.pipeline is None else stages_by_coordinate(of)
+    sends = sum(sum(sent_bytes(of, mine)) for mine in lines)
+    return Figures(sends, max(peak.bytes for peak in step_peaks(of)), seconds(of))
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A rule that could be written, with the figures of the plan that it makes; else the
+    diagnostics that refuse it."""
+
+    written: str
+    figures: Figures | None
+    refused: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A program on ranks, the strategy that is asked about (None: none is used), and its plan."""
+
+    program: Program
+    strategy: ast.Strategy | None
+    plan: Plan
+    seconds: Seconds
+
+    def instead(self, written: str, rules: Sequence[ast.Rule], sizes: dict[str, int] | None = None) -> Alternative:
+        """The alternative in which the strategy has these rules, and axes these sizes."""
+        assert self.strategy is not None
+        changed = replace(self.strategy, rules=tuple(rules))
+        name, program = changed.name.text, self.program
+        others = {**program.axis_overrides, name: {**program.axis_overrides.get(name, {}), **(sizes or {})}}
+        strategies = tuple(changed if each is self.strategy else each for each in program.strategies)
+        sink = Sink()
+        found = plan(replace(program, strategies=strategies, axis_overrides=others), name, self.plan.ranks, sink)
+        if found is None:
+            return Alternative(written, None, tuple(d for d in sink.found if d.severity is Severity.ERROR))
+        return Alternative(written, figures(found, self.seconds))
+
+
+def rules_of(text: str) -> tuple[ast.Rule, ...]:
+    """The rules of a text that shardc wrote."""
+    sink = Sink()
+    file = parse(Source("the alternative", f"strategy s {{\n  {text}\n}}\n"), sink)
+    if sink.failed:
+        raise InternalError(f"`{text}` is no rule: {sink.found[0].message}")
+    return file.strategies[0].rules
+
+
+def without(rules: Sequence[ast.Rule], kinds: tuple[type, ...], selector: str = "") -> list[ast.Rule]:
+    """The rules less those of some kinds; with a selector less those of just this selector."""
+    kept: list[ast.Rule] = []
+    for rule in rules:
+        if not isinstance(rule, ast.At):
+            kept += [rule] if selector or not isinstance(rule, kinds) else []
+            continue
+        here = [s for s in rule.selectors if not selector or selector_text(s) == selector]
+        there = tuple(s for s in rule.selectors if s not in here)
+        rest = tuple(inner for inner in rule.rules if not isinstance(inner, kinds))
+        if not here or len(rest) == len(rule.rules):
+            kept.append(rule)
+            continue
+        kept += [replace(rule, selectors=tuple(here), rules=rest)] if rest else []
+        kept += [replace(rule, selectors=there)] if there else []
+    return kept
+
+
+def place(span: Span) -> dict[str, Any]:
+    """Where a rule stands, and its text on one line."""
+    return {"source": f"{span.source.name}:{span.line}", "text": " ".join(span.text.split())}
+
+
+def entry(one: Alternative) -> dict[str, Any]:
+    """An alternative as plain data."""
+    found: dict[str, Any] = {"written": one.written, **_figures(one.figures)}
+    found["refused"] = [
+        {"code": d.code, "message": d.message, "help": list(d.help),
+         "source": f"{d.primary.span.source.name}:{d.primary.span.line}" if d.primary is not None else None}
+        for d in one.refused[:1]
+    ]  # fmt: skip
+    return found
+
+
+def _figures(of: Figures | None) -> dict[str, Any]:
+    if of is None:
+        return {"sent_bytes": None, "peak_bytes": None, "step_s": None}
+    return {"sent_bytes": of.sent, "peak_bytes": of.peak, "step_s": of.step_s}
+
+
+def head(asked: Asked) -> dict[str, Any]:
+    """The first keys of an answer: of which plan it is, and its figures."""
+    made = asked.plan
+    now = _figures(figures(made, asked.seconds))
+    return {
+        "version": 1, "program": made.program.source.name, "strategy": made.strategy, "ranks": made.ranks,
+        "stages_over": made.pipeline.axis if made.pipeline is not None else None, "now": now,
+    }  # fmt: skip

@@ -1,0 +1,128 @@
+"""A plan, and the hardware where its speeds are known -> the course of a step for the page of
+`shardc report`: spans by coordinate and lane, and the memory of the fullest coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shardlang.cost.hardware import Hardware
+from shardlang.cost.overlap import EMITTED
+from shardlang.cost.planned import work
+from shardlang.cost.prices import Prices
+from shardlang.cost.timeline import course
+from shardlang.plan.bytes.peak.step import Peak, peaks_by_action, step_peaks
+from shardlang.plan.bytes.pipeline_report import action_cost, stage_costs
+from shardlang.plan.pipeline import actions as lists
+from shardlang.plan.plan import Action, Plan
+from shardlang.views.diff import Seen
+
+Found = dict[str, Any]
+# A span: its lane, begin, end, name.
+Drawn = tuple[int, float, float, str]
+# Spans begin and end at multiples of the whole by this. Those of one name with less between are
+# one.
+GRID, GAP = 100_000, 200
+# Actions of the memory that are drawn at most.
+MOST = 600
+
+
+def with_course(seen: Seen, hardware: Hardware | None) -> Found:
+    """The report of a plan, with the course of its step and the cluster that it runs on."""
+    keys = ("cluster", "devices", "nodes")
+    of = {key: getattr(hardware, key) for key in keys} if hardware is not None else None
+    return {**seen.found, "timeline": timeline(seen.plan, hardware), "memory": memory(seen.plan), "cluster": of}
+
+
+def sources(plans: Sequence[Plan]) -> dict[str, str]:
+    """The texts of the files in which the operators of plans stand, by name."""
+    return {op.span.source.name: op.span.source.text for plan in plans for op in plan.graph.ops}
+
+
+def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
+    """The lanes of each coordinate, in seconds; without speeds in work, where there are stages."""
+    if hardware is not None:
+        found = course(Prices(work(plan), hardware), EMITTED)
+        end = max((span.end for line in found.lines for span in line.spans), default=0.0)
+        lines = [[(s.lane, s.begin, s.end, s.name) for s in line.spans] for line in found.lines]
+        names = _Lanes(hardware)
+        return _drawn("s", end, lines, names, plan) if end else None
+    if plan.pipeline is None:
+        return None
+    costs, actions = stage_costs(plan), plan.pipeline.actions
+    shown = lists.timeline(actions, len(plan.pipeline.coordinates), lambda a: action_cost(costs[a.stage], a))
+    rows = [
+        [(-1, float(begin), float(stop), _name(action)) for action, (begin, stop) in zip(line, spans, strict=True)]
+        for line, spans in zip(actions, shown.spans, strict=True)
+    ]
+    return _drawn("work", float(shown.end), rows, {-1: "compute"}, plan)
+
+
+def _name(action: Action) -> str:
+    return f"{action.stage}{action.kind}{action.microbatch}"
+
+
+class _Lanes(dict[int, str]):
+    """The names of lanes: compute, then the levels of the cluster."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__({-1: "compute", 0: "links of a node", 1: "network"})
+        self.update({at + 1: f"network, {level.name}" for at, level in enumerate(hardware.levels)})
+
+
+def _drawn(unit: str, end: float, lines: Sequence[Sequence[Drawn]], names: Mapping[int, str], plan: Plan) -> Found:
+    """The spans as whole numbers of GRID, their names as places in a list."""
+    known: dict[str, int] = {}
+    axis = plan.pipeline.axis if plan.pipeline is not None else ""
+    rows = []
+    for at, line in enumerate(lines):
+        lanes: dict[int, list[tuple[int, int, int]]] = {}
+        for lane, begin, stop, name in line:
+            number = known.setdefault(name, len(known))
+            lanes.setdefault(lane, []).append((round(begin / end * GRID), round(stop / end * GRID), number))
+        shown = [{"name": names.get(lane, "network"), "spans": list(_joined(lanes[lane]))} for lane in sorted(lanes)]
+        rows.append({"name": f"{axis} {at}" if axis else "a rank", "lanes": shown})
+    microbatches = 1 + max((int(name) for each in known if (name := each.rpartition("F")[2]).isdigit()), default=0)
+    return {"unit": unit, "end": end, "grid": GRID, "names": list(known), "lines": rows, "microbatches": microbatches}
+
+
+def _joined(spans: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The spans in order, neighbours of one name as one."""
+    last: tuple[int, int, int] | None = None
+    for span in sorted(spans):
+        if last is not None and last[2] == span[2] and span[0] - last[1] < GAP:
+            last = (last[0], max(last[1], span[1]), last[2])
+            continue
+        if last is not None:
+            yield last
+        last = span
+    if last is not None:
+        yield last
+
+
+def memory(plan: Plan) -> Found:
+    """The most that a rank of the fullest coordinate holds in each action, by kind."""
+    peaks = step_peaks(plan)
+    at = max(range(len(peaks)), key=lambda each: peaks[each].bytes)
+    rows = plan.pipeline.actions if plan.pipeline is not None else (
+        [Action(0, kind, i) for i in range(plan.microbatches) for kind in "FB"],
+    )  # fmt: skip
+    seen = peaks_by_action(plan, at)
+    names = [*map(_name, rows[at]), "update"]
+    return {"coordinate": at, "of": len(seen), **_by_kind(list(zip(names, seen, strict=True)))}
+
+
+def _by_kind(moments: list[tuple[str, Peak]]) -> Found:
+    """Rows of bytes by kind, the largest kind first; of very many actions those around the most."""
+    most = max(range(len(moments)), key=lambda at: moments[at][1].bytes)
+    first = max(0, min(most - MOST // 2, len(moments) - MOST))
+    shown = moments[first : first + MOST]
+    largest: dict[str, int] = {}
+    for _, peak in shown:
+        for kind, count in peak.parts.items():
+            largest[kind] = max(count, largest.get(kind, 0))
+    kinds = sorted(largest, key=lambda kind: -largest[kind])
+    return {
+        "first": first, "most": most - first, "actions": [name for name, _ in shown],
+        "kinds": [{"kind": kind, "bytes": [peak.parts.get(kind, 0) for _, peak in shown]} for kind in kinds],
+    }  # fmt: skip

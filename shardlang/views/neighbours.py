@@ -1,0 +1,127 @@
+"""A plan and `mesh`, `zero` or `recompute` -> the rules that decided, and the costs of their
+neighbours, as plain data (`shardc why --json`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shardlang.path_runs import in_runs
+from shardlang.plan.plan import Plan
+from shardlang.plan.strategy.axis_sizes import divisors
+from shardlang.source import Span
+from shardlang.syntax import ast
+from shardlang.views.alternatives import Alternative, Asked, entry, head, place, rules_of, without
+from shardlang.views.values import zero_text
+
+Entry = dict[str, Any]
+_INDEX = re.compile(r"\[\d+\]")
+
+
+def neighbours(asked: Asked, what: str) -> Entry:
+    """The answer for one of `QUESTIONS`."""
+    now, kinds, others = QUESTIONS[what]
+    written = [place(span) for span in _spans(asked.strategy, kinds)]
+    found = list(others(asked)) if asked.strategy is not None else []
+    return {
+        **head(asked), "kind": what, "name": what, "is": now(asked.plan),
+        "decided": {"by": what if written else "none", "rules": written},
+        "alternatives": [entry(one) for one in found],
+    }  # fmt: skip
+
+
+def _spans(strategy: ast.Strategy | None, kinds: tuple[type, ...]) -> list[Span]:
+    """The rules of some kinds; with a selector, the whole `at`."""
+    rules = strategy.rules if strategy is not None else ()
+    return [
+        rule.span for rule in rules
+        if isinstance(rule, kinds) or (isinstance(rule, ast.At) and any(isinstance(r, kinds) for r in rule.rules))
+    ]  # fmt: skip
+
+
+# --- mesh ---
+
+
+def _mesh_now(plan: Plan) -> list[str]:
+    mesh = plan.pipeline.mesh if plan.pipeline is not None else plan.meshes[0].timeless
+    return [", ".join(f"{axis.name} = {axis.size}" for axis in mesh.axes)]
+
+
+def _meshes(asked: Asked) -> Iterator[Alternative]:
+    """One axis smaller by its least divisor, and another larger by it."""
+    assert asked.strategy is not None
+    mesh = next((rule for rule in asked.strategy.rules if isinstance(rule, ast.Mesh)), None)
+    if mesh is None:
+        return
+    plan, names = asked.plan, [axis.name.text for axis in mesh.axes]
+    there = plan.pipeline.mesh if plan.pipeline is not None else plan.meshes[0].timeless
+    now = {name: 1 for name in names} | {axis.name: axis.size for axis in there.axes}
+    if set(now) != set(names):
+        return  # positional rules have cut the axes further
+    for less in names:
+        by = next((d for d in divisors(now[less]) if d > 1), 1)
+        for more in names if by > 1 else ():
+            if more != less:
+                sizes = {**now, less: now[less] // by, more: now[more] * by}
+                written = "mesh " + ", ".join(f"{name} = {size}" for name, size in sizes.items())
+                yield asked.instead(written, asked.strategy.rules, sizes)
+
+
+# --- ZeRO ---
+
+
+def _zero_now(plan: Plan) -> list[str]:
+    counts = Counter(zero_text(p) if p.zero else "no zero" for p in plan.params.values())
+    return [f"{text}: {count} parameter{'s' * (count != 1)}" for text, count in counts.most_common()]
+
+
+def _zeros(asked: Asked) -> Iterator[Alternative]:
+    """Another level for all parameters: over the axes that the rules name, else over those along
+    which gradients are summed."""
+    assert asked.strategy is not None
+    rules, plan = asked.strategy.rules, asked.plan
+    every = [inner for rule in rules for inner in (rule.rules if isinstance(rule, ast.At) else (rule,))]
+    named = Counter(tuple(axis.text for axis in rule.axes) for rule in every if isinstance(rule, ast.Zero))
+    summed = Counter(plan.meshes[p.stored.mesh].ranked(p.reduce_axes) for p in plan.params.values())
+    axes = next((axes for axes, _ in (named or summed).most_common() if axes), ())
+    declared = {a.name.text for rule in rules if isinstance(rule, ast.Mesh) for a in rule.axes}
+    if not axes or not declared.issuperset(axes):
+        return
+    over = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+    now = {(p.zero, p.keep) for p in plan.params.values()}
+    for level, keep in ((0, False), (1, False), (2, False), (3, False), (3, True)):
+        if now != {(level, keep)}:
+            text = f"zero {level} over {over}{', keep' * keep}" if level else ""
+            bare = without(rules, (ast.Zero,))
+            yield asked.instead(text or "no zero", [*bare, *rules_of(text)])
+
+
+# --- recompute ---
+
+
+def _recompute_now(plan: Plan) -> list[str]:
+    paths = dict.fromkeys(plan.graph.calls[plan.graph.ops[op].within].path for g in plan.recompute for op in g.ops[:1])
+    return in_runs(path for path in paths if path) or ["nothing"]
+
+
+def _recomputes(asked: Asked) -> Iterator[Alternative]:
+    """Nothing; then all layers of the outermost arrays, whole or in part."""
+    assert asked.strategy is not None
+    bare = without(asked.strategy.rules, (ast.Recompute,))
+    arrays = dict.fromkeys(_INDEX.sub("[*]", call.path) for call in asked.plan.graph.calls if call.path.endswith("]"))
+    outer = [a for a in arrays if not any(a.startswith(f"{b}.") for b in arrays)]
+    texts = [f"at {', '.join(outer)}: recompute{what}" for what in ("", " gathers", " all but products")]
+    for text in (*([""] if asked.plan.recompute else ()), *(texts if outer else ())):
+        yield asked.instead(text or "no recompute", [*bare, *rules_of(text)])
+
+
+Now = Callable[[Plan], Sequence[str]]
+Others = Callable[[Asked], Iterator[Alternative]]
+# What can be asked about, besides values: what it is now, its rules, and the alternatives.
+QUESTIONS: dict[str, tuple[Now, tuple[type, ...], Others]] = {
+    "mesh": (_mesh_now, (ast.Mesh,), _meshes),
+    "zero": (_zero_now, (ast.Zero,), _zeros),
+    "recompute": (_recompute_now, (ast.Recompute,), _recomputes),
+}

@@ -1,0 +1,220 @@
+"""A plan and the name of a value or a layer -> the reasons for its layout, as plain data
+(`shardc why --json`): what decided, how it is made and read, and what else it could be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shardlang.check.selectors import select
+from shardlang.check.selectors import text as selector_text
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import offer
+from shardlang.graph.graph import Graph, Kind, Op
+from shardlang.ops.rule import Split
+from shardlang.path_runs import called, in_runs
+from shardlang.plan.bytes.traffic import COLLECTIVES, conversion_bytes, inside_collective, sent
+from shardlang.plan.demand import ResolvedStrategy
+from shardlang.plan.plan import Plan
+from shardlang.plan.resolve import resolve
+from shardlang.syntax import ast
+from shardlang.types.layout import Layout
+from shardlang.views.alternatives import Alternative, Asked, entry, head, place, rules_of, without
+from shardlang.views.values import forms, written
+
+Entry = dict[str, Any]
+_PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
+
+
+def why(asked: Asked, name: str, sink: Sink) -> Entry | None:
+    """The answer for a value, several alike, or a layer; None after reporting that nothing has the
+    name."""
+    graph = asked.plan.graph
+    found = _named(graph, name, sink)
+    if found is None:
+        return None
+    selector, values = found
+    resolved = resolve(asked.program, asked.strategy, asked.plan.ranks, Sink())
+    assert resolved is not None
+    layouts = {_layout(asked.plan, value) for value in values}
+    if not values or len(layouts) > 1:
+        every = list(_layer(asked.plan, resolved, name, values))
+        return {**head(asked), "kind": "layer", "name": name, "values": every}
+    first = values[0]
+    return {
+        **head(asked), "kind": "value", "name": name, "values": in_runs(called(graph.values[v].path) for v in values),
+        **_made(asked.plan, first),
+        "decided": _decided(resolved, graph, first, asked.plan),
+        "read": list(_reads(asked.plan, first)),
+        "sent": list(_sent(asked.plan, first)),
+        "alternatives": _alternatives(asked, selector, first),
+    }  # fmt: skip
+
+
+def _named(graph: Graph, name: str, sink: Sink) -> tuple[ast.Selector, list[int]] | None:
+    """The selector that a name is, and the values that it names: none for a layer."""
+    for text in (name, f"train.{name}"):
+        selector = _selector(text)
+        scope = select(graph, [selector], Sink()) if selector is not None else None
+        if selector is not None and scope is not None and scope.values:
+            return selector, sorted(scope.named)
+    names = dict.fromkeys(called(path) for path in (*graph.addresses, *graph.declared))
+    otherwise = "name a value as the plan does (`shardc plan`), a layer, or `mesh`, `zero` or `recompute`"
+    sink.report("SH308", f"`{name}` matches nothing of the model", None, help=offer(name, names, otherwise))
+    return None
+
+
+def _selector(text: str) -> ast.Selector | None:
+    """The selector that a text is; None for what is none."""
+    from shardlang.source import Source
+    from shardlang.syntax.parse import parse
+
+    sink = Sink()
+    file = parse(Source("why", f"strategy s {{\n  at {text}: recompute\n}}\n"), sink)
+    rules = [rule for strategy in file.strategies for rule in strategy.rules]
+    if sink.failed or len(rules) != 1 or not isinstance(rules[0], ast.At) or len(rules[0].selectors) != 1:
+        return None
+    return rules[0].selectors[0]
+
+
+def _layout(plan: Plan, value: int) -> Layout | None:
+    return plan.produced.get(value)
+
+
+def _layer(plan: Plan, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Iterator[Entry]:
+    """The values of a layer, or those of one name that are laid out in different ways."""
+    every = forms(plan)
+    here = set(values) or {
+        v for path, ids in plan.graph.addresses.items() if path.startswith(f"{name}.") for v in ids
+    }
+    for value in sorted(here):
+        path = called(plan.graph.values[value].path)
+        if path in every:
+            form, decided = every[path], _decided(resolved, plan.graph, value, plan)
+            sizes = {"forward_bytes": form.forward_bytes, "backward_bytes": form.backward_bytes}
+            yield {"name": path, "layout": form.made, "read": list(form.read), "decided": decided, **sizes}
+
+
+def _made(plan: Plan, value: int) -> Entry:
+    """The statement that makes a value, and the layout in which it does."""
+    op, it = plan.graph.producers.get(value), plan.graph.values[value]
+    span = plan.graph.ops[op].statement or plan.graph.ops[op].span if op is not None else it.span
+    return {"made": place(span), "layout": forms(plan)[called(it.path)].made, "kind_of": it.kind.value}
+
+
+def _decided(resolved: ResolvedStrategy, graph: Graph, value: int, plan: Plan) -> Entry:
+    """The kind of rule that decided, with the rules: `reader` for what is stored as it is read,
+    `propagated` where no rule speaks of it, `alone` on one rank."""
+    if plan.ranks == 1 or not resolved.name:
+        return {"by": "alone", "rules": []}
+    op = graph.producers.get(value)
+    zero = [place(resolved.zero[value].span)] if value in resolved.zero else []
+    demand = resolved.demands.get(op) if op is not None else None
+    if op is not None:
+        rules = [place(span) for span in demand.spans or (demand.span,)] if demand is not None else []
+        return {"by": demand.chosen if demand is not None else "propagated", "rules": rules}
+    if value in resolved.pinned:
+        return {"by": "pin", "rules": [place(resolved.pinned[value]), *zero]}
+    readers = [d for d in (resolved.demands.get(op.id) for op in graph.ops if value in op.operands) if d is not None]
+    spans = dict.fromkeys(span for d in readers for span in d.spans or (d.span,))
+    return {"by": "reader", "rules": [*(place(span) for span in spans), *zero]}
+
+
+def _reads(plan: Plan, value: int) -> Iterator[Entry]:
+    """The forms in which operators read a value, each with their results' names."""
+    found: dict[str, dict[str, None]] = {}
+    for planned in plan.ops:
+        for use in planned.operands:
+            if use.value == value:
+                by = called(plan.graph.values[plan.graph.ops[planned.op].results[0]].path)
+                found.setdefault(written(plan, value, use.layout), {})[by] = None
+    return ({"layout": layout, "by": in_runs(by)} for layout, by in found.items())
+
+
+def _sent(plan: Plan, value: int) -> Iterator[Entry]:
+    """The collectives of a value: conversions, and what the operator that makes it sends itself."""
+    sizes = conversion_bytes(plan)
+    for c in plan.conversions:
+        if c.value == value and any(sizes[c.id]):
+            (forward, backward), by = sizes[c.id], COLLECTIVES.get(c.move.kind, ("", ""))
+            axes = list(plan.meshes[c.to.mesh].ranked(c.move.axes))
+            yield _collective(by, axes, written(plan, value, c.to), forward, backward)
+    op = plan.graph.producers.get(value)
+    if op is not None:
+        for factor, over, forward, backward in plan.ops[op].inside:
+            kind = inside_collective(plan.graph.ops[op], factor)
+            yield _collective((kind, kind), list(over), None, forward, backward)
+    path = plan.graph.values[value].path
+    for each in sent(plan):
+        if each.path == path and each.what != "values" and each.axes:
+            yield _collective(each.collectives, list(each.axes), None, each.forward_bytes, each.backward_bytes)
+
+
+def _collective(by: tuple[str, str], axes: list[str], to: str | None, forward: int, backward: int) -> Entry:
+    return {
+        "forward": by[0], "backward": by[1], "axes": axes, "to": to, "forward_bytes": forward,
+        "backward_bytes": backward,
+    }  # fmt: skip
+
+
+# --- alternatives ---
+
+
+def _alternatives(asked: Asked, selector: ast.Selector, value: int) -> list[Entry]:
+    """Each other way in which one axis could lie on the value, all else being laid out by the same
+    rules; the one that sends least is the first."""
+    plan = asked.plan
+    if asked.strategy is None or plan.graph.values[value].kind is Kind.CONSTANT or plan.ranks == 1:
+        return []
+    rules = without(asked.strategy.rules, (ast.Pin, ast.Shard), selector_text(selector))
+    if not any(isinstance(rule, ast.Mesh) for rule in rules):
+        axes = plan.meshes[0].timeless.axes
+        mesh = ", ".join(f"{axis.name} = {axis.size}" for axis in axes)
+        rules = [*rules_of(f"mesh {mesh}"), *rules] if len(plan.meshes) == 1 and axes else []
+    found: list[Alternative] = []
+    for text in _pins(asked, value) if rules else ():
+        written = f"at {selector_text(selector)}: {text}"
+        found.append(asked.instead(written, [*rules, *rules_of(written)]))
+    return [entry(one) for one in sorted(found, key=_order)]
+
+
+def _order(one: Alternative) -> tuple[bool, float, int, int]:
+    of = one.figures
+    return (True, 0, 0, 0) if of is None else (False, of.step_s or 0, of.sent, of.peak)
+
+
+def _pins(asked: Asked, value: int) -> Iterator[str]:
+    """The layouts in which one axis lies elsewhere, as pins: on each other dim, on none, pending
+    where the operator sums."""
+    plan = asked.plan
+    now, it = plan.produced[value], plan.graph.values[value]
+    mesh = plan.meshes[now.mesh]
+    timeless = {axis.name for axis in mesh.timeless.axes}
+    dims = tuple(tuple(a for a in axes if a in timeless) for axes in now.dims)
+    op = plan.graph.producers.get(value)
+    sums = op is not None and _sums(plan.graph.ops[op])
+    marks = it.kind is Kind.RESULT
+    pending = tuple(a for a in now.pending if a in timeless) if marks else ()
+    replicated = tuple(a for a in now.replicated if a in timeless) if marks else ()
+    known = {Layout(dims, pending, replicated, now.mesh)}
+    for axis in mesh.timeless.axes:
+        bare = [tuple(a for a in axes if a != axis.name) for axes in dims]
+        others = tuple(a for a in pending if a != axis.name), tuple(a for a in replicated if a != axis.name)
+        ways = [(tuple((*axes, axis.name) if at == dim else axes for at, axes in enumerate(bare)), *others)
+                for dim in range(len(bare))]  # fmt: skip
+        ways.append((tuple(bare), *others))
+        if sums:
+            ways.append((tuple(bare), (*others[0], axis.name), others[1]))
+        for way in ways:
+            layout = Layout(*way, mesh=now.mesh)
+            if layout not in known and Layout(*way[:2], mesh=now.mesh) != Layout(dims, pending, (), now.mesh):
+                known.add(layout)
+                yield _PATH.sub(r"\1", written(plan, value, layout))
+
+
+def _sums(op: Op) -> bool:
+    """Whether the result of an operator can be pending: it sums over a dim, or passes a sum on."""
+    kept = {f for dims in op.rule.results for d in dims for f in d}
+    summed = [f for f, x in enumerate(op.rule.factors) if f not in kept and x.split is Split.FREE and x.size > 1]
+    return len(summed) == 1 or (not summed and bool(op.rule.through))

@@ -1,0 +1,113 @@
+"""`shardc calibrate`: what it writes is a program and a profile of this machine, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from shardlang import driver
+from shardlang.cost.calibrated import constants
+from shardlang.cost.hardware import MEASURED, Hardware, with_speeds
+from shardlang.cost.planned import work
+from shardlang.cost.predict import predict
+from shardlang.cost.profile import read_profile
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.format.format import format_file
+from shardlang.source import Source
+from shardlang.syntax.parse import parse
+from tests import warm
+from tests.cli.process import NET, shardc
+
+ROOT = Path(__file__).resolve().parents[2]
+# The same measurements at few sizes, so that they take seconds.
+FEW = """
+import sys
+from shardlang.runtime.calibrate import clock, collectives, kernels
+clock.TURNS, clock._LEAST = 3, 1e-5
+kernels.SIZES["cpu"], kernels.WIDTHS, kernels.LENGTHS["cpu"] = (4, 16), (8,), (4, 8)
+kernels.BYTES["cpu"] = collectives.BYTES["cpu"] = (4096, 16384)
+kernels.ELEMENTS["cpu"] = (100, 1000)
+from shardlang.cli.main import main
+main()
+"""
+
+
+def test_what_it_writes_is_planned_for(tmp_path: Path) -> None:
+    """Two ranks: the program checks, is in its one form, has all speeds, and names its profile,
+    which is one by the schema; numbers say that they were measured."""
+    to = tmp_path / "machine.shard"
+    to.write_text("something else")
+    ran = warm.run([sys.executable, "-c", FEW, "calibrate", "--device", "cpu", "--ranks", "2", "-o", str(to)])
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    assert "collectives (" in ran.stdout
+    assert f"--cluster {to}" in ran.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["machine.profile.json", "machine.shard"]
+    text = (tmp_path / "machine.profile.json").read_text()
+    jsonschema.validate(json.loads(text), json.loads((ROOT / "specs" / "profile.schema.json").read_text()))
+    profile, sink = read_profile(text), Sink()
+    assert {("all_reduce", 2, 2), ("all_gather", 2, 2), ("send", 2, 2)} <= set(profile.collectives)
+    assert {"", "relu", "relu backward", "softmax"} <= set(profile.streams)
+    written = to.read_text()
+    assert format_file(parse(Source(str(to), written), sink)) == written
+    program = driver.check_source(Source("net.shard", NET), sink)
+    program = driver.with_cluster(program, str(to), sink) if program is not None else None
+    assert program is not None, [d.message for d in sink.found]
+    found = with_speeds(program, 2, sink)
+    assert found is not None, [d.message for d in sink.found]
+    assert (found.devices, found.origin("launch"), found.profile is not None) == (2, MEASURED, True)
+    assert found.launch > 0
+    plan = driver.plan_program(program, "dp", 2, sink)
+    assert plan is not None
+    assert 0 < predict(plan, found).step_s < 10
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("-o", "machine.json"), "must end in `.shard`"), (("-o", "no/m.shard"), "there is no folder `no`"), ((), "-o")],
+)
+def test_wrong_words(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    ran = shardc("calibrate", *words, folder=tmp_path)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_where_a_rank_fails(tmp_path: Path) -> None:
+    """SH516, and the file that was there stays."""
+    to = tmp_path / "machine.shard"
+    to.write_text("something else")
+    fails = FEW.replace("from shardlang.cli", "kernels.copies = lambda clock: 1 / 0\nfrom shardlang.cli")
+    ran = warm.run([sys.executable, "-c", fails, "calibrate", "--device", "cpu", "-o", str(to)])
+    assert ran.returncode == 3
+    assert "error[SH516]: the measurement on 1 rank ended" in ran.stderr
+    assert "ZeroDivisionError" in ran.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["something else"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_constants_of_steps_that_have_them(asynchronous: bool) -> None:
+    """Steps that a launch of 7 us and 100 us a step would make, give both back."""
+    sink = Sink()
+    points = [[1000, 0.5], [100000, 0.6]]
+    grid = {"m": [4, 64], "n": [4, 64], "k": [4, 64], "us": [0.5] * 8}
+    profile = read_profile(json.dumps({
+        "format": 1, "device": "cpu", "asynchronous": asynchronous, "products": {"f32": grid},
+        "streams": {"": points}, "updates": {"sgd": points},
+    }))  # fmt: skip
+    steps, small = {}, {}
+    for layers in (1, 3, 9):
+        text = NET.replace("  param w: [d] = normal(0.5)", f"  layer parts[{layers}] = Linear(d, d)")
+        text = "use std.nn: Linear\n" + text.replace("return x * w", "return parts(x)")
+        program = driver.check_source(Source("net.shard", text.replace("strategy dp", "strategy one")), sink)
+        plan = driver.plan_program(program, None, 1, sink) if program is not None else None
+        assert plan is not None, [d.message for d in sink.found]
+        machine = Hardware("cpu", compute=1e12, compute_f32=1e12, bandwidth=1e12, launch=7e-6, step=1e-4, devices=0,
+                           profile=profile)  # fmt: skip
+        steps[str(layers)] = predict(plan, machine).step_s * 1e6
+        small[str(layers)] = work(plan)
+    launch, step = constants(steps, small, profile)
+    assert (launch, step) == (pytest.approx(7e-6, rel=1e-6), pytest.approx(1e-4, rel=1e-6))

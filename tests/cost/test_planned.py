@@ -1,0 +1,73 @@
+"""The items of a plan: all of its operations and all that it sends, no more and no less."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shardlang.cost.planned import work
+from shardlang.cost.work import Attention, Collective, Item, Pass, Product, Work
+from shardlang.plan.bytes.traffic import sent
+from shardlang.plan.plan import Plan
+from shardlang.plan.work import step_flops
+from tests.cost.plans import NAMES, PLANS
+
+
+def items(passed: Pass) -> Iterator[tuple[Item, int]]:
+    for segment in passed:
+        for item, count in segment.items.items():
+            yield item, count * segment.times
+
+
+def sums(work: Work, stages: tuple[int, ...]) -> Counter[str]:
+    """Bytes that a coordinate sends in a step, by what and when."""
+    found: Counter[str] = Counter()
+    for stage in (work.stages[at] for at in stages):
+        for way, passed in (("forward", stage.forward), ("backward", stage.backward)):
+            for item, count in items(passed):
+                if isinstance(item, Collective):
+                    found[f"values {way}"] += item.bytes * count * work.microbatches
+        for segment in stage.backward:
+            for reduction in segment.reductions:
+                runs = segment.times * (work.microbatches if reduction.each else 1)
+                found["gradients"] += runs * sum(size for *_, size in reduction.parts)
+    return found
+
+
+def planned_sums(plan: Plan, stages: tuple[int, ...]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in sent(plan):
+        if each.what == "values" and "send" not in each.collectives and not each.stages.isdisjoint(stages):
+            found["values forward"] += each.forward_bytes
+            found["values backward"] += each.backward_bytes
+        elif each.what == "gradients" and not each.stages.isdisjoint(stages):
+            found["gradients"] += each.backward_bytes
+    return found
+
+
+@pytest.mark.parametrize("make", PLANS, ids=NAMES)
+def test_items_send_what_the_plan_sends(make: Callable[[], Plan]) -> None:
+    plan = make()
+    made = work(plan)
+    for coordinate in made.coordinates:
+        found, expected = sums(made, coordinate.stages), planned_sums(plan, coordinate.stages)
+        for item, count in (*coordinate.ahead.items(), *coordinate.after.items()):
+            if isinstance(item, Collective) and item.place.layer != "step":
+                found["values forward"] += item.bytes * count
+        assert {what: round(size) for what, size in found.items() if size} == +expected
+
+
+@pytest.mark.parametrize("make", PLANS, ids=NAMES)
+def test_items_compute_what_the_plan_computes(make: Callable[[], Plan]) -> None:
+    plan = make()
+    made = work(plan)
+    total = 0
+    for stage in made.stages:
+        for passed in (stage.forward, stage.backward):
+            for item, count in items(passed):
+                if isinstance(item, Product | Attention) and item.phase != "again":
+                    total += item.flops * count * made.microbatches
+    ranks_of_a_stage = plan.ranks // (len(made.coordinates) if plan.pipeline is not None else 1)
+    assert total * ranks_of_a_stage == step_flops(plan.graph)

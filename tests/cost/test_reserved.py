@@ -1,0 +1,30 @@
+"""What a device's context and libraries take is not there for a plan: SH450 counts it."""
+
+from __future__ import annotations
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.source import Source
+from tests.cost.plans import plan_of
+from tests.plan.small_llama import llama
+
+TEXT = llama("mesh dp = 2\n  split batch over dp")
+CARD = "device card {\n  memory = MEMORY\n  reserved = RESERVED\n}\n\n"
+
+
+def reported(memory: int, reserved: int) -> list[str]:
+    sink = Sink()
+    card = CARD.replace("MEMORY", f"{memory / 1000:.3f}kB").replace("RESERVED", f"{reserved / 1000:.3f}kB")
+    text = TEXT.replace("strategy s", card + "strategy s")
+    program = driver.check_source(Source("a.shard", text), sink)
+    assert program is not None, [d.message for d in sink.found]
+    driver.plan_program(program, "s", 2, sink)
+    return [f"{d.code} {d.message}" for d in sink.found]
+
+
+def test_memory_that_is_reserved_holds_no_plan() -> None:
+    (peak,) = step_peaks(plan_of(TEXT, "s", 2))
+    assert reported(peak.bytes + 2000, 2000) == []
+    (found,) = reported(peak.bytes + 2000, 3000)
+    assert found.startswith("SH450 ") and "of which 3.00 kB are reserved" in found

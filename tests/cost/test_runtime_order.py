@@ -1,0 +1,75 @@
+"""Facts of the runtime on which lines of the overlap table rest, and that no other test sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from shardlang.runtime.comm import primitives
+from shardlang.runtime.state.buckets import Reducer
+from shardlang.runtime.state.zero import Held, ShardBucket
+
+
+@dataclass
+class Noted:
+    """A bucket that notes what is done with it."""
+
+    name: str
+    seen: list[str]
+    members: list[Tensor] = field(default_factory=lambda: [torch.zeros(1, requires_grad=True)])
+    each: bool = True
+    paths: tuple[str, ...] = ("w",)
+    groups: tuple[object, ...] = ()
+
+    def launch(self) -> None:
+        self.seen.append(f"launch {self.name}")
+
+    def collect(self) -> None:
+        self.seen.append(f"collect {self.name}")
+
+    def advance(self) -> None:
+        self.seen.append(f"advance {self.name}")
+
+    def finish(self) -> None:
+        self.seen.append(f"finish {self.name}")
+
+
+def test_of_sums_that_hold_memory_one_travels_at_a_time() -> None:
+    seen: list[str] = []
+    buckets = [Noted("a", seen), Noted("b", seen)]
+    reducer = Reducer(buckets)  # type: ignore[arg-type]
+    reducer.start()
+    for bucket in buckets:
+        bucket.members[0].sum().backward()
+    reducer.complete()
+    assert seen == ["launch a", "collect a", "launch b", "collect b"]
+
+
+def test_updated_rows_are_waited_for_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    class Coming:
+        def __init__(self, mine: Tensor) -> None:
+            self.mine = mine
+
+        def wait(self) -> Tensor:
+            seen.append("wait")
+            return self.mine.view(1, -1)
+
+    def begun(mine: Tensor, group: object) -> Coming:
+        seen.append("begin")
+        return Coming(mine)
+
+    monkeypatch.setattr(primitives, "begin_all_gather", begun)
+    group = SimpleNamespace(size=1, in_order=True, axes=(), start=lambda n: 0, chunk=lambda n: n)
+    bucket = ShardBucket.__new__(ShardBucket)
+    bucket.parameters = [Held(torch.ones(2, 2), group)]  # type: ignore[arg-type]
+    bucket.widths, bucket.group, bucket.coming, bucket.paths = [4], group, None, ("w",)  # type: ignore[assignment]
+    bucket.publish()
+    assert seen == ["begin"]
+    bucket.settle()
+    assert seen == ["begin", "wait"]

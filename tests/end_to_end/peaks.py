@@ -1,0 +1,171 @@
+"""The most bytes that a rank of a run holds at one time: of all memory that any operation reads or makes, from the
+first parameter to the last update.
+
+`peaks(text, ranks, folder)` trains a program on real gloo ranks, in a process of its own as alive.py does. They take
+the ways of a device: collectives as NCCL has them, in memory of their own, not those that are made for sockets. As a
+script: `peaks.py MAIN_FILE RANKS`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from tests import warm
+from tests.emit.sources import emitted_files
+from tests.end_to_end.curves import ROOT
+
+
+class Peak(NamedTuple):
+    """bytes: the most of the last step. at: the operation that came to it. held: what is there then, as (the operation
+    that made it, bytes).
+    """
+
+    bytes: int
+    at: str
+    held: list[tuple[str, int]]
+
+
+def peaks(text: str, ranks: int, folder: Path, strategy: str | None = None) -> list[Peak]:
+    """Per rank."""
+    folder.mkdir(parents=True)
+    for name, content in emitted_files(text, ranks, strategy).items():
+        (folder / name).write_text(content)
+    command = [sys.executable, "-m", "tests.end_to_end.peaks", str(folder / "main.py"), str(ranks)]
+    done = warm.run(command, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads((folder / f"peak-{rank}.json").read_text()) for rank in range(ranks)]
+    return [Peak(size, at, [(name, held) for name, held in rest]) for size, at, rest in found]
+
+
+def following() -> Any:
+    """A mode that adds up, after every operation, the memory that is alive."""
+    import torch
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Following(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            # Weak references keep an address from being another's.
+            self.known: dict[int, tuple[str, int, StorageWeakRef]] = {}
+            self.peak = Peak(0, "", [])
+            self.place = ""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self._note("given", (args, kwargs))
+            results = func(*args, **(kwargs or {}))
+            self._note(f"{func}{self.place and ' ' + _where()}", results)
+            self._look(str(func))
+            return results
+
+        def _note(self, name: str, tensors: Any) -> None:
+            for tensor in tree_leaves(tensors):
+                if isinstance(tensor, torch.Tensor):
+                    storage = tensor.untyped_storage()
+                    known = self.known.get(storage._cdata)
+                    if known is None or known[1] != storage.nbytes():
+                        self.known[storage._cdata] = name, storage.nbytes(), StorageWeakRef(storage)
+
+        def _look(self, name: str) -> None:
+            gone = [at for at, (_, _, reference) in list(self.known.items()) if reference.expired()]
+            for at in gone:
+                self.known.pop(at, None)
+            total = sum(size for _, size, _ in list(self.known.values()))
+            if total > self.peak.bytes:
+                held = [(made, size) for made, size, _ in self.known.values() if size]
+                self.peak = Peak(total, f"{name} {_where()}" if self.place else name, held)
+
+    return Following()
+
+
+def _where() -> str:
+    frame: Any = sys._getframe(2)
+    found = []
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if "shardlang" in name or name.endswith("main.py"):
+            found.append(f"{Path(name).name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " ".join(found[:3])
+
+
+def _watch(folder: Path) -> None:
+    """Every run writes the peak of its last step."""
+    import torch
+    import torch.distributed as dist
+
+    from shardlang.runtime import messages, random
+    from shardlang.runtime.comm import primitives
+    from shardlang.runtime.comm.mesh import Group
+    from shardlang.runtime.state import buckets
+    from shardlang.runtime.step.train import Run
+
+    random._CHUNK = 2**62
+    primitives._native = lambda x: True
+    buckets.share = lambda *_: None  # type: ignore[assignment]
+    handle, quiet = Group.handle, torch.utils._python_dispatch._disable_current_modes
+
+    class Unseen(NamedTuple):
+        """Something of gloo's: what it makes to add up is its own."""
+
+        of: Any
+
+        def __getattr__(self, name: str) -> Any:
+            def called(*arguments: Any) -> Any:
+                with quiet():
+                    found = getattr(self.of, name)(*arguments)
+                    return Unseen(found) if name != "wait" and hasattr(found, "wait") else found
+
+            return called
+
+    Group.handle = lambda group, x: Unseen(handle(group, x))  # type: ignore[method-assign]
+    begin_send, sends = messages.begin_send, list[Any]()
+
+    def begun(tensor: Any, *rest: Any) -> Any:
+        with torch.utils._python_dispatch._disable_current_modes():
+            copy = tensor.clone()
+            sends.append((copy, begin_send(copy, *rest)))
+        # A device's is there before the next one begins; gloo's does not say so.
+        return SimpleNamespace(wait=sends[-1][1].wait, is_completed=lambda: True)
+
+    messages.begin_send = begun
+    made, step = Run.__init__, Run._epochs
+    mode = following()
+    import os
+    mode.place = os.environ.get("PEAKS", "")
+
+    def followed(run: Any, *arguments: Any) -> None:
+        torch.utils._python_dispatch._push_mode(mode)
+        made(run, *arguments)
+
+    def measured(run: Any) -> None:
+        update = run.model.update
+
+        def updated(step: int, total: int) -> None:
+            update(step, total)
+            if step == total - 1:
+                mode.peak = Peak(0, "", [])
+
+        run.model.update = updated
+        step(run)
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        (folder / f"peak-{rank}.json").write_text(json.dumps(mode.peak))
+
+    Run.__init__ = followed  # type: ignore[method-assign]
+    Run._epochs = measured  # type: ignore[method-assign]
+
+
+def main(main_file: Path, ranks: int) -> int:
+    from shardlang.runtime.launch.launcher import launch
+
+    _watch(main_file.parent)
+    return launch(main_file, ranks, device="cpu", base=main_file.parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,140 @@
+"""The proof of communication finds what is wrong in one of the two sequences, and names both lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from shardlang.diagnostics.diagnostic import Diagnostic, Sink
+from shardlang.emit.emit import Emission, emission, files_of
+from shardlang.matched.lines import Group, Line, Local, Parts, Row
+from shardlang.matched.proof import prove
+from shardlang.matched.read_back.buckets import Joint
+from shardlang.matched.shapes import disagreement
+from shardlang.matched.stages import prove_order, prove_types
+from shardlang.matched.ties import prove_ties
+from tests.emit.sources import planned
+from tests.end_to_end.curves import ROOT
+from tests.matched.legal import legal
+
+MODEL = (ROOT / "examples/transformer.shard").read_text()
+
+
+def proved(made: Emission, files: Mapping[str, str]) -> list[Diagnostic]:
+    sink = Sink()
+    prove(made, files, sink)
+    return sink.found
+
+
+def transformer(strategy: str = "model_parallel") -> Emission:
+    return emission(planned(MODEL, 8, strategy, "transformer.shard"))
+
+
+# What becomes of a line of the text, and what the plan has there.
+FAULTS = {
+    "dropped": ("    x_gathered = rt.all_gather_replicated(x, 1, mesh.mp) ", "    x_gathered = x ", "the text"),
+    "another axis": ("(out_out_pending, 1, mesh.mp)", '(out_out_pending, 1, mesh.dp)', "over dp"),
+    "another dim": ("(out_out_pending, 1, mesh.mp)", "(out_out_pending, 2, mesh.mp)", "along 2"),
+    "another kind": ("rt.reduce_scatter(out_out_pending, 1, mesh.mp)", "rt.all_reduce(out_out_pending, mesh.mp)",
+                     "the text all_reduce of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_text_is_named_with_both_lines(fault: str) -> None:
+    made = transformer("three_d")
+    before, after, said = FAULTS[fault]
+    files = dict(files_of(made))
+    assert proved(made, files) == [] and before in files["stage0.py"]
+    files["stage0.py"] = files["stage0.py"].replace(before, after, 1)
+    found = proved(made, files)
+    assert {d.code for d in found} == {"SH460"} and said in found[0].message
+    assert found[0].primary is not None and found[0].primary.span.source.name in ("std.nn", "std.transformer")
+    assert "stage0.py" in [label.span.source.name for label in found[0].labels]
+
+
+def test_layers_that_a_loop_leaves_out() -> None:
+    made = transformer()
+    files = {"main.py": files_of(made)["main.py"].replace("in p.encoder.blocks:", "in p.encoder.blocks[1:]:")}
+    (found,) = proved(made, files)
+    assert "the plan has 6 layers in a row, the text 5" in found.message
+
+
+MP = Group(0, ("mp",))
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    (Line("all_reduce", MP, (), Local("f32", (4, 8)), Local("f32", (4, 8))), ""),
+    (Line("all_reduce", MP, (), Local("f32", (Parts((3, 2), MP), 8)), Local("f32", (Parts((3, 2), MP), 8))),
+     "ranks of the group have parts of dim 0 of other sizes"),
+    (Line("all_gather", MP, (0,), Local("f32", (Parts((3, 2), MP),)), Local("f32", (5,)), ((3, 2),)), ""),
+    (Line("all_gather", MP, (0,), Local("f32", (Parts((3, 2), MP),)), Local("f32", (5,)), ((2, 3),)),
+     "ranks have other parts of dim 0 than (2, 3)"),
+    (Line("all_gather", MP, (0,), Local("f32", (Parts((3, 2), MP),)), Local("f32", (6,)), ((3, 2, 1),)),
+     "dim 0 has 3 parts, and the group 2 ranks"),
+    (Line("reduce_scatter", MP, (0,), Local("f32", (5,)), Local("f32", (2,))), "dim 0 of 5 does not divide by 2"),
+    (Line("reduce_scatter", MP, (1,), Local("f32", (4, 8)), Local("f32", (2, 8))),
+     "it makes f32[4, 4], and f32[2, 8] is expected"),
+    (Line("all_to_all", MP, (0, 1), Local("f32", (4, 8)), Local("f32", (8, 4))), ""),
+])  # fmt: skip
+def test_ranks_of_a_group_give_and_get_alike(line: Line, said: str) -> None:
+    assert disagreement(line, 2).startswith(said) and bool(said) == bool(disagreement(line, 2))
+
+
+@pytest.mark.parametrize("seed", [*range(16), 552, 5064])
+def test_generated_plans_are_proved(seed: int) -> None:
+    pair = legal(seed)
+    if pair is not None:
+        made = emission(pair)
+        assert proved(made, files_of(made)) == []
+
+
+PP = Group(0, ("pp",))
+
+
+def rows(*listed: str) -> list[Row]:
+    return [Row(tuple((int(word[0]), word[1], int(word[2])) for word in row.split())) for row in listed]
+
+
+VALUE = Local("f32", (4, 8))
+CHAIN = [
+    (Line("send `y`", PP, (), VALUE),),
+    (Line("receive `y`", PP, (), VALUE, gradient=True), Line("send `z`", PP, (), VALUE)),
+    (Line("receive `z`", PP, (), VALUE, gradient=True),),
+]
+
+
+@pytest.mark.parametrize(("schedule", "said"), [
+    (["0F0 0B0", "1F0 1B0", "2F0 2B0"], ""),
+    (["0F0 2F0 2B0 0B0", "1F0 1B0"], ""),
+    (["2F0 0F0 2B0 0B0", "1F0 1B0"], "`2F0` waits for ever for a message which `1F0` sends, that waits itself"),
+    (["0F0 0B0", "1F0 1B0", "2F0"], "`0B0` waits for ever for a message which `1B0` sends, that waits itself"),
+    (["0F0", "1F0 1B0", "2F0 2B0"], "nothing receives the message that `1B0` sends"),
+    (["0F0 0F1 0B0", "1F0 1B0", "2F0 2B0"], "nothing receives the message that `0F1` sends"),
+])  # fmt: skip
+def test_stages_come_to_their_end(schedule: list[str], said: str) -> None:
+    sink = Sink()
+    prove_order(CHAIN, rows(*schedule), sink)
+    assert [d.message for d in sink.found][:1] == ([said] if said else [])
+    assert not sink.found or {d.code for d in sink.found} == {"SH464"}
+
+
+def test_values_between_stages_are_of_one_type() -> None:
+    sink, wide = Sink(), Local("f32", (4, 16))
+    prove_types([*CHAIN[:2], (Line("receive `z`", PP, (), wide),)], sink)
+    assert [d.code for d in sink.found] == ["SH463"] and "receive `z` of f32[4, 16]" in sink.found[0].message
+    prove_types(CHAIN, sink)
+    assert len(sink.found) == 1
+
+
+def test_coordinates_that_sum_otherwise() -> None:
+    line = Line("the gradient", Group(0, ()))
+    both, each = Joint((0, 1), Group(0, ()), (8, 8), line), Joint((0, 1), Group(0, ()), (8,), line)
+    sink = Sink()
+    prove_ties([[both], [both]], sink)
+    prove_ties([[each, both], [each, both], []], sink)
+    assert sink.found == []
+    prove_ties([[both], [each, each]], sink)
+    assert [d.code for d in sink.found] == ["SH462"]
+    assert "16 elements of 2 parameters at coordinate 0, sums 8 elements of 1 parameters" in sink.found[0].message

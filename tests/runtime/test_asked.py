@@ -1,0 +1,73 @@
+"""SIGUSR1: all ranks save after the same step and end with code 75, whoever has got it; the run that goes on is the one
+that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.test_launch import finish, left, start, write
+
+pytestmark = pytest.mark.slow
+
+
+def program(folder: Path, line: str, steps: int = 300) -> Path:
+    folder.mkdir()
+    return write(folder, ranks=2, line=line, steps=steps, checkpoint='rt.Checkpoint(1000, 2, "kept")')
+
+
+def figures(path: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "step_ms"} for line in lines]
+
+
+@pytest.mark.parametrize("who", ["the launcher", "one rank"])
+def test_a_run_that_is_asked_saves_and_ends_at_one_step(tmp_path: Path, who: str) -> None:
+    path = program(tmp_path / "run", "time.sleep(0.004)")
+    asked = start(path, "--metrics", "figures.jsonl", "--save-weights", "weights")
+    metrics = tmp_path / "run" / "figures.jsonl"
+    deadline = time.monotonic() + 60
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 20:
+        assert time.monotonic() < deadline and asked.poll() is None
+        time.sleep(0.02)
+    ranks = sorted(pid for pid in left(asked.pid) if pid != asked.pid)
+    os.kill(asked.pid if who == "the launcher" else ranks[-1], signal.SIGUSR1)
+    code, out, err = finish(asked)
+    assert (code, err) == (75, "")
+    (kept,) = (tmp_path / "run" / "kept").iterdir()
+    step = int(kept.name.removeprefix("step-"))
+    assert f"saved after step {step}, as SIGUSR1 asks; --resume goes on from there" in out
+    assert 20 <= step < 300 and len(figures(metrics)) == step
+    assert not (tmp_path / "run" / "weights").exists()
+    if who == "the launcher":
+        code, out, err = finish(start(path, "--metrics", "figures.jsonl", "--save-weights", "weights", "--resume"))
+        assert (code, err) == (0, "") and f"goes on after step {step}" in out
+        whole = program(tmp_path / "whole", "pass")
+        assert finish(start(whole, "--metrics", "figures.jsonl", "--save-weights", "weights"))[0] == 0
+        assert figures(metrics) == figures(tmp_path / "whole" / "figures.jsonl")
+        one, other = (tmp_path / name / "weights" for name in ("run", "whole"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_run_without_checkpoints_says_so_and_goes_on(tmp_path: Path) -> None:
+    """To the launcher, and to each rank."""
+    kill = "import os, signal; [os.kill(pid, signal.SIGUSR1) for pid in (os.getpid(), os.getppid())]"
+    code, out, err = finish(start(write(tmp_path, ranks=2, line=kill, steps=3)))
+    assert (code, err) == (0, "SIGUSR1 saves nothing, as the program sets no `checkpoint`; the run goes on\n")
+    assert "step 3/3" in out
+    assert all(err in (tmp_path / "logs" / f"rank-{rank}.log").read_text() for rank in range(2))
+
+
+def test_a_run_that_is_asked_before_its_ranks_are_there_saves_after_the_first_steps(tmp_path: Path) -> None:
+    path = program(tmp_path / "run", "pass")
+    early = "launcher.datasets = lambda p: os.kill(os.getpid(), signal.SIGUSR1) or read(p)"
+    lines = "import os, signal", "from shardlang.runtime.launch import launcher", "read = launcher.datasets", early
+    path.write_text(path.read_text().replace("rt.main(", "\n    ".join([*lines, "rt.main("])))
+    code, out, err = finish(start(path))
+    assert (code, err) == (75, "") and "as SIGUSR1 asks" in out

@@ -1,0 +1,284 @@
+"""The end of a run tells what happened: under torchrun too, where each rank speaks for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shardlang import runtime as rt
+from shardlang.launch.started import Started
+from shardlang.runtime.comm import mesh
+from shardlang.runtime.comm.record import PID, Record
+from shardlang.runtime.launch.alone import Alone
+from shardlang.runtime.launch.reports import records
+from tests.runtime.apart import apart, begun
+from tests.runtime.test_launch import finish, start, write
+from tests.warm import Warm
+
+STORE = """
+from torch.distributed import TCPStore
+import time
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(600)
+"""
+
+
+def test_ranks_that_lose_the_host_of_the_store_say_so(tmp_path: Path) -> None:
+    """Rank 0 and the store go down together, as where their machine does."""
+    with Warm([sys.executable, "-c", STORE], cwd=tmp_path, text=True, stdout=subprocess.PIPE) as store:
+        assert store.stdout is not None
+        port = int(store.stdout.readline())
+        both = f"[os.kill(n, 9) for n in ({store.pid}, os.getpid())]"
+        line = f"mesh.dp.index == 0 and rt.random.KeyParts.step == 3 and {both}"
+        gone, left = apart(2, str(write(tmp_path, ranks=2, line=line)), "--device", "cpu", folder=tmp_path, port=port)
+        store.kill()
+    assert gone.returncode == -9 and left.returncode == 3
+    assert "Traceback" not in left.stderr
+    assert left.stderr.count(f"error[SH501]: rank 1 lost the store of the run at 127.0.0.1:{port}: that host") == 1
+
+
+def ended(folder: Path, line: str, ranks: int = 3, **more: Any) -> tuple[str, Path]:
+    """What a run says that ends early, and its folder of logs."""
+    code, _, said = finish(start(write(folder, line=line, steps=1000, ranks=ranks, **more)))
+    assert code == 3 and "Traceback" not in said
+    return said, folder / "logs"
+
+
+HERE = socket.gethostname()
+AT_3 = "mesh.dp.index == 1 and rt.random.KeyParts.step == 3 and (time.sleep(0.3), {act})"
+
+
+@pytest.mark.parametrize(
+    ("act", "how"),
+    [
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+        ("os._exit(7)", "ended with exit code 7"),
+        ("1 / 0", "failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_end_says_where_the_rank_was_and_who_waits(tmp_path: Path, act: str, how: str) -> None:
+    said, logs = ended(tmp_path, AT_3.format(act=act))
+    assert said.startswith(f"error[SH501]: rank 1 {how}\n")
+    last = r"all-reduce over dp, 32 bytes, for gradients of w"
+    found = re.search(
+        rf"  on {HERE}, in step 3\n  its last collective: {last}; it ended in step 2, (\S+) s before\n", said
+    )
+    assert found is not None and 0.2 < float(found[1]) < 30, said
+    assert f"\n  ranks 0,2 wait for it: {last}\n" in said
+    assert said.endswith(f"  log: {logs}/rank-1.log\n")
+
+
+def test_an_end_names_the_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    settings = dict(checkpoint='rt.Checkpoint(every=2, keep=2, to="kept")')
+    said, _ = ended(tmp_path, AT_3.format(act="1 / 0"), 2, **settings)
+    assert said.endswith(f"\n  --resume goes on from {tmp_path}/kept/step-2\n")
+    said, _ = ended(tmp_path, "mesh.dp.index == 1 and 1 / 0", 2, checkpoint='rt.Checkpoint(every=2, keep=2, to="none")')
+    assert said.endswith(f"\n  there is no checkpoint in {tmp_path}/none yet\n")
+
+
+@pytest.mark.parametrize("act", ["os.kill(os.getpid(), 9)", "1 / 0"])
+def test_where_nothing_watches_one_rank_says_it_for_all(tmp_path: Path, act: str) -> None:
+    """As under torchrun: of a rank that is killed another one of its host says what its record tells."""
+    path = write(tmp_path, line=AT_3.format(act=act), ranks=3, steps=1000)
+    ranks = apart(3, str(path), "--device", "cpu", folder=tmp_path)
+    said = "".join(rank.stderr for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [3, -9 if "kill" in act else 3, 3]
+    assert said.count("error[") == 1, said
+    assert re.match(r"error\[SH501\]: rank 1 (was killed by SIGKILL|ended without a word|failed: ZeroDivision)", said)
+    last = "all-reduce over dp, 32 bytes, for gradients of w"
+    assert f"\n  on {HERE}, in step 3\n  its last collective: {last}; it ended in step 2, " in said
+    assert f"\n  ranks 0,2 wait for it: {last}\n" in said
+    assert "ProcessGroup" not in said and "peer" not in said
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["forked", "apart"])
+def test_a_rank_that_is_stopped_ends_the_run(tmp_path: Path, alone: bool) -> None:
+    """It takes no other signal than SIGKILL. The limit counts from its last sign of progress."""
+    path = write(tmp_path, line=AT_3.format(act="os.kill(os.getpid(), 19)"), ranks=3, steps=1000)
+    begun = time.monotonic()
+    if alone:
+        ranks = apart(3, str(path), "--device", "cpu", "--stall-timeout", "2", folder=tmp_path)
+        said, ended_by = "".join(rank.stderr for rank in ranks), [rank.returncode for rank in ranks]
+        assert ended_by == [3, -9, 3]
+    else:
+        code, _, said = finish(start(path, "--stall-timeout", "2"))
+        assert code == 3
+    assert time.monotonic() - begun < 60
+    assert said.count("error[") == 1 and said.startswith("error[SH515]: rank 1 has made no progress for "), said
+    last = "all-reduce over dp, 32 bytes, for gradients of w"
+    assert ": its process is stopped (SIGSTOP)\n" in said
+    found = re.search(rf"its last collective: {last}; it ended in step 2, (\S+) s before", said)
+    assert found is not None and 2.0 <= float(found[1]) < 2.3 + 5.0
+    assert f"\n  ranks 0,2 wait for it: {last}\n" in said
+    assert said.endswith("\n  the limit is 2 s: --stall-timeout SECONDS sets another one\n")
+
+
+def test_a_run_goes_on_by_itself_until_it_fails_twice_alike(tmp_path: Path) -> None:
+    """Two kills at different steps are gone on from; the mistake at step 9 is made again, and is not tried a third
+    time. The figures are those of a run that nothing happened to."""
+    once = (
+        "(lambda at: rt.random.KeyParts.step == at and not os.path.exists(f'{at}')"
+        " and (open(f'{at}', 'w'), time.sleep(0.5), os.kill(os.getpid(), 9)))"
+    )
+    kept = 'rt.Checkpoint(every=2, keep=2, to="kept")'
+    late = "[rt.random.KeyParts.step == 9 and (time.sleep(0.5), 1 / 0)]"
+    line = f"mesh.dp.index == 1 and [{once}(at) for at in (3, 6)] + {late}"
+    process = start(write(tmp_path, 2, line, steps=10, checkpoint=kept), "--max-restarts", "5", "--metrics", "m.jsonl")
+    code, _, said = finish(process)
+    assert code == 3
+    words = re.findall(r"error\[.*|the run is.*|.*--resume goes on from.*|.*no checkpoint.*", said)
+    assert words == [
+        "error[SH501]: rank 1 was killed by SIGKILL", f"  --resume goes on from {tmp_path}/kept/step-2",
+        "the run is started again (1 of 5)",
+        "error[SH501]: rank 1 was killed by SIGKILL", f"  --resume goes on from {tmp_path}/kept/step-4",
+        "the run is started again (2 of 5)",
+        "error[SH501]: rank 1 failed: ZeroDivisionError: division by zero",
+        f"  --resume goes on from {tmp_path}/kept/step-8", "the run is started again (3 of 5)",
+        "error[SH501]: rank 1 failed: ZeroDivisionError: division by zero",
+        f"  --resume goes on from {tmp_path}/kept/step-8",
+        "the run is not started again: the start before it failed at step 9 in the same way",
+    ]  # fmt: skip
+    log = (tmp_path / "logs" / "rank-1.log").read_text()
+    assert log.count("ZeroDivisionError: division by zero") == 2 and "restart 3\n" in log
+    found = [json.loads(text) for text in (tmp_path / "m.jsonl").read_text().splitlines()]
+    path = write(tmp_path, 2, "None", steps=8)
+    assert finish(start(path, "--metrics", "whole.jsonl"))[0] == 0
+    whole = [json.loads(text) for text in (tmp_path / "whole.jsonl").read_text().splitlines()]
+    assert [(each["step"], each["loss"]) for each in found[:8]] == [(each["step"], each["loss"]) for each in whole]
+
+
+def test_a_mistake_that_no_step_comes_to_is_not_tried_again(tmp_path: Path) -> None:
+    kept = 'rt.Checkpoint(every=2, keep=2, to="kept")'
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "step-4").write_text("mine")
+    code, _, said = finish(start(write(tmp_path, 2, checkpoint=kept), "--max-restarts", "5"))
+    assert code == 3 and said.startswith("error[SH512]: ")
+    assert said.endswith("the run is not started again: it failed before its first step\n")
+    code, _, said = finish(start(write(tmp_path, 2), "--max-restarts", "5"))
+    assert code == 3
+    assert said.startswith("error[SH508]: the program sets no checkpoint, and --max-restarts goes on from one\nhelp: ")
+
+
+def test_a_start_does_not_see_what_an_earlier_one_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun has one store for all starts: gloo would find the addresses of ranks that are gone, and this rank why
+    the start before it failed."""
+    kept = torch.distributed.HashStore()
+    monkeypatch.setattr(torch.distributed, "rendezvous", lambda *_, **__: iter([(kept, 0, 1)]))
+    monkeypatch.setattr(mesh.world, "store", None)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    mesh.rendezvous().set("shardlang/cause", "killed")
+    assert mesh.rendezvous().check(["shardlang/cause"])
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert not mesh.rendezvous().check(["shardlang/cause"])
+
+
+def test_a_rank_that_waits_for_one_that_never_comes_ends_too(tmp_path: Path) -> None:
+    """It is in its start, where it would wait for half an hour."""
+    path = write(tmp_path, ranks=2)
+    dies = "import shardlang.runtime.step.train as train\nbegun = train.Run._connect\n"
+    dies += "train.Run._connect = lambda run: os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else begun(run)\n"
+    path.write_text(path.read_text().replace('if __name__ == "__main__":', dies + 'if __name__ == "__main__":'))
+    begun = time.monotonic()
+    ranks = apart(2, str(path), "--device", "cpu", folder=tmp_path)
+    assert [rank.returncode for rank in ranks] == [3, -9] and time.monotonic() - begun < 40
+    assert re.match(rf"error\[SH501\]: rank 1 .*\n  on {HERE}, before the first step\n", ranks[0].stderr)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["forked", "apart"])
+def test_the_first_number_that_is_not_finite_is_named(tmp_path: Path, alone: bool) -> None:
+    """The failed step is computed once more, from the checkpoint before it, and watched."""
+    off = "(rt.random.KeyParts.step != 5 or mesh.dp.index != 1)"
+    line = f"h = h.index_put((torch.tensor(1), torch.tensor(0)), h[1, 0] / (h[1, 0] * {off}))"
+    path = write(tmp_path, 2, line, "ratio = a / b", steps=9, checkpoint='rt.Checkpoint(every=2, keep=2, to="kept")')
+    if alone:
+        ranks = apart(2, str(path), "--device", "cpu", folder=tmp_path)
+        said = "".join(rank.stderr for rank in ranks)
+    else:
+        said = finish(start(path))[2]
+    assert said.count("error[SH506]: the loss is ") == 1, said
+    first = r"so it arose in the computation; first, on rank 1 `h` is (inf|-inf) at \[1, 0\] in step 5, "
+    assert re.search(rf"at step 5 \(epoch 2\); .*{first}for small.shard:8  ratio = a / b\n", said), said
+
+
+def test_a_gradient_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    """The loss of its step is finite, and that of the next is not."""
+    line = "h = h + (h - h.detach()).abs().sqrt().sum() if rt.random.KeyParts.step == 3 else h"
+    said = finish(start(write(tmp_path, 2, line, "root = sqrt(a)", steps=9)))[2]
+    first = r"first, on rank \d the gradient of `h` is nan at \[0, 0\] in step 3, for small.shard:7"
+    assert re.search(rf"at step 4 .*; {first}", said), said
+
+
+def rank_0(folder: Path) -> Alone:
+    """A rank that has started, with another one on its host."""
+    program = rt.Program("", "", 2, rt.Mesh(rank=2), [], rt.Source("random", batch=1, fields=[]), [])
+    alone = Alone(program, folder / "main.py", Started(0, 2, 0, 2), folder, None)
+    alone.store, alone.signals = torch.distributed.HashStore(), os.eventfd(0)
+    return alone
+
+
+def test_a_rank_that_is_gone_before_it_is_watched_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its record is there, and its process is not: that is no rank to wait for."""
+    gone = Record()
+    gone.open(tmp_path / "rank-1.collectives", tmp_path, 1, 2)
+    gone.words[PID] = 2**22 + 1
+    alone = rank_0(tmp_path)
+    watching = threading.Thread(target=alone._watch, daemon=True)
+    watching.start()
+    deadline = time.monotonic() + 10
+    while not alone.store.check(["shardlang/cause"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    alone.over = True
+    watching.join(10)
+    assert "error[SH501]: rank 1 ended without a word\n" in capfd.readouterr().err
+
+
+def test_a_rank_ends_only_after_it_has_said_what_it_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread speaks for all, and the step of the same rank fails meanwhile, as it hears no more of the other."""
+    alone = rank_0(tmp_path)
+    said, speaks = list[str](), threading.Event()
+
+    def tell(text: str) -> None:
+        speaks.set()
+        time.sleep(0.2)
+        said.append(text)
+
+    monkeypatch.setattr(alone, "tell", tell)
+    thread = threading.Thread(target=alone._say, args=("error[SH501]: rank 1 was killed by SIGKILL", 1))
+    thread.start()
+    assert speaks.wait(10)
+    assert alone.said(RuntimeError("Connection closed by peer")) == ""
+    assert [text.partition("\n")[0] for text in said] == ["error[SH501]: rank 1 was killed by SIGKILL"]
+    thread.join()
+
+
+def test_a_rank_that_is_to_end_says_first_what_it_saw(tmp_path: Path) -> None:
+    """torchrun ends all ranks as soon as it has seen one die. Here it takes a while to say so."""
+    alone = "__import__('shardlang.runtime.launch.alone', fromlist=['Alone']).Alone"
+    write(tmp_path, 2, f"setattr({alone}, '_around', lambda *_: time.sleep(0.5) or [])", steps=10_000)
+    run = begun(2, "main.py", "--device", "cpu", "--log-dir", "logs", folder=tmp_path)
+    deadline = time.monotonic() + 60
+    while len(seen := records(tmp_path / "logs", range(2), None)) < 2 or min(s.step for s in seen.values()) < 3:
+        assert time.monotonic() < deadline and all(rank.poll() is None for rank in run)
+        time.sleep(0.01)
+    os.kill(seen[0].pid, signal.SIGKILL)
+    time.sleep(0.25)
+    os.kill(seen[1].pid, signal.SIGTERM)
+    said = "".join(rank.communicate(timeout=60)[1] for rank in run)
+    assert re.findall(r"error\[SH501\]: rank 0 (?:was killed by SIGKILL|ended without a word)\n", said), said
+    assert said.count("error[") == 1
+    # It ends by the signal, or by its step, which hears no more of the other.
+    assert run[0].returncode == -signal.SIGKILL and run[1].returncode in (3, 128 + signal.SIGTERM)

@@ -1,0 +1,204 @@
+"""What the search finds, against all points planned one by one; what few layers say of many; the command."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from shardlang import driver
+from shardlang.check.program import Program
+from shardlang.cli.main import run
+from shardlang.cost.hardware import with_speeds
+from shardlang.cost.planned import work
+from shardlang.cost.predict import predict
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.format.format import format_file
+from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.planner import laid_out
+from shardlang.search.cut import arrays, cut
+from shardlang.search.filled import filled
+from shardlang.search.profiles import Profiles
+from shardlang.search.space import Open, Point
+from shardlang.search.tune import everything
+from shardlang.source import Source
+from tests.search.exhaustive import seconds, wrong
+
+DEEP = """use std.nn: Linear
+
+dim batch = 64, pixels = 16, classes = 8, ffn = 32
+
+model Block(d: dim) {
+  layer up = Linear(d, ffn)
+  layer down = Linear(ffn, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    h = up(x) |> relu
+    return x + down(h)
+  }
+}
+
+model Net(d: dim = 16, layers: int = 8) {
+  layer first = Linear(pixels, d)
+  layer blocks[layers] = Block(d)
+  layer last = Linear(d, classes)
+
+  forward(image: [batch, pixels]) -> [batch, classes] {
+    a = first(image) |> relu
+    b = a |> blocks
+    return last(b)
+  }
+}
+
+device small {
+  memory = 1MB
+  compute = 1TFLOP/s
+  bandwidth = 100GB/s
+  link = 10GB/s
+}
+
+# A comment that stays.
+strategy ddp {
+  mesh dp = auto
+  split batch over dp
+} # as does this
+
+strategy open {
+  mesh pp = auto, dp = auto, tp = 2
+  split batch over dp
+  split ffn over tp
+  stages over pp auto
+  microbatches auto
+  schedule auto
+  zero auto over dp
+  recompute auto
+}
+
+train {
+  model = Net()
+  data = random(image: [batch, pixels], label: i64[batch] < 8, batches = 4, seed = 1)
+  loss = cross_entropy(model(image), label)
+  optimizer = adam(lr = 0.1)
+  epochs = 1
+}
+"""
+
+
+def checked(text: str, overrides: dict[str, str] | None = None) -> Program:
+    program = driver.check_source(Source("t.shard", text), Sink(), overrides)
+    assert program is not None
+    return program
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+def test_the_least_of_all_points_is_found(seed: int) -> None:
+    assert wrong(random.Random(seed)) is None
+
+
+@pytest.mark.parametrize("left", [2, 3])
+def test_a_cut_program_is_the_program_with_few_layers(left: int) -> None:
+    whole, few = checked(DEEP), checked(DEEP, {"model.layers": str(left)})
+    found = arrays(whole.graph)
+    assert [len(array.paths) for array in found] == [8]
+    plans = [laid_out(p, p.strategies[0], 4, Sink()) for p in (cut(whole, found, left), few)]
+    assert plans[0] is not None and plans[1] is not None
+    assert work(plans[0]) == work(plans[1]) and step_peaks(plans[0])[0].bytes == step_peaks(plans[1])[0].bytes
+
+
+POINTS = {
+    "plain": Point((("pp", 1), ("dp", 4), ("tp", 2)), 1, 1, "", ((0, False),)),
+    "zero 3": Point((("pp", 1), ("dp", 4), ("tp", 2)), 1, 4, "", ((3, False),)),
+    "zero 1": Point((("pp", 1), ("dp", 4), ("tp", 2)), 1, 2, "", ((1, False),)),
+    "stages": Point((("pp", 2), ("dp", 2), ("tp", 2)), 1, 4, "1f1b", ((0, False),)),
+    "virtual": Point((("pp", 2), ("dp", 2), ("tp", 2)), 2, 4, "interleaved_1f1b", ((2, False),)),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_few_layers_tell_the_work_of_many(name: str) -> None:
+    program, point = checked(DEEP), POINTS[name]
+    of = Open(program, program.strategies[1], 8)
+    found = Profiles(of, arrays(program.graph)[0], None).estimate(point)
+    plan = laid_out(program, filled(of, point, "s"), 8, Sink())
+    assert found is not None and plan is not None
+    exact = work(plan)
+    if plan.pipeline is None:
+        assert (found.work.stages, found.work.flops) == (exact.stages, exact.flops)
+        assert 0.9 * step_peaks(plan)[0].bytes < found.memory <= step_peaks(plan)[0].bytes
+    assert found.work.actions == exact.actions and found.work.flops == exact.flops
+    assert seconds(found.work) == pytest.approx(seconds(exact), rel=0.03)
+
+
+def tuned(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    file = folder / "t.shard"
+    if not file.exists():
+        file.write_text(DEEP)
+    assert run(["tune", str(file), "--ranks", "8", "--budget", "1", *more]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_tells_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, again = (tuned(tmp_path, capsys, "--strategy", "open") for _ in range(2))
+    assert first == again and "tuned from `open` for 8 ranks" in first and "tp = 2" in first
+
+
+def test_what_is_written_is_in_its_form_and_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(tuned(tmp_path, capsys, "--strategy", "open", "--write", "--json"))
+    text = (tmp_path / "t.shard").read_text()
+    before, after = DEEP.split("train {")
+    assert text == f"{before.rstrip()}\n\n{found['text']}\ntrain {{{after}"
+    assert format_file(driver.parse_source(Source("t.shard", text), Sink())) == text
+    program = checked(text)
+    plan = driver.plan_program(program, "open_8", 8, Sink())
+    assert plan is not None and max(peak.bytes for peak in step_peaks(plan)) == found["best"][0]["memory"]
+    tuned(tmp_path, capsys, "--strategy", "open", "--write")
+    assert (tmp_path / "t.shard").read_text() == text, "a second time replaces what was written"
+
+
+def test_nothing_of_the_file_is_faster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nothing is pinned."""
+    before, _, after = DEEP.partition("strategy open {")
+    (tmp_path / "t.shard").write_text(before + after.partition("}\n")[2])
+    best = json.loads(tuned(tmp_path, capsys, "--json"))["best"][0]["predicted"]["step_s"]
+    program = checked(DEEP)
+    hardware, plan = with_speeds(program, 8, Sink()), driver.plan_program(program, "ddp", 8, Sink())
+    assert hardware is not None and plan is not None
+    assert best <= predict(plan, hardware).step_s
+
+
+def test_pins_hold_where_a_strategy_of_the_file_is_faster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ddp` is faster than eight parts of `ffn`, which sum in every layer."""
+    head, _, rest = DEEP.partition("strategy open {")
+    open = "strategy open {\n  mesh tp = 8\n  split ffn over tp\n  recompute auto\n}\n"
+    (tmp_path / "t.shard").write_text(head + open + rest.partition("}\n")[2])
+    found = json.loads(tuned(tmp_path, capsys, "--json"))
+    assert [row["facts"]["mesh"] for row in found["best"]] == ["tp = 8"] * len(found["best"])
+
+
+def test_what_was_not_all_tried_has_a_gap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is one mesh, and too many ways to split dims over it."""
+    head, _, rest = DEEP.partition("strategy open {")
+    open = "strategy open {\n  mesh tp = 8\n  split auto over tp\n}\n"
+    (tmp_path / "t.shard").write_text(head + open + rest.partition("}\n")[2])
+    found = json.loads(tuned(tmp_path, capsys, "--json"))
+    assert found["points"] == {"looked_at": 1, "all": 1} and 0 < found["gap"] < 1
+
+
+def test_a_strategy_of_that_name_that_was_not_tuned_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = DEEP.replace("strategy ddp", "strategy open_8")
+    (tmp_path / "t.shard").write_text(text)
+    asked = ["--ranks", "8", "--strategy", "open", "--budget", "1", "--write"]
+    assert run(["tune", str(tmp_path / "t.shard"), *asked]) == 2
+    assert "that `tune` did not write" in capsys.readouterr().err and (tmp_path / "t.shard").read_text() == text
+
+
+def test_what_is_open_without_a_strategy_checks() -> None:
+    program = checked(DEEP)
+    assert "split batch over dp" in everything(program).span.text
+
+
+def test_propagation_alone_changes_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tuned(tmp_path, capsys, "--search-mode", "sharding_propagation")
+    assert "mesh dp = auto\n  split batch over dp\n}" in found

@@ -1,0 +1,164 @@
+"""The page of `shardc report`: its numbers are the plan's, it needs nothing else, and nothing of a program becomes a
+script in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from shardlang.cli.main import run
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.driver import check_source, page_of_plans, plan_program
+from shardlang.plan.bytes.peak.step import peaks_by_action, step_peaks
+from shardlang.source import Source
+from shardlang.views.report import TEMPLATE
+from tests.cli.process import NET
+from tests.cli.test_plan_text import plan_of
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+LARGE = ("llama.shard", "large", 512)
+
+
+def page(*which: tuple[str, str | None, int]) -> str:
+    sink = Sink()
+    made = page_of_plans([plan_of(*each) for each in which], sink)
+    assert not sink.failed
+    return made
+
+
+def data(of: str) -> dict[str, Any]:
+    found = re.search(r"^const DATA = (.*);$", of, re.MULTILINE)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_the_first_sentences_name_the_step_the_bottleneck_and_the_memory() -> None:
+    (plan,) = data(page(LARGE))["plans"]
+    said = " ".join(plan["sentences"])
+    assert re.search(r"A step is predicted to take [\d.]+ s, .* an MFU of [\d.]+%\.", said)
+    assert re.search(r"The bottleneck is waiting for collectives over tp: \d+ ms, \d+% of the step", said)
+    assert re.search(r"A rank holds at most 64\.1 GB of the 80\.0 GB of h100; \d+% of it are activations", said)
+
+
+def test_without_speeds_it_says_what_is_sent_most() -> None:
+    (plan,) = data(page(("transformer.shard", "three_d", 8)))["plans"]
+    said = " ".join(plan["sentences"])
+    assert "no time is predicted" in said and "of it over mp" in said and not plan["seconds"]
+    assert sum(part["value"] for part in plan["parts"]) == 202864648
+
+
+def test_parts_and_layers_add_up_to_the_step() -> None:
+    (plan,) = data(page(LARGE))["plans"]
+    sums = sum(part["value"] for part in plan["parts"])
+    idle = sum(part["value"] for part in plan["parts"] if part["kind"] == "idle")
+    assert sums == pytest.approx(plan["timeline"]["end"], rel=1e-3)
+    assert sum(sum(layer["parts"].values()) for layer in plan["layers"]) + idle == pytest.approx(sums, rel=1e-9)
+
+
+def test_the_memory_of_actions_has_the_peak_of_the_plan() -> None:
+    for which in (LARGE, ("transformer.shard", "three_d", 8), ("digits.shard", "both", 4)):
+        peaks = step_peaks(plan_of(*which))
+        most = max(range(len(peaks)), key=lambda at: peaks[at].bytes)
+        assert max(peak.bytes for peak in peaks_by_action(plan_of(*which), most)) == peaks[most].bytes
+        (plan,) = data(page(which))["plans"]
+        held = plan["memory"]
+        assert held["actions"][-1] == "update" and held["coordinate"] == most
+        assert sum(kind["bytes"][held["most"]] for kind in held["kinds"]) == peaks[most].bytes
+
+
+def test_spans_of_a_lane_follow_each_other() -> None:
+    for which in (LARGE, ("transformer.shard", "three_d", 8)):
+        (plan,) = data(page(which))["plans"]
+        course = plan["timeline"]
+        assert len(course["lines"]) == len(plan_of(*which).pipeline.coordinates) // (2 if which is LARGE else 1)  # type: ignore[union-attr]
+        for line in course["lines"]:
+            for lane in line["lanes"]:
+                ends = [0, *(end for _, end, _ in lane["spans"])]
+                assert all(begin >= before - 1 for (begin, _, _), before in zip(lane["spans"], ends, strict=False))
+                assert ends[-1] <= course["grid"]
+
+
+def test_operators_are_classes_and_lead_to_lines_of_the_source() -> None:
+    found = data(page(LARGE))
+    (plan,) = found["plans"]
+    assert 20 < len(plan["operators"]) < 120
+    assert sum(row["count"] for row in plan["operators"]) == len(plan_of(*LARGE).ops)
+    for row in plan["operators"]:
+        name, _, line = row["source"].rpartition(":")
+        assert found["sources"][name][int(line) - 1].strip()
+
+
+def test_it_is_small_and_asks_for_nothing() -> None:
+    made = page(LARGE, ("llama.shard", "fsdp", 512))
+    assert len(made) < 200_000
+    assert "default-src 'none'" in made
+    template = TEMPLATE.read_text("utf-8")
+    assert re.findall(r"(?:src|href)=\"(?!data:)[^\"]*\"|@import|url\(|fetch\(|XMLHttp|innerHTML", template) == []
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", template) == []
+    assert data(made)["diff"]["equal"] is False
+
+
+def test_nothing_of_a_program_becomes_a_script() -> None:
+    text = "# </script><script>alert(1)</script> <!-- \u2028 ]]> &lt;\n" + NET
+    sink = Sink()
+    program = check_source(Source("a</script><b>.shard", text), sink)
+    plan = plan_program(program, None, 2, sink) if program is not None else None
+    assert plan is not None
+    made = page_of_plans([plan], sink)
+    assert made.count("</script>") == TEMPLATE.read_text("utf-8").count("</script>")
+    assert "<script>alert" not in made and "<!--" not in made.replace("<!doctype", "") and "\u2028" not in made
+    assert data(made)["sources"]["a</script><b>.shard"][0] == text.split("\n")[0]
+    assert "a</script><b>.shard" in data(made)["plans"][0]["title"]
+
+
+def test_the_command_writes_a_page_and_refuses_three_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "page.html"
+    words = ["report", str(EXAMPLES / "digits.shard"), "--ranks", "4", "-o", str(target)]
+    assert run([*words, "--strategy", "both", "--strategy", "sharded"]) == 0
+    assert f"wrote {target}" in capsys.readouterr().out and len(data(target.read_text())["plans"]) == 2
+    assert run([*words, *["--strategy", "both"] * 3]) == 2
+    assert run([*words[:4], "-o", str(tmp_path / "none" / "page.html")]) == 2
+    assert run([*words, "--strategy", "boht"]) == 1
+
+
+def test_a_pipe_is_written_to_and_a_folder_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Renaming a new file onto a pipe, or onto /dev/null, would take it away from all who use it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = Thread(target=lambda: read.append(pipe.read_text("utf-8")))
+    reader.start()
+    words = ["report", str(EXAMPLES / "digits.shard"), "--ranks", "4", "-o"]
+    assert run([*words, str(pipe)]) == 0
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+    reader.join(timeout=20)
+    assert len(read) == 1 and data(read[0])["plans"]
+    assert run([*words, str(tmp_path)]) == 2 and "is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_browser_draws_all_parts(tmp_path: Path) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    target = tmp_path / "page.html"
+    target.write_text(page(LARGE), "utf-8")
+    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--virtual-time-budget=2000"]
+    drawn = subprocess.run(
+        [chromium, *words, "--dump-dom", target.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    parts = re.findall(r"<h2>([^<]*)</h2>", drawn.stdout)
+    assert parts == [
+        "By layer", "A step over time", "Memory over time", "The mesh on the cluster", "Operators", "Assumptions",
+        "Sources",
+    ]  # fmt: skip
+    assert "waiting for collectives over tp" in drawn.stdout and "most: 64.1 GB in 0F11" in drawn.stdout
