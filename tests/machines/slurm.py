@@ -40,6 +40,7 @@ SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SchedulerParameters=bf_interval=1,sched_interval=1
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 InactiveLimit=0
