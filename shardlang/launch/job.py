@@ -12,9 +12,16 @@ from pathlib import PurePath
 from shardlang.errors import RunError
 from shardlang.records import dataclass
 
-# A name of a job: a label of DNS, which Kubernetes asks for, and Slurm and torchrun take. It leaves
-# room for what is put after it, as in NAME-worker-1023.
-NAME = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
+# Names of a job. Kubernetes asks for a label of DNS; it leaves room for what is put after it, as in
+# NAME-worker-1023. Elsewhere a name stands in a script and in a list of jobs.
+_LABEL = (
+    re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"), "name of a job on Kubernetes",
+    "a lower-case letter, then at most 49 lower-case letters, digits and hyphens, the last no hyphen",
+)  # fmt: skip
+_WORD = (
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}"), "name of a job",
+    "a letter or digit, then at most 49 letters, digits, dots, underscores and hyphens",
+)  # fmt: skip
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,253}[A-Za-z0-9])?")
 NODES_LIMIT = 65_536
 
@@ -112,15 +119,13 @@ def require_found(hosts: Sequence[str]) -> None:
             ) from None  # fmt: skip
 
 
-def name_of(given: str | None, stem: str) -> str:
-    """The job's name: the one that is given, or one made of the program's. RunError where it is
-    none."""
+def name_of(given: str | None, stem: str, to: str) -> str:
+    """The job's name: the one that is given, or one made of the program's. to: what starts the job.
+    RunError where it takes no such name."""
     if given is None:
         return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-0123456789")[:50].strip("-") or "job"
-    if NAME.fullmatch(given) is None:
-        made = name_of(None, given)
-        raise RunError(
-            "SH522", f"`{given}` is no name of a job: Kubernetes takes a lower-case letter, then at most 49 "
-            "lower-case letters, digits and hyphens, the last no hyphen", help=f"--name {made}",
-        )  # fmt: skip
+    form, what, takes = _LABEL if to == "kubernetes" else _WORD
+    if form.fullmatch(given) is None:
+        fact = f"`{given}` is no {what}, which is {takes}"
+        raise RunError("SH522", fact, help=f"--name {name_of(None, given, to)}")
     return given

@@ -87,7 +87,8 @@ REFUSED = [
     (("--hosts", "localhost,localhost"), "SH520", "the host `localhost` is named twice"),
     (("--hosts", "localhost,$(rm)"), "SH520", "`$(rm)` is no name and no address of a host"),
     (("--hosts", "localhost,nowhere.invalid"), "SH521", "the host `nowhere.invalid` is not found from here"),
-    (("--name", "My_Job"), "SH522", "`My_Job` is no name of a job"),
+    (("--name", "My Job"), "SH522", "`My Job` is no name of a job, which is a letter or digit, then"),
+    (("--name", "-job"), "SH522", "`-job` is no name of a job"),
     (("--name", "a" * 60), "SH522", "is no name of a job"),
     (("--there", "job"), "", "--there is a path from /"),
     (("--image", "x"), "", "--image is for --to kubernetes"),
@@ -104,6 +105,20 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output
     assert (f"error[{code}]" in done.output and "help: " in done.output) or not code
     assert not (here / "job").exists()
+
+
+def test_a_name_is_held_to_what_its_launcher_takes(here: Path) -> None:
+    """Kubernetes takes a label of DNS; the others take more."""
+    kubernetes = ("--to", "kubernetes", "--image", "team/shard:1")
+    for name in ("My_Job", "7B.v2"):
+        done = launch("--ranks", "4", "--nodes", "2", *kubernetes, "-o", "pods", "--name", name)
+        assert done.exit_code == 2 and not (here / "pods").exists()
+        assert f"`{name}` is no name of a job on Kubernetes, which is a lower-case letter, then" in done.output
+        to_slurm = ("--ranks", "4", "--nodes", "2", "--to", "slurm")
+        assert launch(*to_slurm, "-o", f"slurm-{name}", "--name", name).exit_code == 0
+        assert f"#SBATCH --job-name={name}\n" in (here / f"slurm-{name}" / "job.sbatch").read_text()
+        assert launch(*TORCHRUN[:-1], f"torchrun-{name}", "--name", name).exit_code == 0
+        assert f"--rdzv-id {name} " in (here / f"torchrun-{name}" / "start.sh").read_text()
 
 
 def test_options_of_sbatch_are_one_line_and_not_the_jobs_own(here: Path) -> None:

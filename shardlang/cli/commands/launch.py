@@ -105,7 +105,7 @@ class _Launch:
         jobs.require_even(self.ranks, most, hosts)
         if self.to == "torchrun":
             jobs.require_found(hosts)
-        name = jobs.name_of(self.text("name"), Path(self.file).stem)
+        name = jobs.name_of(self.text("name"), Path(self.file).stem, self.to)
         emitted, resumes, code = self._emitted(least, most)
         if emitted is None:
             return code
