@@ -174,6 +174,43 @@ def test_what_is_read_is_bound_also_where_a_view_is_read() -> None:
     assert (names[2, -1], names[2, 0], names[2, 1]) == ("h_pending", "h", "h")
 
 
+def test_a_number_that_is_read_on_two_meshes_stands_where_it_is_read() -> None:
+    program = """
+dim batch = 12, d = 6, e = d
+
+model Net {
+  param w: [d, e] = normal(1.0)
+  param u: [e, d] = normal(1.0)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    h = x @ w
+    a = h * 0.1
+    g = a @ u
+    b = g * 0.1
+    return b
+  }
+}
+
+strategy s {
+  at h: shard ((2, 3), (3, 1))
+  at a: shard ((2, 1))
+  at g: shard ((3, 2), (2, 1))
+  at b: shard ((3, 1))
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: [batch, d], batches = 1)
+  loss = mse_loss(model(x), label) * 0.1
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+    text = main_file(program, 6)
+    assert "mesh2 = " in text and "constant" not in text
+    assert [f" = {operand} * 0.1 " in text for operand in ("h", "g", "loss_1")] == [True, True, True]
+
+
 def test_a_run_in_float64_takes_means_and_quotients_of_whole_numbers_in_it() -> None:
     program = """
 dim batch = 8, d = 6

@@ -50,13 +50,11 @@ def move_text(plan: Plan, conversion: Conversion, source: str, sizes: Sizes) -> 
 
 
 def _number(conversion: Conversion, source: str, group: str) -> Code:
-    """The text for a number literal, which is no tensor: the same on all ranks, or on the first
-    alone in a pending sum."""
+    """The text for a number literal, which is no tensor: in a pending sum the first rank alone has
+    it."""
     match conversion.move.kind:
         case MoveKind.I_TO_P | MoveKind.R_TO_P:
             return around("", source, f" if {group}.index == 0 else 0")
-        case MoveKind.I_TO_R | MoveKind.R_TO_I:
-            return around("", source)
         case kind:
             raise InternalError(f"a number is not moved by {kind.value}")
 

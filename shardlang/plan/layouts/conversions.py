@@ -6,18 +6,22 @@ Storage of leaves comes from storage.py; the order of steps is planner.py's."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from shardlang.diagnostics.diagnostic import InternalError
 from shardlang.graph.graph import Kind
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.op_classes import Planning, Tensor
 from shardlang.plan.layouts.storage import Stored, align, bare, choose
-from shardlang.plan.plan import Conversion, OperandUse
+from shardlang.plan.plan import Conversion, MoveKind, OperandUse
 from shardlang.plan.redistribute import along_time
+from shardlang.plan.redistribute.cheapest import VIEW
 from shardlang.plan.redistribute.steiner_tree import Edge, Target, tree
 from shardlang.records import dataclass
 from shardlang.types.layout import Layout
+
+# Moves whose forward does nothing.
+_SAME = (MoveKind.I_TO_R, MoveKind.R_TO_I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,10 @@ class _Walk:
         found = tree(source, targets, tensor.shape, tensor.itemsize, self.planning.meshes, tensor.uneven)
         if found is None:
             raise InternalError(f"no conversions lead from {source} to {targets}")
-        return found.edges, found.ends
+        if tensor.kind is not Kind.CONSTANT:
+            return found.edges, found.ends
+        # A number has no gradient to sum: identical or replicated, it stands where it is read.
+        return tuple(replace(e, move=VIEW) if e.move.kind in _SAME else e for e in found.edges), found.ends
 
 
 def _shared(target: Target, targets: Sequence[Target], source: Layout) -> Target:
