@@ -60,7 +60,7 @@ class Turns:
         self.at_step, self.took = record.at_step, record.took
         self.lot, self.on, self.taken = random.Random(0), True, list[tuple[bool, float, float]]()
         self.since = 0.0, 0.0
-        record.at_step, record.took = self.begin, self.end  # type: ignore[method-assign]
+        vars(record).update(at_step=self.begin, took=self.end)  # found before the methods of the class
 
     def begin(self, step: int) -> None:
         """A step begins, and the one before has ended."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict_work
 from shardlang.cost.profile import FORMAT, Profile, read_profile
 from shardlang.cost.work import Work
+from shardlang.ops.declaration import Operator
 
 # A launch that is longer than any kernel of a small program, to count these by.
 _LONG: Final = 1.0
@@ -32,6 +33,22 @@ def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Work]) -
     launch, step = constants(found["steps"], small, read_profile(json.dumps(made)))
     made |= {"launch": _rounded(launch * 1e6), "step": _rounded(step * 1e6)}
     return json.dumps(made) + "\n"
+
+
+def calls_of(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
+    """What operators that stream through memory are called with, by name: `x` for numbers, `i` for
+    indices of their rows, `over` for their last dim. Without those that are called with more."""
+    found = {}
+    for operator in operators:
+        kinds = [param.kind for param in operator.params if param.required]
+        tensors = kinds.count("tensor")
+        if operator.internal or not operator.differentiable or operator.product is not None:
+            continue
+        if kinds[tensors:] in ([], ["dims"]) and tensors in (1, 2):
+            indices = operator.indexes.numbers if operator.indexes is not None else -1
+            words = ["i" if at == indices else "x" for at in range(tensors)]
+            found[operator.name] = (*words, *["over"] * (len(kinds) > tensors))
+    return found
 
 
 def constants(steps: Mapping[str, float], small: Mapping[str, Work], profile: Profile) -> tuple[float, float]:

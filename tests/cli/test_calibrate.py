@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 
 from shardlang import driver
-from shardlang.cost.calibrated import constants
+from shardlang.cost.calibrated import calls_of, constants
 from shardlang.cost.hardware import MEASURED, Hardware, with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict
 from shardlang.cost.profile import read_profile
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
+from shardlang.ops.declaration import REGISTRY
+from shardlang.runtime.calibrate import clock, kernels
 from shardlang.source import Source
 from shardlang.syntax.parse import parse
 from tests import warm
@@ -86,6 +90,53 @@ def test_nothing_is_written_where_a_rank_fails(tmp_path: Path) -> None:
     assert "error[SH516]: the measurement on 1 rank ended" in ran.stderr
     assert "ZeroDivisionError" in ran.stderr
     assert [path.read_text() for path in tmp_path.iterdir()] == ["something else"]
+
+
+def test_nothing_is_written_where_the_time_is_over(tmp_path: Path) -> None:
+    """SH516 with how long it took and what to do."""
+    over = FEW.replace("from shardlang.cli", 'clock.LIMITS["cpu"] = 0.01\nfrom shardlang.cli')
+    ran = warm.run([sys.executable, "-c", over, "calibrate", "--device", "cpu", "-o", str(tmp_path / "m.shard")])
+    assert ran.returncode == 3
+    assert "error[SH516]: measuring is not done after 0 s, " in ran.stderr
+    assert "help: end what else runs on this machine, or measure with fewer ranks" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_little_time_is_left_each_has_one_turn() -> None:
+    for past, turns, hurried in ((0.5, {7, 14}, 0), (0.9, {1}, 1)):
+        calls: list[float] = []
+
+        def call(calls: list[float] = calls) -> None:
+            calls.append(time.monotonic())
+            time.sleep(2e-3)
+
+        own = clock.Clock(torch.device("cpu"), time.monotonic() - past * clock.LIMITS["cpu"])
+        assert 0 < own.seconds(call) < 1
+        assert len(calls) - 2 in turns  # before these it warms, and times roughly
+        assert own.hurried == hurried
+
+
+def test_a_fault_of_a_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end as an operator that has no curve."""
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("the kernel is broken")
+
+    monkeypatch.setitem(kernels.BYTES, "cpu", (4096,))
+    monkeypatch.setattr(torch.nn.functional, "relu", broken)
+    with pytest.raises(RuntimeError, match="the kernel is broken"):
+        kernels.streams(clock.Clock(torch.device("cpu")), {"relu": ("x",)})
+
+
+def test_what_operators_are_called_with_follows_from_their_declarations(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = calls_of(REGISTRY.values())
+    assert (calls["relu"], calls["add"], calls["embedding"]) == (("x",), ("x", "x"), ("i", "x"))
+    assert (calls["softmax"], calls["layer_norm"], calls["cross_entropy"]) == (("x", "over"), ("x", "over"), ("x", "i"))
+    assert not {"matmul", "conv2d", "where", "attention", "batch_norm", "concat", "argmax"} & set(calls)
+    monkeypatch.setitem(kernels.BYTES, "cpu", (4096, 16384))
+    monkeypatch.setattr(clock, "TURNS", 3)
+    found = kernels.streams(clock.Clock(torch.device("cpu")), calls)
+    assert {"relu", "softmax", "layer_norm", "embedding backward", "dropout"} <= set(found)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -114,6 +114,7 @@ def command(ctx: click.Context, device: str | None, ranks: int, to: Path) -> Non
 
 def _measured(folder: Path, device: str | None, ranks: int) -> tuple[dict[str, Any], dict[str, Work]]:
     """The measurements of all ranks, and the work of the small programs."""
+    from shardlang.cost.calibrated import calls_of
     from shardlang.cost.planned import work
     from shardlang.ops.declaration import REGISTRY
 
@@ -127,8 +128,7 @@ def _measured(folder: Path, device: str | None, ranks: int) -> tuple[dict[str, A
     from shardlang.runtime.calibrate.machine import measure
 
     mains = [folder / name / "main.py" for name in plans]
-    names = [name for name, operator in REGISTRY.items() if operator.differentiable and not operator.internal]
-    found = measure(mains, folder / "all" / "main.py", ranks, device, names, folder)
+    found = measure(mains, folder / "all" / "main.py", ranks, device, calls_of(REGISTRY.values()), folder)
     return found, {name: work(plan) for name, plan in plans.items()}
 
 

@@ -28,9 +28,7 @@ def collectives(clock: Clock) -> list[dict[str, Any]]:
             points = _points(clock, group, begin, share)
             found.append({"kind": kind, "members": members, "a_node": members, "points": microseconds(points)})
     if world.size > 1:
-        points = [
-            (float(size), _seconds(clock, partial(_handed, _buffer(clock, size)))) for size in BYTES[clock.kind]
-        ]
+        points = [(float(size), _seconds(clock, partial(_handed, _buffer(clock, size)))) for size in BYTES[clock.kind]]
         found.append({"kind": "send", "members": 2, "a_node": 2, "points": microseconds(points)})
     return found
 
@@ -62,9 +60,9 @@ def _seconds(clock: Clock, call: Callable[[], object]) -> float:
     """Seconds of what all ranks do: they agree on how often."""
     primitives.meet()
     call()
-    rough = torch.tensor([clock._turn(call, 1)], dtype=torch.float64)
-    longest = float(primitives.all_gather(rough, _everyone()).max())
-    return clock.together(call, max(1, min(50, round(_MOST_SECONDS / 7 / max(longest, 1e-6)))))
+    mine = torch.tensor([clock.turn(call, 1), -clock.turns], dtype=torch.float64)
+    longest, turns = primitives.all_gather(mine, _everyone()).amax(0).tolist()
+    return clock.together(call, max(1, min(50, round(_MOST_SECONDS / 7 / max(longest, 1e-6)))), -int(turns))
 
 
 def _everyone() -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,9 @@ LENGTHS = {"cpu": (32, 128, 512), "accelerator": (512, 2048, 8192)}
 WIDTHS, HEADS = (32, 64, 128), 8
 ELEMENTS = {"cpu": (100, 10_000, 300_000, 4_000_000), "accelerator": (10_000, 1_000_000, 30_000_000, 100_000_000)}
 ROW = 256
+# Operators by name, and what each is called with: `x` stands for numbers, `i` for indices of their
+# rows, `over` for their last dim.
+Calls = Mapping[str, Sequence[str]]
 
 
 def products(clock: Clock) -> dict[str, Any]:
@@ -78,18 +81,17 @@ def _both(clock: Clock, call: Callable[[], Tensor], given: Sequence[Tensor]) -> 
     return forward, clock.seconds(partial(torch.autograd.grad, result, given, gradient, retain_graph=True))
 
 
-def streams(clock: Clock, names: Sequence[str]) -> dict[str, list[list[float]]]:
-    """A curve over bytes read and written for each operator: those of torch that have one of these
-    names and can be called with a tensor of numbers, or two, or with indices of rows."""
+def streams(clock: Clock, calls: Calls) -> dict[str, list[list[float]]]:
+    """A curve over bytes read and written for each operator that torch has by this name."""
     sizes, found = BYTES[clock.kind], {"": microseconds(_plain(clock))}
-    for name in names:
-        function = getattr(torch, name, None) or getattr(F, name, None)
-        made = _callable(function, clock.device) if function is not None else None
-        if made is None:
+    for name, words in calls.items():
+        function = getattr(F, name, None) or getattr(torch, name, None)
+        if function is None:
             continue
+        over = _over(function, clock.device) if "over" in words else -1
         ways: tuple[Points, Points] = [], []
         for size in sizes[:6]:
-            given = [_leaf(x, size, clock.device) for x in made]
+            given = [over if word == "over" else _leaf(word, size, clock.device) for word in words]
             leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
             call = partial(_quiet, function, given)
             bytes = sum(x.numel() * x.element_size() for x in (*given, call()) if isinstance(x, Tensor))
@@ -108,29 +110,20 @@ def _plain(clock: Clock) -> Points:
     return found
 
 
-# What operators of one tensor may be called with beside it: `x` stands for numbers, `i` for
-# indices of their rows, `d` for the length of a row.
-_CALLS = (("x",), ("x", "i"), ("i", "x"), ("x", "x"), ("x", -1), ("x", "d"))
+def _over(function: Any, device: torch.device) -> int | tuple[int]:
+    """How a function is told that it is over rows: by the dim, or by its size."""
+    try:
+        _quiet(function, [_leaf("x", 4096, device), -1])
+    except TypeError:
+        return (ROW,)
+    return -1
 
 
-def _callable(function: Any, device: torch.device) -> tuple[Any, ...] | None:
-    """The arguments that a function takes and whose result has a gradient for one tensor."""
-    for call in _CALLS:
-        given = [_leaf(x, 4096, device) for x in call]
-        try:
-            result = _quiet(function, given)
-        except (TypeError, RuntimeError, ValueError, IndexError):
-            continue  # it is no function of these
-        if isinstance(result, Tensor) and result.requires_grad:
-            return call
-    return None
-
-
-def _leaf(kind: Any, size: int, device: torch.device) -> Any:
+def _leaf(word: str, size: int, device: torch.device) -> Tensor:
     rows = max(1, size // 4 // ROW)
-    if kind == "x":
+    if word == "x":
         return torch.rand(rows, ROW, device=device, requires_grad=True)
-    return torch.zeros(rows, dtype=torch.int64, device=device) if kind == "i" else (ROW,) if kind == "d" else kind
+    return torch.zeros(rows, dtype=torch.int64, device=device)
 
 
 def _quiet(function: Any, given: Sequence[Any]) -> Tensor:

@@ -33,17 +33,18 @@ from shardlang.runtime.step.train import Run, datasets
 
 
 def measure(
-    alone: Sequence[Path], together: Path, ranks: int, device: str | None, names: Sequence[str], logs: Path
+    alone: Sequence[Path], together: Path, ranks: int, device: str | None, calls: kernels.Calls, logs: Path
 ) -> dict[str, Any]:
     """Everything that is measured, as plain values. alone: emitted programs (their main.py) whose
     steps one rank times; together: one for all ranks. SH503 without the devices, SH516 where a rank
-    fails."""
+    fails, or the time for it is over."""
     found: dict[str, Any] = {}
+    begun = time.monotonic()
     devices = chosen(device, ranks)
     one = chosen(devices.kind, 1) if devices.kind != "cpu" else devices
     for count, main_file, work in (
-        (1, alone[0], lambda *given: _constants(alone, ranks, logs / "steps.json", *given)),
-        (ranks, together, lambda *given: _machine(names, logs / "machine.json", *given)),
+        (1, alone[0], lambda *given: _constants(alone, ranks, begun, logs / "steps.json", *given)),
+        (ranks, together, lambda *given: _machine(calls, begun, logs / "machine.json", *given)),
     ):
         program = read_program(main_file)
         where = devices if count == ranks else one
@@ -57,10 +58,12 @@ def measure(
 
 
 def _constants(
-    programs: Sequence[Path], ranks: int, to: Path, first: Program, data: Mapping[str, Dataset], log: Log, _: object
-) -> None:
+    programs: Sequence[Path], ranks: int, begun: float, to: Path, first: Program, data: Mapping[str, Dataset],
+    log: Log, _: object,
+) -> None:  # fmt: skip
     """Microseconds of a step of each program, by one rank with a share of the processors."""
     _share_processors(ranks)
+    clock = Clock(world.device, begun)
     runs = {}
     for main_file in programs:
         program = read_program(main_file)
@@ -69,6 +72,7 @@ def _constants(
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for _turn in range(TURNS):
         for name, further in runs.items():
+            clock.require_time()
             taken[name].append(further())
     log.note(f"{len(runs)} small programs: microseconds of a step")
     to.write_text(json.dumps({"steps": {name: statistics.median(all) * 1e6 for name, all in taken.items()}}))
@@ -105,14 +109,14 @@ def _share_processors(ranks: int) -> None:
 
 
 def _machine(
-    names: Sequence[str], to: Path, program: Program, data: Mapping[str, Dataset], log: Log, _: object
+    calls: kernels.Calls, begun: float, to: Path, program: Program, data: Mapping[str, Dataset], log: Log, _: object
 ) -> None:
     """Kernels by every rank at the same time, as they run in training; then collectives."""
-    clock, begun, found = Clock(world.device), time.monotonic(), {}
+    clock, found = Clock(world.device, begun), {}
     free = _free(world.device)
     parts: dict[str, Callable[[], Any]] = {
         "products": lambda: kernels.products(clock), "attention": lambda: kernels.attentions(clock),
-        "streams": lambda: kernels.streams(clock, names), "updates": lambda: kernels.updates(clock),
+        "streams": lambda: kernels.streams(clock, calls), "updates": lambda: kernels.updates(clock),
         "copies": lambda: kernels.copies(clock), "collectives": lambda: collectives.collectives(clock),
     }  # fmt: skip
     for name, part in parts.items():
@@ -121,6 +125,8 @@ def _machine(
         log.note(f"{name} ({clock.calls} measurements in {time.monotonic() - begun:.0f} s)")
     if clock.uneven:
         log.note(f"{clock.uneven} of {clock.calls} measurements spread by more than 10 %: is the machine idle?")
+    if clock.hurried:
+        log.note(f"{clock.hurried} of {clock.calls} measurements had one turn, as the time for all was nearly over")
     if world.rank == 0:
         kind = kind_of(world.device)
         about = {"model": kind.model(), "driver": kind.driver(), "torch": torch.__version__}
