@@ -36,8 +36,8 @@ def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Work]) -
 
 
 def calls_of(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
-    """What operators that stream through memory are called with, by name: `x` for numbers, `i` for
-    indices of their rows, `over` for their last dim. Without those that are called with more."""
+    """The arguments of operators that stream through memory, by name: `x` for numbers, `i` for
+    indices of their rows, `over` for their last dim. Without operators that take more."""
     found = {}
     for operator in operators:
         kinds = [param.kind for param in operator.params if param.required]
