@@ -100,13 +100,19 @@ def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) 
             help=f"add `strategy ddp {{`, `mesh dp = auto`, `split {batch} over dp` and `}}`, each on a line",
         )  # fmt: skip
         return False, None
+    named = strategy_named(program, name, sink)
+    return named is not None, named
+
+
+def strategy_named(program: Program, name: str, sink: Sink) -> ast.Strategy | None:
+    """The strategy of this name; None after reporting that there is none."""
     for strategy in program.strategies:
         if strategy.name.text == name:
-            return True, strategy
+            return strategy
     names = [s.name.text for s in program.strategies]
     help = offer(name, names, f"the strategies are {', '.join(names)}" if names else "the file has none")
     sink.report("SH301", f"{program.source.name} has no strategy `{name}`", None, help=help)
-    return False, None
+    return None
 
 
 def assemble(program: Program, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:

@@ -31,6 +31,16 @@ def emitted(
     return files, output.show(sink)
 
 
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Writes the emitted files, which no other process writes there meanwhile. RunError where other
+    files are in the way."""
+    with Claims() as claims:
+        claims.folder(folder, EMITTED.what)
+        for name in files:
+            target(folder / name, EMITTED)
+        write_files(folder, files)
+
+
 @click.command(
     "compile",
     epilog="Example: shardc compile model.shard --ranks 8 -o out; torchrun --nproc-per-node 8 out/main.py --base .",
@@ -49,11 +59,7 @@ def command(
     if files is None:
         ctx.exit(code)
     try:
-        with Claims() as claims:
-            claims.folder(Path(folder), EMITTED.what)
-            for name in files:
-                target(Path(folder, name), EMITTED)
-            write_files(Path(folder), files)
+        write(Path(folder), files)
     except RunError as error:
         print(error, file=sys.stderr)
         ctx.exit(2)
