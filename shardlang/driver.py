@@ -199,9 +199,7 @@ def page_of_plans(plans: Sequence[Plan], sink: Sink) -> str:
     return page(found, difference(*seen) if len(seen) == 2 else None, sources(plans))
 
 
-def explain_plan(
-    program: Program, name: str | None, ranks: int, what: str, sink: Sink
-) -> Mapping[str, Any] | None:
+def explain_plan(program: Program, name: str | None, ranks: int, what: str, sink: Sink) -> Mapping[str, Any] | None:
     """The reasons for `what` in a plan, a value or `mesh`, say, with what the alternatives cost;
     None after errors."""
     from shardlang.plan.planner import choose_strategy
@@ -213,7 +211,7 @@ def explain_plan(
     if plan is None:
         return None
     strategy = choose_strategy(program, name, ranks, sink)[1]
-    asked = Asked(program, strategy, plan, lambda of: step.step_s if (step := predict_plan(of, sink)) else None)
+    asked = Asked(program, strategy, plan, hardware_of(plan, sink))
     return neighbours(asked, what) if what in QUESTIONS else why(asked, what, sink)
 
 

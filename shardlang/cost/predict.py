@@ -1,7 +1,7 @@
 """A plan and hardware -> `Prediction`: seconds of a step, what they go to, and what they rest on.
 
-    predict(plan, hardware) -> Prediction
-    predict_work(work, hardware, overlap) -> Prediction     of other items, or another executor"""
+predict(plan, hardware) -> Prediction
+predict_work(work, hardware, overlap) -> Prediction     of other items, or another executor"""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _prediction(work: Work, prices: Prices, found: Course, spread: float) -> Pre
     return Prediction(
         step, work.tokens / step, (work.flops + work.hidden) / peak, work.flops / peak,
         (work.flops + work.hidden + again) / peak, sum(part.compute_s for part in layers.values()), exposed, idle,
-        bubble, sum(line.once.values()), at, layers, _operators(line), tuple(_assumptions(prices.hardware)),
+        bubble, sum(line.once.values()), at, layers, operators(line), tuple(_assumptions(prices.hardware)),
     )  # fmt: skip
 
 
@@ -140,7 +140,8 @@ def _layers(line: Line) -> dict[str, Part]:
     return {layer: Part(compute.get(layer, 0.0), exposed.get(layer, 0.0)) for layer in {**compute, **exposed}}
 
 
-def _operators(line: Line) -> dict[Place, Part]:
+def operators(line: Line) -> dict[Place, Part]:
+    """The parts of a coordinate's step by operator, the longest first."""
     found: dict[Place, Part] = {}
     for beat, times in line.beats.items():
         for item, seconds in beat.parts:

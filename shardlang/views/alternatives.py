@@ -3,12 +3,14 @@ why there is none. Nothing is guessed: each alternative is planned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from shardlang.check.program import Program
 from shardlang.check.selectors import text as selector_text
+from shardlang.cost.hardware import Hardware
+from shardlang.cost.predict import predict
 from shardlang.diagnostics.diagnostic import Diagnostic, InternalError, Severity, Sink
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
@@ -20,47 +22,53 @@ from shardlang.source import Source, Span
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
 
-# Seconds of a step of a plan; None where nothing is known of the hardware.
-Seconds = Callable[[Plan], float | None]
-
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The cost of a plan: the bytes that a rank sends in a step (with stages, one at each
-    coordinate of their axis together), the most that one holds, the seconds of a step (None: not
-    known)."""
+    """The cost of a plan: the bytes that so many ranks send in a step, the most that one holds, the
+    seconds of a step (None: not known)."""
 
     sent: int
     peak: int
     step_s: float | None
 
 
-def figures(of: Plan, seconds: Seconds) -> Figures:
+def figures(of: Plan, hardware: Hardware | None, ranks: int) -> Figures:
+    """ranks: so many send, as one at each coordinate of the stages does in the mean."""
     lines = [None] if of.pipeline is None else stages_by_coordinate(of)
-    sends = sum(sum(sent_bytes(of, mine)) for mine in lines)
-    return Figures(sends, max(peak.bytes for peak in step_peaks(of)), seconds(of))
+    sends = sum(sum(sent_bytes(of, mine)) for mine in lines) * ranks // len(lines)
+    step_s = predict(of, hardware).step_s if hardware is not None else None
+    return Figures(sends, max(peak.bytes for peak in step_peaks(of)), step_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """A rule that could be written, with the figures of the plan that it makes; else the
-    diagnostics that refuse it."""
+    diagnostics that refuse it. told: what it changes, where the rule is long."""
 
     written: str
     figures: Figures | None
     refused: tuple[Diagnostic, ...] = ()
+    told: str = ""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A program on ranks, the strategy that is asked about (None: none is used), and its plan."""
+    """A program on ranks, the strategy that is asked about (None: none is used), its plan, and the
+    hardware (None: without speeds)."""
 
     program: Program
     strategy: ast.Strategy | None
     plan: Plan
-    seconds: Seconds
+    hardware: Hardware | None = None
 
-    def instead(self, written: str, rules: Sequence[ast.Rule], sizes: dict[str, int] | None = None) -> Alternative:
+    def figures(self, of: Plan) -> Figures:
+        """Those of a plan; it sends as many ranks' bytes as this one has coordinates of stages."""
+        return figures(of, self.hardware, len(self.plan.pipeline.actions) if self.plan.pipeline is not None else 1)
+
+    def instead(
+        self, written: str, rules: Sequence[ast.Rule], sizes: dict[str, int] | None = None, told: str = ""
+    ) -> Alternative:
         """The alternative in which the strategy has these rules, and axes these sizes."""
         assert self.strategy is not None
         changed = replace(self.strategy, rules=tuple(rules))
@@ -70,8 +78,8 @@ class Asked:
         sink = Sink()
         found = plan(replace(program, strategies=strategies, axis_overrides=others), name, self.plan.ranks, sink)
         if found is None:
-            return Alternative(written, None, tuple(d for d in sink.found if d.severity is Severity.ERROR))
-        return Alternative(written, figures(found, self.seconds))
+            return Alternative(written, None, tuple(d for d in sink.found if d.severity is Severity.ERROR), told)
+        return Alternative(written, self.figures(found), told=told)
 
 
 def rules_of(text: str) -> tuple[ast.Rule, ...]:
@@ -108,7 +116,7 @@ def place(span: Span) -> dict[str, Any]:
 
 def entry(one: Alternative) -> dict[str, Any]:
     """An alternative as plain data."""
-    found: dict[str, Any] = {"written": one.written, **_figures(one.figures)}
+    found: dict[str, Any] = {"written": one.written, "told": one.told or one.written, **_figures(one.figures)}
     found["refused"] = [
         {"code": d.code, "message": d.message, "help": list(d.help),
          "source": f"{d.primary.span.source.name}:{d.primary.span.line}" if d.primary is not None else None}
@@ -126,7 +134,7 @@ def _figures(of: Figures | None) -> dict[str, Any]:
 def head(asked: Asked) -> dict[str, Any]:
     """The first keys of an answer: of which plan it is, and its figures."""
     made = asked.plan
-    now = _figures(figures(made, asked.seconds))
+    now = _figures(asked.figures(made))
     return {
         "version": 1, "program": made.program.source.name, "strategy": made.strategy, "ranks": made.ranks,
         "stages_over": made.pipeline.axis if made.pipeline is not None else None, "now": now,

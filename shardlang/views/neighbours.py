@@ -1,4 +1,4 @@
-"""A plan and `mesh`, `zero` or `recompute` -> the rules that decided, and the costs of their
+"""A plan and `mesh`, `stages`, `zero` or `recompute` -> the rules that decided, and the costs of their
 neighbours, as plain data (`shardc why --json`)."""
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 
 from shardlang.path_runs import in_runs
 from shardlang.plan.plan import Plan
-from shardlang.plan.strategy.axis_sizes import divisors
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.views.alternatives import Alternative, Asked, entry, head, place, rules_of, without
+from shardlang.views.axes import axis_rows
+from shardlang.views.stages import mesh_text, moved, other_stages, recut, sizes_of, stage_rows, stages_now
 from shardlang.views.values import zero_text
 
 Entry = dict[str, Any]
@@ -22,12 +23,12 @@ _INDEX = re.compile(r"\[\d+\]")
 
 def neighbours(asked: Asked, what: str) -> Entry:
     """The answer for one of `QUESTIONS`."""
-    now, kinds, others = QUESTIONS[what]
+    now, kinds, others, more = QUESTIONS[what]
     written = [place(span) for span in _spans(asked.strategy, kinds)]
     found = list(others(asked)) if asked.strategy is not None else []
     return {
         **head(asked), "kind": what, "name": what, "is": now(asked.plan),
-        "decided": {"by": what if written else "none", "rules": written},
+        "decided": {"by": what if written else "none", "rules": written}, **more(asked),
         "alternatives": [entry(one) for one in found],
     }  # fmt: skip
 
@@ -50,23 +51,16 @@ def _mesh_now(plan: Plan) -> list[str]:
 
 
 def _meshes(asked: Asked) -> Iterator[Alternative]:
-    """One axis smaller by its least divisor, and another larger by it."""
+    """One axis smaller by its least divisor, and another larger by it. Stages that are cut by hand
+    are cut evenly where their number changes."""
     assert asked.strategy is not None
-    mesh = next((rule for rule in asked.strategy.rules if isinstance(rule, ast.Mesh)), None)
-    if mesh is None:
-        return
-    plan, names = asked.plan, [axis.name.text for axis in mesh.axes]
-    there = plan.pipeline.mesh if plan.pipeline is not None else plan.meshes[0].timeless
-    now = {name: 1 for name in names} | {axis.name: axis.size for axis in there.axes}
-    if set(now) != set(names):
-        return  # positional rules have cut the axes further
-    for less in names:
-        by = next((d for d in divisors(now[less]) if d > 1), 1)
-        for more in names if by > 1 else ():
-            if more != less:
-                sizes = {**now, less: now[less] // by, more: now[more] * by}
-                written = "mesh " + ", ".join(f"{name} = {size}" for name, size in sizes.items())
-                yield asked.instead(written, asked.strategy.rules, sizes)
+    now = sizes_of(asked, next((rule for rule in asked.strategy.rules if isinstance(rule, ast.Mesh)), None))
+    for less in now or ():
+        for more in now or ():
+            sizes = moved(now, less, more) if now is not None and more != less else None
+            if sizes is not None:
+                rules, texts = recut(asked, sizes)
+                yield asked.instead("; ".join([mesh_text(sizes), *texts]), rules, sizes)
 
 
 # --- ZeRO ---
@@ -119,9 +113,21 @@ def _recomputes(asked: Asked) -> Iterator[Alternative]:
 
 Now = Callable[[Plan], Sequence[str]]
 Others = Callable[[Asked], Iterator[Alternative]]
-# What can be asked about, besides values: what it is now, its rules, and the alternatives.
-QUESTIONS: dict[str, tuple[Now, tuple[type, ...], Others]] = {
-    "mesh": (_mesh_now, (ast.Mesh,), _meshes),
-    "zero": (_zero_now, (ast.Zero,), _zeros),
-    "recompute": (_recompute_now, (ast.Recompute,), _recomputes),
-}
+More = Callable[[Asked], Entry]
+
+
+def _nothing(asked: Asked) -> Entry:
+    return {}
+
+
+# What can be asked about, besides values: what it is now, its rules, the alternatives, and what
+# else the answer has.
+QUESTIONS: dict[str, tuple[Now, tuple[type, ...], Others, More]] = {
+    "mesh": (_mesh_now, (ast.Mesh,), _meshes, lambda asked: {"axes": axis_rows(asked)}),
+    "zero": (_zero_now, (ast.Zero,), _zeros, _nothing),
+    "recompute": (_recompute_now, (ast.Recompute,), _recomputes, _nothing),
+    "stages": (
+        stages_now, (ast.Stages, ast.Schedule, ast.Microbatches), other_stages,
+        lambda asked: {"stages": stage_rows(asked)},
+    ),
+}  # fmt: skip

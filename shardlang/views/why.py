@@ -20,8 +20,10 @@ from shardlang.plan.plan import Plan
 from shardlang.plan.resolve import resolve
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
+from shardlang.views import layers
 from shardlang.views.alternatives import Alternative, Asked, entry, head, place, rules_of, without
 from shardlang.views.values import forms, written
+from shardlang.views.waits import Waits
 
 Entry = dict[str, Any]
 _PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
@@ -34,33 +36,33 @@ def why(asked: Asked, name: str, sink: Sink) -> Entry | None:
     found = _named(graph, name, sink)
     if found is None:
         return None
-    selector, values = found
+    selector, values, whole = found
     resolved = resolve(asked.program, asked.strategy, asked.plan.ranks, Sink())
     assert resolved is not None
     layouts = {_layout(asked.plan, value) for value in values}
-    if not values or len(layouts) > 1:
-        every = list(_layer(asked.plan, resolved, name, values))
-        return {**head(asked), "kind": "layer", "name": name, "values": every}
+    if whole or len(layouts) > 1:
+        return _layer(asked, resolved, name, values)
     first = values[0]
     return {
         **head(asked), "kind": "value", "name": name, "values": in_runs(called(graph.values[v].path) for v in values),
         **_made(asked.plan, first),
         "decided": _decided(resolved, graph, first, asked.plan),
         "read": list(_reads(asked.plan, first)),
-        "sent": list(_sent(asked.plan, first)),
+        "sent": list(_sent(asked, first)),
         "alternatives": _alternatives(asked, selector, first),
     }  # fmt: skip
 
 
-def _named(graph: Graph, name: str, sink: Sink) -> tuple[ast.Selector, list[int]] | None:
-    """The selector that a name is, and the values that it names: none for a layer."""
+def _named(graph: Graph, name: str, sink: Sink) -> tuple[ast.Selector, list[int], bool] | None:
+    """The selector that a name is, the values that it names, or those of the layers that it names,
+    and whether it names layers."""
     for text in (name, f"train.{name}"):
         selector = _selector(text)
         scope = select(graph, [selector], Sink()) if selector is not None else None
         if selector is not None and scope is not None and scope.values:
-            return selector, sorted(scope.named)
+            return selector, sorted(scope.named or scope.values), not scope.named
     names = dict.fromkeys(called(path) for path in (*graph.addresses, *graph.declared))
-    otherwise = "name a value as the plan does (`shardc plan`), a layer, or `mesh`, `zero` or `recompute`"
+    otherwise = "name a value as the plan does (`shardc plan`), a layer, or `mesh`, `stages`, `zero` or `recompute`"
     sink.report("SH308", f"`{name}` matches nothing of the model", None, help=offer(name, names, otherwise))
     return None
 
@@ -82,18 +84,17 @@ def _layout(plan: Plan, value: int) -> Layout | None:
     return plan.produced.get(value)
 
 
-def _layer(plan: Plan, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Iterator[Entry]:
-    """The values of a layer, or those of one name that are laid out in different ways."""
-    every = forms(plan)
-    here = set(values) or {
-        v for path, ids in plan.graph.addresses.items() if path.startswith(f"{name}.") for v in ids
-    }
-    for value in sorted(here):
-        path = called(plan.graph.values[value].path)
-        if path in every:
-            form, decided = every[path], _decided(resolved, plan.graph, value, plan)
-            sizes = {"forward_bytes": form.forward_bytes, "backward_bytes": form.backward_bytes}
-            yield {"name": path, "layout": form.made, "read": list(form.read), "decided": decided, **sizes}
+def _layer(asked: Asked, resolved: ResolvedStrategy, name: str, values: Sequence[int]) -> Entry:
+    """The answer for a layer, or for values of one name that are laid out in different ways."""
+    plan = asked.plan
+    decided = {value: _decided(resolved, plan.graph, value, plan) for value in values if value in plan.produced}
+    return {
+        **head(asked), "kind": "layer", "name": name, "values": layers.rows(plan, decided),
+        "decided": layers.decided_by(decided),
+        "takes": layers.takes(asked, values),
+        "sent": layers.sends(plan, values),
+        "alternatives": [entry(one) for one in sorted(layers.others(asked, name, values), key=_order)],
+    }  # fmt: skip
 
 
 def _made(plan: Plan, value: int) -> Entry:
@@ -132,29 +133,37 @@ def _reads(plan: Plan, value: int) -> Iterator[Entry]:
     return ({"layout": layout, "by": in_runs(by)} for layout, by in found.items())
 
 
-def _sent(plan: Plan, value: int) -> Iterator[Entry]:
-    """The collectives of a value: conversions, and what the operator that makes it sends itself."""
-    sizes = conversion_bytes(plan)
+def _sent(asked: Asked, value: int) -> Iterator[Entry]:
+    """The collectives of a value: conversions, and what the operator that makes it sends itself.
+    Those of parameters, in buckets with others, have no seconds of their own."""
+    plan = asked.plan
+    sizes, waits = conversion_bytes(plan), Waits(plan, asked.hardware) if asked.hardware is not None else None
     for c in plan.conversions:
         if c.value == value and any(sizes[c.id]):
-            (forward, backward), by = sizes[c.id], COLLECTIVES.get(c.move.kind, ("", ""))
+            by = COLLECTIVES.get(c.move.kind, ("", ""))
             axes = list(plan.meshes[c.to.mesh].ranked(c.move.axes))
-            yield _collective(by, axes, written(plan, value, c.to), forward, backward)
+            seconds = waits.conversion(c.id) if waits is not None else None
+            yield _collective(by, axes, written(plan, value, c.to), sizes[c.id], seconds)
     op = plan.graph.producers.get(value)
     if op is not None:
-        for factor, over, forward, backward in plan.ops[op].inside:
+        for factor, over, *both in plan.ops[op].inside:
             kind = inside_collective(plan.graph.ops[op], factor)
-            yield _collective((kind, kind), list(over), None, forward, backward)
+            seconds = waits.operator(op) if waits is not None and len(plan.ops[op].inside) == 1 else None
+            yield _collective((kind, kind), list(over), None, (both[0], both[1]), seconds)
     path = plan.graph.values[value].path
     for each in sent(plan):
         if each.path == path and each.what != "values" and each.axes:
-            yield _collective(each.collectives, list(each.axes), None, each.forward_bytes, each.backward_bytes)
+            yield _collective(each.collectives, list(each.axes), None, (each.forward_bytes, each.backward_bytes))
 
 
-def _collective(by: tuple[str, str], axes: list[str], to: str | None, forward: int, backward: int) -> Entry:
+def _collective(
+    by: tuple[str, str], axes: list[str], to: str | None, sizes: tuple[int, int],
+    seconds: tuple[float, float] | None = None,
+) -> Entry:  # fmt: skip
+    whole, exposed = seconds if seconds is not None else (None, None)
     return {
-        "forward": by[0], "backward": by[1], "axes": axes, "to": to, "forward_bytes": forward,
-        "backward_bytes": backward,
+        "forward": by[0], "backward": by[1], "axes": axes, "to": to, "forward_bytes": sizes[0],
+        "backward_bytes": sizes[1], "seconds": whole, "exposed_s": exposed,
     }  # fmt: skip
 
 

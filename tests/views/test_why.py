@@ -13,7 +13,7 @@ from shardlang.cli.main import run
 from shardlang.cli.why_text import lines
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import width
-from shardlang.driver import check_source, explain_plan, plan_program
+from shardlang.driver import check_source, explain_plan, plan_program, predict_plan, with_cluster
 from shardlang.files import read_program
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
@@ -22,19 +22,24 @@ from shardlang.plan.plan import Plan
 from shardlang.source import Source
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+H100 = "std.clusters.h100_pod"
 
 
-def asked(file: str, name: str, ranks: int, strategy: str, text: str | None = None) -> dict[str, Any]:
+def asked(
+    file: str, name: str, ranks: int, strategy: str, text: str | None = None, cluster: str | None = None
+) -> dict[str, Any]:
     source = read_program(str(EXAMPLES / file)) if text is None else Source(str(EXAMPLES / file), text)
     program = check_source(source, sink := Sink(), {}, strategy)
+    program = with_cluster(program, cluster, sink) if program is not None else None
     assert program is not None
     found = explain_plan(program, strategy, ranks, name, sink)
     assert found is not None, [d.message for d in sink.found]
     return dict(found)
 
 
-def planned(file: str, text: str, ranks: int, strategy: str) -> tuple[Plan | None, Sink]:
+def planned(file: str, text: str, ranks: int, strategy: str, cluster: str | None = None) -> tuple[Plan | None, Sink]:
     program = check_source(Source(str(EXAMPLES / file), text), sink := Sink(), {}, strategy)
+    program = with_cluster(program, cluster, sink) if program is not None else None
     return (plan_program(program, strategy, ranks, sink) if program is not None else None), sink
 
 
@@ -57,14 +62,16 @@ def with_rule(file: str, strategy: str, rule: str, mesh: str = "") -> str:
     ("digits.shard", "zero", 4, "sharded", ""),
     ("digits.shard", "zero", 4, "data_parallel", ""),
     ("transformer.shard", "decoder.blocks[*].cross.mixed", 8, "three_d", ""),
+    ("digits.shard", "up", 4, "both", ""),
+    ("transformer.shard", "decoder.blocks[*].mlp", 8, "data_parallel", ""),
 ])  # fmt: skip
 def test_alternatives_have_the_figures_of_a_plan_with_that_rule(
     file: str, name: str, ranks: int, strategy: str, mesh: str
 ) -> None:
-    others = asked(file, name, ranks, strategy)["alternatives"]
+    others = asked(file, name, ranks, strategy, cluster=H100)["alternatives"]
     assert len(others) >= 4
     for each in others:
-        plan, sink = planned(file, with_rule(file, strategy, each["written"], mesh), ranks, strategy)
+        plan, sink = planned(file, with_rule(file, strategy, each["written"], mesh), ranks, strategy, H100)
         if plan is None:
             first = next(d for d in sink.found if d.severity.value == "error")
             assert [(why["code"], why["message"]) for why in each["refused"]] == [(first.code, first.message)]
@@ -72,6 +79,68 @@ def test_alternatives_have_the_figures_of_a_plan_with_that_rule(
         lines = [None] if plan.pipeline is None else stages_by_coordinate(plan)
         assert each["refused"] == [] and each["sent_bytes"] == sum(sum(sent_bytes(plan, mine)) for mine in lines)
         assert each["peak_bytes"] == max(peak.bytes for peak in step_peaks(plan))
+        step = predict_plan(plan, sink)
+        assert step is not None and each["step_s"] == step.step_s
+
+
+def with_rules(file: str, strategy: str, written: str) -> str:
+    """The program with rules in the place of those that begin with the same word."""
+    head, opened, rest = (EXAMPLES / file).read_text().partition(f"strategy {strategy} {{\n")
+    body, closed, tail = rest.partition("\n}\n")
+    rules = re.split(r"; (?=mesh|stages|schedule|microbatches)", written)
+    words = {rule.split()[0] for rule in rules}
+    if "stages" in words:  # of a block its first line is left, which goes with the word
+        body = re.sub(r"^  (stages [^\n]*\{)\n(.*?)\n  \}", r"  \1", f"{body}\n", flags=re.DOTALL | re.MULTILINE)
+    kept = [line for line in body.splitlines() if line.split() and line.split()[0] not in words]
+    return head + opened + "\n".join([*kept, *rules]) + closed + tail
+
+
+@pytest.mark.parametrize(("file", "name", "ranks", "strategy", "least"), [
+    ("transformer.shard", "stages", 8, "three_d", 8),
+    ("transformer.shard", "mesh", 8, "three_d", 6),
+    ("llama.shard", "stages", 512, "large", 11),
+    ("digits.shard", "stages", 8, "both", 2),
+])  # fmt: skip
+def test_neighbours_of_stages_have_the_figures_of_a_plan_with_them(
+    file: str, name: str, ranks: int, strategy: str, least: int
+) -> None:
+    found = asked(file, name, ranks, strategy, cluster=H100)
+    now, _ = planned(file, (EXAMPLES / file).read_text(), ranks, strategy, H100)
+    assert now is not None and len(found["alternatives"]) >= least
+    ours = len(now.pipeline.actions) if now.pipeline is not None else 1
+    for each in found["alternatives"]:
+        plan, sink = planned(file, with_rules(file, strategy, each["written"]), ranks, strategy, H100)
+        if plan is None:
+            assert each["refused"][0]["code"] in {d.code for d in sink.found}
+            continue
+        lines = [None] if plan.pipeline is None else stages_by_coordinate(plan)
+        sends = sum(sum(sent_bytes(plan, mine)) for mine in lines) * ours // len(lines)
+        step = predict_plan(plan, sink)
+        assert step is not None and each["refused"] == [] and each["told"]
+        peak = max(peak.bytes for peak in step_peaks(plan))
+        assert (each["sent_bytes"], each["peak_bytes"], each["step_s"]) == (sends, peak, step.step_s)
+
+
+def test_stages_are_told_with_their_work_and_a_cut_that_differs() -> None:
+    found = asked("transformer.shard", "stages", 8, "three_d", cluster=H100)
+    rows = found["stages"]
+    assert [row["layers"] for row in rows] == [["src_embed", "encoder", "tgt_embed"], ["decoder", "head"]]
+    assert sum(row["share"] for row in rows) == pytest.approx(1) and rows[1]["microbatch_s"] > rows[0]["microbatch_s"]
+    assert [rule["text"].split()[0] for rule in found["decided"]["rules"]] == ["stages", "microbatches", "schedule"]
+    told = [each["told"] for each in found["alternatives"]]
+    assert "decoder.blocks[0] in stage 0, not in 1" in told and "stages over pp balanced" in told
+    assert {each["written"].partition("=")[0] for each in found["alternatives"] if "mesh" in each["written"]}
+    without = asked("transformer.shard", "stages", 8, "three_d")
+    assert [row["microbatch_s"] for row in without["stages"]] == [None, None]
+
+
+def test_an_axis_of_the_mesh_is_told_with_its_rules_and_bytes() -> None:
+    """All that is sent is sent over one of the rows."""
+    for file, ranks, strategy in (("transformer.shard", 8, "three_d"), ("digits.shard", 8, "both")):
+        found = asked(file, "mesh", ranks, strategy, cluster=H100)
+        sent = sum(each["bytes"] for row in found["axes"] for each in row["sent"])
+        assert sent == found["now"]["sent_bytes"] and all(row["rules"] for row in found["axes"] if not row["axes"][1:])
+        assert all(row["exposed_s"] >= 0 for row in found["axes"])
 
 
 def test_neighbours_of_a_mesh_have_the_figures_of_a_plan_on_it() -> None:
@@ -140,10 +209,30 @@ def test_nothing_is_sent_where_no_bytes_are() -> None:
 
 
 def test_a_layer_has_a_line_for_each_value() -> None:
-    found = asked("transformer.shard", "encoder.blocks[0].attention", 8, "three_d")
+    found = asked("transformer.shard", "encoder.blocks[0].attention", 8, "three_d", cluster=H100)
+    assert found["takes"]["compute_s"] > 0 and found["takes"]["exposed_s"] > 0
+    assert {rule["text"].split()[0] for rule in found["decided"]["rules"]} == {"split", "zero"}
     names = [value["name"] for value in found["values"]]
     assert found["kind"] == "layer" and "encoder.blocks[0].attention.q.weight" in names
     assert {value["decided"]["by"] for value in found["values"]} == {"split", "reader"}
+
+
+def test_layers_of_an_array_are_asked_about_together() -> None:
+    found = asked("transformer.shard", "encoder.blocks[*].mlp", 8, "three_d")
+    assert [v["name"] for v in found["values"]][:2] == ["encoder.blocks[0..6].mlp.up.weight",
+                                                       "encoder.blocks[0..6].mlp.up.bias"]  # fmt: skip
+    one = asked("transformer.shard", "encoder.blocks[2].mlp", 8, "three_d")
+    for many, single in zip(found["sent"], one["sent"], strict=True):
+        assert many["axes"] == single["axes"] and many["forward_bytes"] == 6 * single["forward_bytes"]
+
+
+def test_seconds_of_what_is_sent_for_a_value_are_at_least_those_waited_for() -> None:
+    found = asked("transformer.shard", "encoder.blocks[0].h", 8, "three_d", cluster=H100)
+    sent = [each for each in found["sent"] if each["seconds"] is not None]
+    assert sent and all(0 <= each["exposed_s"] <= each["seconds"] for each in sent)
+    step = next(e["exposed_s"] for e in asked("transformer.shard", "mesh", 8, "three_d", cluster=H100)["axes"]
+                if e["axes"] == ["mp"])  # fmt: skip
+    assert 0 < sum(each["exposed_s"] for each in sent) < step
 
 
 @pytest.mark.parametrize(("name", "said"), [
@@ -156,7 +245,7 @@ def test_a_name_that_is_not_there_is_a_diagnostic(name: str, said: str, capsys: 
 
 
 def test_one_rank_and_programs_without_strategies_have_no_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("h", "mesh", "zero", "recompute", "up"):
+    for name in ("h", "mesh", "stages", "zero", "recompute", "up"):
         assert run(["why", str(EXAMPLES / "digits.shard"), name, "--ranks", "1", "--json"]) == 0
         assert json.loads(capsys.readouterr().out).get("alternatives", []) == []
 

@@ -16,10 +16,10 @@ from shardlang.diagnostics.diagnostic import Sink
 @click.command(
     "why",
     epilog="Examples: shardc why model.shard h --ranks 8; shardc why model.shard 'blocks[*].mlp.up' --ranks 8; "
-    "shardc why model.shard mesh --ranks 64 --strategy large",
+    "shardc why model.shard mesh --ranks 64 --strategy large; shardc why model.shard stages --ranks 64",
 )
 @options.file_argument
-@click.argument("name", metavar="VALUE|LAYER|mesh|zero|recompute")
+@click.argument("name", metavar="VALUE|LAYER|mesh|stages|zero|recompute")
 @options.ranks_option(required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON (specs/why.md).")
 @options.strategy_option

@@ -52,15 +52,20 @@ def cost(graph: Graph, op: Op) -> Cost:
 def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
     """Per operator its stage and layer; reports SH425 where there are too few layers."""
     count = rule.count or 1
-    units = _units(graph, count)
-    order = list(dict.fromkeys(u for u in units if u is not None))
-    groups = _forward_only(graph, units, order)
+    units, groups = parts(graph, count)
     if len(groups) < count:
         _report_few(groups, rule, sink)
         return [None] * len(graph.ops)
     weights = _weights(graph, units, groups)
     stage_of = {u: s for s, part in enumerate(cut(weights, count)) for at in part for u in groups[at]}
     return [None if u is None else Named(stage_of[u], u, rule.span) for u in units]
+
+
+def parts(graph: Graph, count: int) -> tuple[list[str | None], list[list[str]]]:
+    """What `count` stages are cut of: per operator its layer, and the layers in order, those
+    together that are never cut."""
+    units = _units(graph, count)
+    return units, _forward_only(graph, units, list(dict.fromkeys(u for u in units if u is not None)))
 
 
 def _units(graph: Graph, count: int) -> list[str | None]:
@@ -175,4 +180,3 @@ def _report_few(groups: list[list[str]], rule: StageRule, sink: Sink) -> None:
         "SH425", f"{what} cannot fill {rule.count} stages ({size}){why}", rule.span, "",
         help=f"at most {n} stages would fit" if n > 1 else "stages are made of layers: `layer name = Model(...)`",
     )  # fmt: skip
-
