@@ -56,7 +56,7 @@ def decided_by(decided: Mapping[int, Entry]) -> Entry:
 
 
 def sends(plan: Plan, values: Sequence[int]) -> list[Entry]:
-    """The bytes sent for the values in a step, by what it is, collectives and axes, the most first."""
+    """The bytes sent for the values in a step, by collectives and axes, the most first."""
     paths = {plan.graph.values[value].path for value in values}
     paths |= {plan.graph.ops[op].path for value in values if (op := plan.graph.producers.get(value)) is not None}
     found: dict[tuple[tuple[str, str], tuple[str, ...]], list[int]] = {}

@@ -1,5 +1,5 @@
-"""A plan and `mesh`, `stages`, `zero` or `recompute` -> the rules that decided, and the costs of their
-neighbours, as plain data (`shardc why --json`)."""
+"""A plan and `mesh`, `stages`, `zero` or `recompute` -> the rules that decided, and the costs of
+their neighbours, as plain data (`shardc why --json`)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def balance(graph: Graph, rule: StageRule, sink: Sink) -> list[Named | None]:
 
 
 def parts(graph: Graph, count: int) -> tuple[list[str | None], list[list[str]]]:
-    """What `count` stages are cut of: per operator its layer, and the layers in order, those
+    """The layers of which `count` stages are made: per operator its own, and all in order, those
     together that are never cut."""
     units = _units(graph, count)
     return units, _forward_only(graph, units, list(dict.fromkeys(u for u in units if u is not None)))
