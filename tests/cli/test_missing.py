@@ -1,0 +1,48 @@
+"""Without the packages of training the compiler works, and the other commands say what to install."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.process import NET, SHARDC
+
+GONE = "raise ModuleNotFoundError(f'No module named {__name__!r}', name=__name__)"
+BROKEN = "raise ImportError('libcudart.so.12: cannot open shared object file', name=__name__)"
+
+
+def told(folder: Path, packages: dict[str, str], *words: str) -> tuple[int, str]:
+    """The exit code and the output of a command where importing these packages does so."""
+    for name, text in packages.items():
+        (folder / "packages" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "packages" / name / "__init__.py").write_text(text)
+    (folder / "net.shard").write_text(NET)
+    path = os.pathsep.join([str(folder / "packages"), *filter(None, sys.path)])
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([*SHARDC, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=100)
+    return done.returncode, done.stdout + done.stderr
+
+
+ALL = dict.fromkeys(("torch", "numpy", "safetensors"), GONE)
+
+
+@pytest.mark.parametrize("words", ["check net.shard --ranks 2", "plan net.shard --ranks 2", "explain SH517"])
+def test_the_compiler_needs_none_of_them(tmp_path: Path, words: str) -> None:
+    code, text = told(tmp_path, ALL, *words.split())
+    assert code == 0, text
+
+
+@pytest.mark.parametrize("words", ["run net.shard --ranks 2", "verify net.shard --ranks 2", "checkpoint show ."])
+def test_the_others_say_what_to_install(tmp_path: Path, words: str) -> None:
+    code, text = told(tmp_path, ALL, *words.split())
+    assert code == 3 and 'help: `pip install "shardlang[train]"`' in text, text
+    assert "error[SH517]: this command needs " in text and "which is not installed" in text
+
+
+def test_a_package_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    code, text = told(tmp_path, {"torch": BROKEN}, "run", "net.shard", "--ranks", "2")
+    assert code == 3 and "torch, which cannot be loaded: libcudart.so.12: cannot open shared object" in text, text
