@@ -95,6 +95,7 @@ def facts(found: Found) -> dict[str, str]:
     zero = max((param.zero for param in plan.params.values()), default=0)
     keep = any(param.keep for param in plan.params.values())
     splits = [f"{dim} over {', '.join(a + '?' * y for a, y in uses)}" for _, dim, uses in point.splits]
+    splits += [f"{path}: {layout}" for path, layout in point.pins]
     host = [plan.graph.values[v].path for v in plan.params if v in plan.memory_of]
     return {
         "mesh": ", ".join(f"{axis} = {n}" for axis, n in point.sizes if n > 1) or "1 rank",

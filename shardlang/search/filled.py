@@ -14,6 +14,7 @@ from shardlang.syntax import ast
 def filled(of: Open, point: Point, title: str) -> ast.Strategy:
     """The strategy of a point; axes of one rank that no rule names are left out of the mesh."""
     rules = [new for rule in of.strategy.rules for new in _Filling(of, point).rule(rule)]
+    rules += made.pins(point.pins)
     named = {axis for rule in rules for axis in _axes(rule)}
     sizes = [(axis, size) for axis, size in point.sizes if size > 1 or axis in named]
     mesh = [made.mesh(sizes)] if sizes else []
@@ -111,5 +112,3 @@ class _Filling:
                 new = made.recompute(self.point.again) if isinstance(rule, ast.Recompute) else made.on_host()
                 found.append(made.at(in_runs(mine), new))
         return found
-
-

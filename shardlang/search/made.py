@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from shardlang.diagnostics.diagnostic import Sink
 from shardlang.source import Source, Span
 from shardlang.syntax import ast
+from shardlang.syntax.parse import parse
 
 _SEGMENT = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
 
@@ -98,6 +100,19 @@ def at_selectors(selectors: tuple[ast.Selector, ...], rules: Sequence[ast.Rule])
     texts = [rule.span.text for rule in rules]
     text = f"at {where}: {texts[0]}" if len(texts) == 1 else "\n".join([f"at {where} {{", *texts, "}"])
     return ast.At(selectors, tuple(rules), span=_span(text))
+
+
+def pins(of: Sequence[tuple[str, str]]) -> list[ast.Rule]:
+    """`at a, b: [batch@dp, d@tp]` for each layout of these paths."""
+    by_layout: dict[str, list[str]] = {}
+    for path, layout in of:
+        by_layout.setdefault(layout, []).append(path)
+    found: list[ast.Rule] = []
+    for layout, paths in by_layout.items():
+        text = f"at {', '.join(paths)}: {layout}"
+        rules = parse(Source(FOUND, f"strategy s {{\n  {text}\n}}\n"), Sink()).strategies[0].rules
+        found += rules
+    return found
 
 
 def selector(path: str) -> ast.Selector:

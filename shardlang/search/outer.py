@@ -11,13 +11,14 @@ from dataclasses import replace
 from itertools import islice
 
 from shardlang.records import dataclass
-from shardlang.search.cut import arrays
+from shardlang.search.cut import arrays, cut
 from shardlang.search.fitted import Fitting, Found, Short
 from shardlang.search.guess import Guess
 from shardlang.search.profiles import Estimate, Profiles, without_stages
+from shardlang.search.recursive import halved
 from shardlang.search.space import BUCKETS, Open, Point, points
-from shardlang.search.splits import Splitting
-from shardlang.search.wanted import Wanted
+from shardlang.search.splits.ways import Splitting
+from shardlang.search.wanted import RECURSIVE, Wanted
 from shardlang.syntax import ast
 
 # Of the budget, for estimates; the rest is for whole plans.
@@ -73,13 +74,23 @@ def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcom
         best.add(found)
     guess = Guess(fitting.of, wanted.hardware, wanted.limit)
     profiles = _profiles(fitting.of, wanted.limit)
-    few = profiles.cuts[2] if profiles is not None else without_stages(fitting.of, fitting.of.program)
-    splitting = Splitting(fitting.of, few, wanted.seconds)
+    few = profiles.cuts[2] if profiles is not None else _few(fitting.of)
+    splitting = Splitting(fitting.of, few, wanted)
+    if wanted.mode == RECURSIVE:
+        return _halved(best, splitting)
     waiting = sorted(points(fitting.of, splitting), key=guess)
     whole = profiles is None or len(waiting) * fitting.costs() < wanted.budget
     looked = _whole(best, waiting) if profiles is None or whole else _deep(best, profiles, waiting)
-    every = whole and looked == len(waiting) and not splitting.plans and not fitting.of.large
+    every = whole and looked == len(waiting) and splitting.all and not fitting.of.large
     return Outcome(best.checked(), best.short, looked, len(waiting), every)
+
+
+def _halved(best: _Best, splitting: Splitting) -> Outcome:
+    """What halving the ranks finds: no other points are looked at."""
+    made = halved(best.fitting, splitting, best.wanted)
+    for found in made.found:
+        best.add(found)
+    return Outcome(best.checked(), made.short, made.looked, made.looked, False)
 
 
 def _whole(best: _Best, waiting: Sequence[Point]) -> int:
@@ -96,11 +107,22 @@ def _profiles(of: Open, limit: int | None) -> Profiles | None:
     """For estimates, if the program has one array of layers that are alike, of which the strategy
     names none by its number."""
     found = arrays(of.program.graph)
-    named = any(isinstance(s.index, int | tuple) for at in of.ats for x in at.selectors for s in x.segments)
+    named = _names_layers(of)
     written = of.stages is not None and not of.stages.balanced
     hosts = any(isinstance(rule, ast.Place) and rule.where is not None for rule in of.rules)
     usable = len(found) == 1 and not named and not written and not hosts
     return Profiles(of, found[0], limit) if usable else None
+
+
+def _names_layers(of: Open) -> bool:
+    """Whether the strategy names a layer of an array by its number."""
+    return any(isinstance(s.index, int | tuple) for at in of.ats for x in at.selectors for s in x.segments)
+
+
+def _few(of: Open) -> Open:
+    """The strategy without stages, on two layers of each array if it names none of them."""
+    found = [] if _names_layers(of) else arrays(of.program.graph)
+    return without_stages(of, cut(of.program, found, 2) if found else of.program)
 
 
 def _deep(best: _Best, profiles: Profiles, waiting: Sequence[Point]) -> int:

@@ -31,6 +31,7 @@ MOST_VIRTUAL = 8
 _INDEX = re.compile(r"\[\d+\]")
 Uses = tuple[tuple[str, bool], ...]
 Splits = tuple[tuple[int, str, Uses], ...]
+Pins = tuple[tuple[str, str], ...]
 Seconds = Callable[[Work], float]
 
 
@@ -39,8 +40,8 @@ class Point:
     """The content of each hole. sizes: of the axes, in order. virtual: 0 where stages are written.
     microbatches, schedule, bucket: 0 and "" where that is written, or left out. zero: of each
     `zero auto` in order. splits: dims that `split auto` splits, each with its axes; the number of
-    the `at` before them, 0 for those of the strategy. again: what of a layer is computed again,
-    where that is open. layers: paths of those; hosted: of tables."""
+    the `at` before them, 0 for those of the strategy. pins: layouts of values beside them. again:
+    what of a layer is computed again, where that is open. layers: paths of those; hosted: of tables."""
 
     sizes: tuple[tuple[str, int], ...]
     virtual: int = 0
@@ -52,6 +53,17 @@ class Point:
     again: str = ""
     layers: tuple[str, ...] = ()
     hosted: tuple[str, ...] = ()
+    pins: Pins = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Rules that stand for `split auto`: dims with their axes, and pins: of a path, the layout.
+    sizes: of the axes that pins name, where the strategy has no mesh."""
+
+    splits: Splits = ()
+    pins: Pins = ()
+    sizes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,10 +175,10 @@ def covers(at: ast.At, path: str) -> bool:
     return any(matcher(selector)(path) for selector in at.selectors)
 
 
-def points(of: Open, ways: Callable[[dict[str, int]], Sequence[Splits]]) -> Iterator[Point]:
+def points(of: Open, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Iterator[Point]:
     """All points, in one order; some of them are illegal, which planning tells. Layers and tables
     are not in them yet. ways: to fill `split auto`, by the sizes of axes."""
-    for sizes in _sizes(of):
+    for sizes in all_sizes(of):
         degrees = dict(sizes)
         share = of.share(degrees)
         split = ways(degrees) if share else ()
@@ -177,8 +189,9 @@ def points(of: Open, ways: Callable[[dict[str, int]], Sequence[Splits]]) -> Iter
                 for schedule in _schedules(of, degrees, virtual, count):
                     for zero in zeros:
                         for bucket in buckets:
-                            for splits in split:
-                                yield Point(sizes, virtual, count, schedule, zero, bucket, splits)
+                            for cuts in split:
+                                here, splits, pins = sizes or cuts.sizes, cuts.splits, cuts.pins
+                                yield Point(here, virtual, count, schedule, zero, bucket, splits, pins=pins)
 
 
 def splittable(of: Open, degrees: dict[str, int]) -> Iterator[tuple[int, str, Sequence[Uses]]]:
@@ -209,12 +222,13 @@ def _divide(dims: Sequence[Dim], axes: tuple[str, ...], degrees: dict[str, int])
     return all(dim.size is not None and dim.size % degree == 0 for dim in dims)
 
 
-def _sizes(of: Open) -> Iterator[tuple[tuple[str, int], ...]]:
+def all_sizes(of: Open) -> Iterator[tuple[tuple[str, int], ...]]:
     """The sizes of all axes whose product is the rank count."""
 
     def fill(at: int, left: int) -> Iterator[tuple[tuple[str, int], ...]]:
         if at == len(of.axes):
-            yield from [()] if left == 1 else []
+            # Without axes, rules by position lay out all ranks.
+            yield from [()] if left == 1 or not of.axes else []
             return
         axis = of.axes[at]
         for size in (axis.size,) if axis.size is not None else divisors(left):

@@ -21,7 +21,9 @@ from shardlang.search.fitted import Fitting, Found, Short
 from shardlang.search.made import FOUND
 from shardlang.search.outer import Outcome, searched
 from shardlang.search.space import Open, Point
-from shardlang.search.wanted import PROPAGATION, Wanted
+from shardlang.search.splits.integer_program import is_there
+from shardlang.search.splits.ways import needs_solver
+from shardlang.search.wanted import EXACT, PROPAGATION, Wanted
 from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse
@@ -58,6 +60,9 @@ def tune(program: Program, name: str | None, wanted: Wanted, sink: Sink) -> Tune
     title = f"{strategy.name.text}_{wanted.ranks}"
     if wanted.mode == PROPAGATION:
         return _propagated(program, strategy, title, wanted, sink)
+    if wanted.mode == EXACT and not is_there() and needs_solver(Open(program, strategy, wanted.ranks)):
+        _report_solver(sink)
+        return None
     fitting = Fitting(Open(program, strategy, wanted.ranks), title, wanted.seconds, wanted.limit)
     outcome = searched(fitting, _written(program, strategy, wanted), wanted)
     if outcome.best:
@@ -139,6 +144,15 @@ def _written(program: Program, of: ast.Strategy, wanted: Wanted) -> Iterable[Fou
         memory = max(peak.bytes for peak in step_peaks(plan))
         if wanted.limit is None or memory <= wanted.limit:
             yield Found(Point(_sizes(plan)), strategy, plan, wanted.seconds(work(plan)), memory)
+
+
+def _report_solver(sink: Sink) -> None:
+    """SH330, with what to type."""
+    sink.report(
+        "SH330",
+        "layouts that are left open have more ways than are all tried, and HiGHS, which finds the best, is not there",
+        None, help=("pip install 'shardlang[tune]'", "`--search-mode dynamic_programming` does without"),
+    )  # fmt: skip
 
 
 def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, sink: Sink) -> None:

@@ -9,7 +9,9 @@ from shardlang.plan.plan import Plan
 from shardlang.records import dataclass
 from shardlang.search.space import Seconds
 
-PROPAGATION = "sharding_propagation"
+EXACT, PROPAGATION = "exact", "sharding_propagation"
+DYNAMIC, RECURSIVE = "dynamic_programming", "recursive_programming"
+MODES = (EXACT, PROPAGATION, DYNAMIC, RECURSIVE)
 
 
 @dataclass(frozen=True)
@@ -26,4 +28,4 @@ class Wanted:
     budget: float = 10.0
     sound: Callable[[Plan], bool] = lambda plan: True
     tell: Callable[[str], None] = lambda text: None
-    mode: str = "exact"
+    mode: str = EXACT

@@ -15,6 +15,7 @@ from shardlang.cli import options, output
 from shardlang.cli.files import replace
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import Live
+from shardlang.search.wanted import EXACT, MODES
 
 
 @click.command(
@@ -27,8 +28,9 @@ from shardlang.display import Live
 @options.cluster_option
 @options.strategy_option
 @click.option(
-    "--search-mode", "mode", type=click.Choice(("exact", "sharding_propagation")), default="exact",
-    help="How to look: exact (all points), or sharding_propagation (only what rules leave open).",
+    "--search-mode", "mode", type=click.Choice(MODES), default=EXACT,
+    help="How to look: exact (all points), sharding_propagation (only what rules leave open), dynamic_programming "
+    "(operator after operator), recursive_programming (the ranks are halved again and again).",
 )  # fmt: skip
 @click.option("--top", type=click.IntRange(1, 100), default=5, metavar="K", help="How many of the best to show (5).")
 @click.option(

@@ -1,0 +1,228 @@
+"""A strategy on a program with few layers -> the choices of its operators, with their seconds.
+
+Equal operators of layers that are alike share one choice. What a rule settles, and the axes that are
+not open, stay as they are; which option each choice takes is found by integer_program.py, chain.py or
+halving.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from shardlang.check.program import Program
+from shardlang.cost.items import class_of
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import LEAF, Op
+from shardlang.plan.demand import ResolvedStrategy
+from shardlang.plan.layouts.assignment import Assignment, LayoutTable, assign
+from shardlang.plan.layouts.candidates import alternatives, initial
+from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor, build
+from shardlang.plan.layouts.propagate import Distances, Sweep
+from shardlang.plan.layouts.replication import replication
+from shardlang.plan.resolve import Resolving
+from shardlang.records import dataclass
+from shardlang.search.splits.seconds import Rates
+from shardlang.syntax import ast
+from shardlang.types.layout import Layout
+
+# More options than these are not looked at along several axes together, but along one after the other.
+TOGETHER = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Operators (ids) that take one assignment together, out of `options`. own: the seconds of all
+    of them under each option; kept: the bytes that they keep."""
+
+    ops: tuple[int, ...]
+    kind: OpClass
+    options: tuple[Assignment, ...]
+    own: tuple[float, ...]
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """Values that one choice makes and others read, `times` of them alike. made: the form of each
+    option of the producer; readers: choices, each with the form of each of its options. seconds: of
+    a conversion of one, by the forms before and after; inf where there is none."""
+
+    producer: int
+    made: tuple[int, ...]
+    readers: tuple[tuple[int, tuple[int, ...]], ...]
+    seconds: Mapping[tuple[int, int], float]
+    times: int
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """All choices of a program, in the order of their first operators, and what they hand on."""
+
+    planning: Planning
+    table: LayoutTable
+    choices: tuple[Choice, ...]
+    handed: tuple[Handed, ...]
+
+    def seconds(self, picks: Sequence[int]) -> float:
+        """The seconds of a microbatch if each choice takes the option of that number. A value is
+        converted once to each form that is read."""
+        total = sum(choice.own[at] for choice, at in zip(self.choices, picks, strict=True))
+        for value in self.handed:
+            source = value.made[picks[value.producer]]
+            needed = dict.fromkeys(forms[picks[reader]] for reader, forms in value.readers)
+            total += value.times * sum(value.seconds[source, form] for form in needed)
+        return total
+
+    def kept(self, picks: Sequence[int]) -> int:
+        """The bytes that operators keep."""
+        return sum(choice.kept[at] for choice, at in zip(self.choices, picks, strict=True))
+
+    def assignments(self, picks: Sequence[int]) -> dict[int, Assignment]:
+        """Operator (id) -> its assignment."""
+        pairs = zip(self.choices, picks, strict=True)
+        return {op: choice.options[at] for choice, at in pairs for op in choice.ops}
+
+
+def resolved(program: Program, strategy: ast.Strategy, ranks: int) -> tuple[ResolvedStrategy, Program] | None:
+    """A strategy whose axes need not all be used; None where it has mistakes."""
+    sink = Sink()
+    found = Resolving(program, strategy, ranks, sink, False).run()
+    if any(d.code != "SH322" for d in sink.found) or not found.meshes:
+        return None
+    return found, program if found.graph is None else replace(program, graph=found.graph)
+
+
+def closed(planning: Planning, open: Collection[str]) -> list[Assignment]:
+    """The assignments along the axes that are not open, as propagation finds them."""
+    table, distances = LayoutTable(planning.meshes), Distances(planning)
+    start = {kind: initial(kind) for kind in dict.fromkeys(planning.classes)}
+    chosen = [start[kind] for kind in planning.classes]
+    for mesh, layout in enumerate(planning.meshes):
+        for axis in layout.timeless.axes:
+            if axis.size > 1 and axis.name not in open:
+                seen: list[Layout | None] = [None] * len(planning.graph.values)
+                chosen = Sweep(planning, table, distances, mesh, axis.name).run(chosen, seen)
+    marked = replication(planning, chosen, table)
+    return [_without_marks(now, was, open) for now, was in zip(marked, chosen, strict=True)]
+
+
+def _without_marks(now: Assignment, was: Assignment, open: Collection[str]) -> Assignment:
+    """An assignment without the labels of axes that are open."""
+    kept = tuple(a for a in now.replicated if a not in open or a in was.replicated)
+    return assign(now.factors, now.through, kept, now.mesh)
+
+
+def found_choices(
+    read: tuple[ResolvedStrategy, Program], open: Sequence[str], along: Sequence[str], rates: Rates,
+    given: Mapping[int, Assignment] | None = None,
+) -> Choices | None:  # fmt: skip
+    """The choices along some of the axes that are open; None where there are more than are looked at
+    together. given: what is settled along others."""
+    strategy, program = read
+    planning = build(program.graph, strategy)
+    table = LayoutTable(planning.meshes)
+    base = closed(planning, open) if given is None else [given[op] for op in range(len(planning.graph.ops))]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for op in planning.graph.ops:
+        key = planning.classes[op.id], base[op.id], class_of(op.path), op.section == "loss"
+        groups.setdefault(key, []).append(op.id)
+    rows = [tuple(ops) for ops in groups.values()]
+    options = [_options(planning, planning.graph.ops[ops[0]], base[ops[0]], along) for ops in rows]
+    if len(along) > 1 and sum(map(len, options)) > TOGETHER:
+        return None
+    own = rates.own(program, planning, table, [ops[0] for ops in rows], options)
+    choices = tuple(
+        Choice(ops, kind, each, tuple(len(ops) * s for s in seconds), _kept(kind, table, ops, each))
+        for ops, each, seconds in zip(rows, options, own, strict=True) for kind in [planning.classes[ops[0]]]
+    )  # fmt: skip
+    return Choices(planning, table, choices, _handed(planning, table, choices, rates))
+
+
+def _options(planning: Planning, op: Op, base: Assignment, open: Collection[str]) -> tuple[Assignment, ...]:
+    """Every legal way to use the axes that are open; along those that are not used a result with a
+    gradient is I or R."""
+    kind, found = planning.classes[op.id], [base]
+    for axis in planning.meshes[base.mesh].timeless.axes:
+        if axis.name in open and axis.size > 1:
+            ways = [_along(planning, op, kind, each, axis.name) for each in found]
+            found = list(dict.fromkeys(way for each in ways for way in each))
+    return tuple(found)
+
+
+def _along(planning: Planning, op: Op, kind: OpClass, given: Assignment, axis: str) -> list[Assignment]:
+    ways = list(alternatives(kind, given, axis, planning.meshes[given.mesh]))
+    settled = kind.demand is not None and (kind.demand.complete or kind.wanted is not None)
+    trained = op.section == "loss" and any(t.gradient for t in kind.results)
+    if given in ways and trained and not settled and planning.graph.loss not in op.results:
+        ways.append(assign(given.factors, given.through, (*given.replicated, axis), given.mesh))
+    return ways
+
+
+def _kept(kind: OpClass, table: LayoutTable, ops: Sequence[int], options: Sequence[Assignment]) -> tuple[int, ...]:
+    """The bytes of results that backward may read, and of parameters with what belongs to them."""
+    return tuple(len(ops) * _bytes(kind, table, each) for each in options)
+
+
+# Bytes of a parameter of which each is four: with its gradient and two moments in f32.
+WITH_MOMENTS = 4
+
+
+def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> int:
+    mesh, layouts = table.meshes[assignment.mesh], table.layouts(kind.rule, assignment)
+    total = 0
+    for tensor, layout in zip(kind.results, layouts.results, strict=True):
+        total += local_bytes(tensor, layout, table) * tensor.gradient
+    for tensor, layout in zip(kind.operands, layouts.operands, strict=True):
+        if tensor.kind in LEAF and tensor.gradient:
+            total += WITH_MOMENTS * local_bytes(tensor, layout, table)
+    return total // (mesh.time.size if mesh.time else 1)
+
+
+def local_bytes(tensor: Tensor, layout: Layout, table: LayoutTable) -> int:
+    """Bytes of the largest part of a value, in all microbatches."""
+    mesh = table.meshes[layout.mesh].timeless
+    degrees = [math.prod(mesh.axis_size(a) for a in axes if a in {x.name for x in mesh.axes}) for axes in layout.dims]
+    return math.prod(-(-n // d) for n, d in zip(tensor.shape, degrees, strict=True)) * tensor.itemsize
+
+
+def _handed(planning: Planning, table: LayoutTable, choices: Sequence[Choice], rates: Rates) -> tuple[Handed, ...]:
+    """What choices hand on, equal values once."""
+    of = {op: at for at, choice in enumerate(choices) for op in choice.ops}
+    counts: dict[tuple[object, ...], int] = {}
+    for op in planning.graph.ops:
+        for at, value in enumerate(op.results):
+            readers = dict.fromkeys((of[user], operand) for user, operand in planning.users[value])
+            if readers:
+                key = of[op.id], at, planning.tensors[value], tuple(readers)
+                counts[key] = counts.get(key, 0) + 1
+    return tuple(_value(table, choices, rates, key, times) for key, times in counts.items())  # type: ignore[arg-type]
+
+
+def _value(
+    table: LayoutTable, choices: Sequence[Choice], rates: Rates,
+    key: tuple[int, int, Tensor, tuple[tuple[int, int], ...]], times: int,
+) -> Handed:  # fmt: skip
+    producer, result, tensor, readers = key
+    numbers: dict[Layout, int] = {}
+
+    def number(layout: Layout) -> int:
+        return numbers.setdefault(layout if tensor.gradient else _plain(layout), len(numbers))
+
+    maker = choices[producer]
+    wanted = maker.kind.wanted if result == 0 else None
+    made = tuple(number(wanted or table.layouts(maker.kind.rule, a).results[result]) for a in maker.options)
+    needed = tuple(
+        (reader, tuple(number(table.layouts(one.kind.rule, a).operands[at]) for a in one.options))
+        for reader, at in readers for one in [choices[reader]]
+    )  # fmt: skip
+    layouts = list(numbers)
+    seconds = {
+        (source, form): rates.conversion(tensor, layouts[source], layouts[form])
+        for source in dict.fromkeys(made) for form in dict.fromkeys(f for _, forms in needed for f in forms)
+    }  # fmt: skip
+    return Handed(producer, made, needed, seconds, times)
+
+
+def _plain(layout: Layout) -> Layout:
+    return Layout(layout.dims, layout.pending, (), layout.mesh) if layout.replicated else layout

@@ -1,0 +1,61 @@
+"""A search mode and the choices of operators -> an option for each.
+
+`exact` solves an integer program, `dynamic_programming` goes through the operators in order, and
+`recursive_programming` takes axis by axis what saves most at each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardlang.check.program import Program
+from shardlang.plan.demand import ResolvedStrategy
+from shardlang.plan.layouts.assignment import Assignment
+from shardlang.records import dataclass
+from shardlang.search.splits.chain import in_sequence
+from shardlang.search.splits.choices import Choices, found_choices
+from shardlang.search.splits.halving import greedily
+from shardlang.search.splits.integer_program import solved
+from shardlang.search.splits.seconds import Rates
+from shardlang.search.wanted import DYNAMIC, RECURSIVE
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """chosen: the assignment of each operator. seconds: of a microbatch with them. optimal: whether
+    no others take less."""
+
+    of: Choices
+    chosen: Mapping[int, Assignment]
+    seconds: float
+    optimal: bool
+
+
+def assigned(
+    read: tuple[ResolvedStrategy, Program], open: Sequence[str], rates: Rates, mode: str, limit: int | None
+) -> Assigned | None:
+    """The assignments along the axes that are open: along all together if that is not too much."""
+    given: Mapping[int, Assignment] | None = None
+    together = found_choices(read, open, open, rates) if mode != RECURSIVE else None
+    if together is not None:
+        return _found(together, mode, limit)
+    found = None if open else _found(found_choices(read, open, open, rates), mode, limit)  # type: ignore[arg-type]
+    for axis in open:
+        choices = found_choices(read, open, (axis,), rates, given)
+        found = _found(choices, mode, limit) if choices is not None else None
+        if found is None:
+            return None
+        given = found.chosen
+    return Assigned(found.of, found.chosen, found.seconds, False) if found is not None else None
+
+
+def _found(of: Choices, mode: str, limit: int | None) -> Assigned | None:
+    if mode == DYNAMIC:
+        picks, optimal = in_sequence(of, limit), False
+    elif mode == RECURSIVE:
+        picks, optimal = greedily(of), False
+    else:
+        solution = solved(of)
+        if solution is None:
+            return None
+        picks, optimal = solution.picks, solution.optimal
+    return Assigned(of, of.assignments(picks), of.seconds(picks), optimal)

@@ -1,0 +1,142 @@
+"""`split auto`: which dims are split over which axes, and which values lie otherwise.
+
+Few ways are all points of the space. Where there are many, the operators of a few layers choose, by
+an integer program or as the search mode says, and what they choose is written as rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from itertools import product
+
+from shardlang.cost.planned import work
+from shardlang.plan.strategy.holes import holes, is_hole
+from shardlang.records import dataclass
+from shardlang.search.filled import filled
+from shardlang.search.space import Cuts, Open, Pins, Point, all_sizes, splittable
+from shardlang.search.splits.choices import resolved
+from shardlang.search.splits.finders import Assigned, assigned
+from shardlang.search.splits.seconds import Rates
+from shardlang.search.splits.written import Writing
+from shardlang.search.wanted import EXACT, RECURSIVE, Wanted
+from shardlang.syntax import ast
+
+# More ways than these are not all tried.
+FEW = 64
+
+
+@dataclass
+class Splitting:
+    """few: the strategy on a program with few layers, without stages. all: whether all ways that
+    there are have been given."""
+
+    of: Open
+    few: Open
+    wanted: Wanted
+    known: dict[tuple[tuple[str, int], ...], Sequence[Cuts]] = field(default_factory=dict)
+    all: bool = True
+
+    def __call__(self, degrees: dict[str, int]) -> Sequence[Cuts]:
+        """The ways to fill `split auto` on axes of such sizes."""
+        is_exact = self.wanted.mode == EXACT and not is_whole(self.of)
+        if is_exact and _count(self.of, degrees) <= FEW:
+            options = [[(group, dim, uses) for uses in ways] for group, dim, ways in splittable(self.of, degrees)]
+            every = product(*([(0, "", ()), *o] for o in options))
+            return [Cuts(tuple(one for one in each if one[2])) for each in every]
+        self.all = False
+        return self.found(degrees)
+
+    def found(self, degrees: dict[str, int]) -> Sequence[Cuts]:
+        """What operators choose on axes of such sizes; nothing first."""
+        stages = self.of.stages.axis.text if self.of.stages is not None else ""
+        sizes = tuple((a.name, degrees.get(a.name, 1) if a.name != stages else 1) for a in self.few.axes)
+        if self.of.large and self.wanted.mode != RECURSIVE:
+            open = self._open([axis for axis, size in sizes if size > 1])
+            sizes = tuple((axis, 2 if axis in open and size > 1 else 1) for axis, size in sizes)
+        if sizes not in self.known:
+            self.known[sizes] = tuple(dict.fromkeys([Cuts(), *self._cuts(sizes)]))
+        return self.known[sizes]
+
+    def _open(self, axes: Sequence[str]) -> Sequence[str]:
+        """The axes over which operators choose: those of `split auto`, else all."""
+        stages = self.of.stages.axis.text if self.of.stages is not None else ""
+        named = {use.name.text for rule in self.of.rules if isinstance(rule, ast.Split) and is_hole(rule)
+                 for use in rule.axes}  # fmt: skip
+        return [axis for axis in axes if axis != stages and (axis in named or not named)]
+
+    def _cuts(self, sizes: tuple[tuple[str, int], ...]) -> Sequence[Cuts]:
+        """The best way to write what operators choose."""
+        found = self.chosen(sizes)
+        if found is None:
+            return ()
+        meshes, few = found.of.planning.meshes, replace(self.few, ranks=found.of.planning.strategy.ranks or 1)
+        unnamed = () if sizes else tuple((axis.name, axis.size) for axis in meshes[0].timeless.axes)
+        point = Point(sizes or unnamed, zero=((0, False),) * len(self.few.zeros))
+        writing = Writing(few, point, self._open([axis.name for axis in meshes[0].timeless.axes]), found.of)
+        best = _best(writing, [replace(cuts, sizes=unnamed) for cuts in writing.rules(found.chosen)], self.wanted)
+        return [best] if best is not None else []
+
+    def chosen(self, sizes: tuple[tuple[str, int], ...]) -> Assigned | None:
+        """What operators choose on axes of such sizes; None where that is nothing, or cannot be
+        written."""
+        ranks = math.prod(size for _, size in sizes) if sizes else self.few.ranks
+        point = Point(sizes, zero=((0, False),) * len(self.few.zeros))
+        few = replace(self.few, ranks=ranks)
+        read = resolved(few.program, filled(few, point, "few"), ranks)
+        if read is None:
+            return None
+        axes = [axis.name for mesh in read[0].meshes for axis in mesh.timeless.axes]
+        if len(read[0].meshes) > 1 or (sizes and not set(axes) <= {axis for axis, _ in sizes}):
+            return None  # what rules by position have cut has no name
+        rates = Rates(self.wanted.hardware, read[0].meshes, ranks)
+        return assigned(read, self._open(axes), rates, self.wanted.mode, self.wanted.limit)
+
+
+def needs_solver(of: Open) -> bool:
+    """Whether operators choose by an integer program on axes of some sizes."""
+    return is_whole(of) or any(_count(of, dict(sizes)) > FEW for sizes in all_sizes(of))
+
+
+def _count(of: Open, degrees: dict[str, int]) -> int:
+    return math.prod(1 + len(ways) for _, _, ways in splittable(of, degrees))
+
+
+def is_whole(of: Open) -> bool:
+    """Whether a strategy leaves nothing open but what propagation finds."""
+    return not holes(of.strategy, of.program.axis_overrides.get(of.strategy.name.text, {}))
+
+
+def _best(writing: Writing, ways: Sequence[Cuts], wanted: Wanted) -> Cuts | None:
+    """The way with which few layers take least; pins that change nothing are left out."""
+    def seconds(cuts: Cuts) -> float:
+        plan = writing.plan(cuts)
+        return wanted.seconds(work(plan)) if plan is not None else math.inf
+
+    best, least = None, math.inf
+    for cuts in ways:
+        time = seconds(cuts)
+        if time == math.inf:  # pins that cannot be together
+            cuts = _more(replace(cuts, pins=()), cuts.pins, lambda more: seconds(more) < math.inf)
+            time = seconds(cuts)
+        if time < least:
+            best, least = cuts, time
+    return None if best is None else _fewer(best, best.pins, lambda fewer: seconds(fewer) <= least)
+
+
+def _more(cuts: Cuts, pins: Pins, fits: Callable[[Cuts], bool]) -> Cuts:
+    """With as many pins more as can be, those that cannot found by halving."""
+    more = replace(cuts, pins=(*cuts.pins, *pins))
+    if not pins or fits(more):
+        return more
+    middle = len(pins) // 2
+    return _more(_more(cuts, pins[:middle], fits), pins[middle:], fits) if middle else cuts
+
+
+def _fewer(cuts: Cuts, pins: Pins, fits: Callable[[Cuts], bool]) -> Cuts:
+    """Without as many of some pins as can be."""
+    fewer = replace(cuts, pins=tuple(pin for pin in cuts.pins if pin not in pins))
+    if not pins or fits(fewer):
+        return fewer
+    middle = len(pins) // 2
+    return _fewer(_fewer(cuts, pins[middle:], fits), pins[:middle], fits) if middle else cuts

@@ -1,0 +1,54 @@
+"""The search modes: what operators choose, against all that they could; what each mode finds for one pinned product."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardlang.cli.main import run
+from shardlang.search import tune
+from shardlang.search.wanted import MODES
+from tests.warm import ROOT
+
+QUICKSTART = ROOT / "examples" / "quickstart.shard"
+ASKED = ["--ranks", "8", "--cluster", "std.clusters.h100_pod", "--strategy", "propagated"]
+
+
+def tuned(file: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, object]:
+    assert run(["tune", str(file), *ASKED, "--json", *more]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_pinned_product_has_the_rest_found(mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pin holds, and `why` says of each value what decided."""
+    file = tmp_path / "quickstart.shard"
+    file.write_text(QUICKSTART.read_text())
+    found = tuned(file, capsys, "--search-mode", mode, "--write")
+    assert "at h: shard ((2, 4), (4, 1))" in str(found["text"])
+    decided = {}
+    for value in ("w", "w2", "x", "label", "h", "a", "return", "loss"):
+        assert run(["why", str(file), value, "--ranks", "8", "--strategy", "propagated_8", "--json"]) == 0
+        decided[value] = json.loads(capsys.readouterr().out)["decided"]["by"]
+    assert decided["h"] == "shard" and decided["a"] == ("propagated" if mode == "sharding_propagation" else "pin")
+    assert all(decided.values())
+
+
+def test_seconds_decide_where_bytes_did(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two collectives less, of a few bytes more."""
+    times = {m: tuned(QUICKSTART, capsys, "--search-mode", m)["best"][0]["predicted"]["step_s"] for m in MODES}  # type: ignore[index]
+    assert times["exact"] == times["dynamic_programming"] == times["recursive_programming"]
+    assert times["exact"] < 0.9 * times["sharding_propagation"]
+
+
+def test_without_the_solver_it_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune, "is_there", lambda: False)
+    assert run(["tune", str(QUICKSTART), *ASKED]) == 1
+    said = capsys.readouterr().err
+    assert "error[SH330]" in said and "pip install 'shardlang[tune]'" in said
+    assert run(["tune", str(QUICKSTART), *ASKED, "--search-mode", "dynamic_programming"]) == 0
