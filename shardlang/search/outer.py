@@ -86,7 +86,7 @@ def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcom
 
 
 def _halved(best: _Best, splitting: Splitting) -> Outcome:
-    """What halving the ranks finds: no other points are looked at."""
+    """The outcome of halving the ranks: no other points are looked at."""
     made = halved(best.fitting, splitting, best.wanted)
     for found in made.found:
         best.add(found)

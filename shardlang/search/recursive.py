@@ -1,8 +1,8 @@
-"""A strategy with holes -> one that is found by halving the ranks again and again, without a space of
-points.
+"""A strategy with holes -> one that is found by halving the ranks again and again, without a space
+of points.
 
 Each factor of the rank count goes to the axis with which a step takes least, and each operator then
-takes what saves most along each axis. What is left open takes the first that fits."""
+takes what saves most along each axis. The other holes take the first values that fit."""
 
 from __future__ import annotations
 

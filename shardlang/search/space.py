@@ -41,7 +41,8 @@ class Point:
     microbatches, schedule, bucket: 0 and "" where that is written, or left out. zero: of each
     `zero auto` in order. splits: dims that `split auto` splits, each with its axes; the number of
     the `at` before them, 0 for those of the strategy. pins: layouts of values beside them. again:
-    what of a layer is computed again, where that is open. layers: paths of those; hosted: of tables."""
+    what of a layer is computed again, where that is open. layers: paths of those; hosted: of
+    tables."""
 
     sizes: tuple[tuple[str, int], ...]
     virtual: int = 0

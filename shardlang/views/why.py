@@ -26,6 +26,8 @@ from shardlang.views.values import forms, written
 from shardlang.views.waits import Waits
 
 Entry = dict[str, Any]
+# The name of the model's result.
+RESULT = "return"
 _PATH = re.compile(r"(?:\w+(?:\[\d+\])?\.)+(\w+)")
 
 
@@ -68,9 +70,14 @@ def _named(graph: Graph, name: str, sink: Sink) -> tuple[ast.Selector, list[int]
 
 
 def _selector(text: str) -> ast.Selector | None:
-    """The selector that a text is; None for what is none."""
-    from shardlang.source import Source
+    """The selector that a text is; None for what is none. The model's result can be asked for, and
+    no rule can name it."""
+    from shardlang.source import Source, Span
     from shardlang.syntax.parse import parse
+
+    if text == RESULT:
+        span = Span(Source("why", text), 0, len(text))
+        return ast.Selector((ast.Segment(text, None, span=span),), span=span)
 
     sink = Sink()
     file = parse(Source("why", f"strategy s {{\n  at {text}: recompute\n}}\n"), sink)
@@ -174,7 +181,9 @@ def _alternatives(asked: Asked, selector: ast.Selector, value: int) -> list[Entr
     """Each other way in which one axis could lie on the value, all else being laid out by the same
     rules; the one that sends least is the first."""
     plan = asked.plan
-    if asked.strategy is None or plan.graph.values[value].kind is Kind.CONSTANT or plan.ranks == 1:
+    if selector_text(selector) == RESULT or asked.strategy is None:
+        return []
+    if plan.graph.values[value].kind is Kind.CONSTANT or plan.ranks == 1:
         return []
     rules = without(asked.strategy.rules, (ast.Pin, ast.Shard), selector_text(selector))
     if not any(isinstance(rule, ast.Mesh) for rule in rules):

@@ -2,8 +2,8 @@
 programming.
 
 A state is what later conversions depend on: the options whose values are still to be read, and the
-bytes that all so far keep, in 256 steps. On a chain, in which each operator reads the one before, no
-others take less; elsewhere only the best states are kept."""
+bytes that all so far keep, in 256 steps. On a chain, in which each operator reads the one before,
+no others take less; elsewhere only the best states are kept."""
 
 from __future__ import annotations
 

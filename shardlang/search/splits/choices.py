@@ -1,8 +1,8 @@
 """A strategy on a program with few layers -> the choices of its operators, with their seconds.
 
-Equal operators of layers that are alike share one choice. What a rule settles, and the axes that are
-not open, stay as they are; which option each choice takes is found by integer_program.py, chain.py or
-halving.py."""
+Equal operators of layers that are alike share one choice. Operators that a rule settles, and the
+axes that are not open, stay as they are; which option each choice takes is found by
+integer_program.py, chain.py or halving.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from shardlang.search.splits.seconds import Rates
 from shardlang.syntax import ast
 from shardlang.types.layout import Layout
 
-# More options than these are not looked at along several axes together, but along one after the other.
+# More options than these are not looked at along several axes together, but along one after the
+# other.
 TOGETHER = 1000
 
 
@@ -117,8 +118,8 @@ def found_choices(
     read: tuple[ResolvedStrategy, Program], open: Sequence[str], along: Sequence[str], rates: Rates,
     given: Mapping[int, Assignment] | None = None,
 ) -> Choices | None:  # fmt: skip
-    """The choices along some of the axes that are open; None where there are more than are looked at
-    together. given: what is settled along others."""
+    """The choices along some of the axes that are open; None where there are more than are looked
+    at together. given: what is settled along others."""
     strategy, program = read
     planning = build(program.graph, strategy)
     table = LayoutTable(planning.meshes)
@@ -187,7 +188,7 @@ def local_bytes(tensor: Tensor, layout: Layout, table: LayoutTable) -> int:
 
 
 def _handed(planning: Planning, table: LayoutTable, choices: Sequence[Choice], rates: Rates) -> tuple[Handed, ...]:
-    """What choices hand on, equal values once."""
+    """The values that choices hand on, equal ones once."""
     of = {op: at for at, choice in enumerate(choices) for op in choice.ops}
     counts: dict[tuple[object, ...], int] = {}
     for op in planning.graph.ops:

@@ -1,8 +1,9 @@
 """The options of choices with which a microbatch takes least, by an integer program.
 
 A binary for each option of a choice; flows for what is handed on, from the form in which it is made
-to the form in which it is read; one cost for each value and form, however many read it. HiGHS solves
-it, on one thread and with a limit of nodes and none of time, so that the answer is always the same."""
+to the form in which it is read; one cost for each value and form, however many read it. HiGHS
+solves it, on one thread and with a limit of nodes and none of time, so that the answer is always
+the same."""
 
 from __future__ import annotations
 

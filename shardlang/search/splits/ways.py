@@ -48,14 +48,16 @@ class Splitting:
         return self.found(degrees)
 
     def found(self, degrees: dict[str, int]) -> Sequence[Cuts]:
-        """What operators choose on axes of such sizes; nothing first."""
+        """The rules by which operators choose on axes of such sizes."""
         stages = self.of.stages.axis.text if self.of.stages is not None else ""
         sizes = tuple((a.name, degrees.get(a.name, 1) if a.name != stages else 1) for a in self.few.axes)
         if self.of.large and self.wanted.mode != RECURSIVE:
             open = self._open([axis for axis, size in sizes if size > 1])
             sizes = tuple((axis, 2 if axis in open and size > 1 else 1) for axis, size in sizes)
         if sizes not in self.known:
-            self.known[sizes] = tuple(dict.fromkeys([Cuts(), *self._cuts(sizes)]))
+            found = self._cuts(sizes)
+            # A strategy without holes is tried as it is, too.
+            self.known[sizes] = (Cuts(), *found) if is_whole(self.of) or not found else tuple(found)
         return self.known[sizes]
 
     def _open(self, axes: Sequence[str]) -> Sequence[str]:
@@ -78,7 +80,7 @@ class Splitting:
         return [best] if best is not None else []
 
     def chosen(self, sizes: tuple[tuple[str, int], ...]) -> Assigned | None:
-        """What operators choose on axes of such sizes; None where that is nothing, or cannot be
+        """The choices of operators on axes of such sizes; None where that is nothing, or cannot be
         written."""
         ranks = math.prod(size for _, size in sizes) if sizes else self.few.ranks
         point = Point(sizes, zero=((0, False),) * len(self.few.zeros))

@@ -38,7 +38,7 @@ class Writing:
     of: Choices
 
     def rules(self, chosen: Mapping[int, Assignment]) -> list[Cuts]:
-        """Ways to write the assignments: without pins, with pins beside splits, and with pins alone."""
+        """Ways to write the assignments: without pins, with pins beside splits, with pins alone."""
         splits = self._splits(chosen)
         found = [Cuts(splits)] if splits else []
         for start in dict.fromkeys((splits, ())):
@@ -127,7 +127,8 @@ class Writing:
 
 
 def _sums(op: Op) -> bool:
-    """Whether a pin can say that the result is pending: one factor is summed, or a sum goes through."""
+    """Whether a pin can say that the result is pending: one factor is summed, or a sum goes
+    through."""
     kept = {f for dims in op.rule.results for dim in dims for f in dim}
     summed = [f for f, x in enumerate(op.rule.factors) if f not in kept and x.split is Split.FREE and x.size > 1]
     return len(summed) == 1 or (not summed and bool(op.rule.through))
