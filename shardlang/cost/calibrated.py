@@ -32,6 +32,9 @@ def profile_of(found: Mapping[str, Any], name: str, small: Mapping[str, Work]) -
     made["memory"] = {"context": found["reserved"]}
     launch, step = constants(found["steps"], small, read_profile(json.dumps(made)))
     made |= {"launch": _rounded(launch * 1e6), "step": _rounded(step * 1e6)}
+    if found.get("together"):
+        made |= {"beside": _rounded(found["beside"])}
+        made |= {"meeting": _rounded(meeting(found["together"], small, read_profile(json.dumps(made))) * 1e6)}
     return json.dumps(made) + "\n"
 
 
@@ -70,10 +73,25 @@ def constants(steps: Mapping[str, float], small: Mapping[str, Work], profile: Pr
     return launch, max(0.0, (t - n * launch) / one)
 
 
-def _step(work: Work, profile: Profile, launch: float) -> float:
+def meeting(steps: Mapping[str, float], small: Mapping[str, Work], profile: Profile) -> float:
+    """Seconds that an emitted program adds to a collective, beside those of the collective by
+    itself: its call, the ranks' wait for each other, and the wake-up of the threads that send.
+
+    As `constants`, of small programs on several ranks: with it their predicted steps are nearest to
+    the measured ones, relative to these."""
+    ct = cc = 0.0
+    for name, us in steps.items():
+        without = _step(small[name], profile, profile.launch, profile.step)
+        count = (_step(small[name], profile, profile.launch, profile.step, _LONG) - without) / _LONG
+        weight = 1 / us**2
+        ct, cc = ct + weight * count * (us / 1e6 - without), cc + weight * count * count
+    return max(0.0, ct / cc) if cc else 0.0
+
+
+def _step(work: Work, profile: Profile, launch: float, step: float = 0.0, meeting: float = 0.0) -> float:
     """The predicted step on a device with these curves."""
-    bare = Hardware(profile.device, compute=1e12, compute_f32=1e12, bandwidth=1e12, devices=0, launch=launch,
-                    profile=profile)  # fmt: skip
+    bare = Hardware(profile.device, compute=1e12, compute_f32=1e12, bandwidth=1e12, link=1e12, devices=0,
+                    launch=launch, step=step, meeting=meeting, profile=profile)  # fmt: skip
     return predict_work(work, bare).step_s
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from shardlang.check.program import Program
 from shardlang.check.train.hardware import SETTINGS
+from shardlang.cost.overlap import Overlap, emitted
 from shardlang.cost.profile import Profile, Wrong, read_profile
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.files import Files, Unreadable
@@ -62,8 +63,9 @@ class Hardware:
     link: of a device within its node in one direction, half of what the data sheet says.
     devices: in a node; nodes: 0 for as many as it takes. network: of each device in one direction.
     host: of a copy between device and host memory. levels: of the network, innermost first.
-    launch: seconds from one kernel to the next; step: of a step beside its operators; base: of a
-    collective before its first hop (NCCL's src/graph/tuning.cc, ring, simple protocol). units:
+    launch: seconds from one kernel to the next; step: of a step beside its operators; meeting: that
+    the emitted program adds to a collective; base: of a collective before its first hop (NCCL's
+    src/graph/tuning.cc, ring, simple protocol). units:
     streaming multiprocessors. profile: what was measured, which comes before all that is worked
     out. origins: field -> measured, data sheet or default."""
 
@@ -85,11 +87,17 @@ class Hardware:
     host: float = 25e9
     launch: float = 4e-6
     step: float = 0.0
+    meeting: float = 0.0
     base: float = 8.4e-6
     units: int = 128
     shares: Shares = field(default_factory=Shares)
     profile: Profile | None = None
     origins: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def overlap(self) -> Overlap:
+        """The overlaps of an emitted program on this device."""
+        return emitted(self.profile is None or self.profile.asynchronous)
 
     def peak(self, dtype: str) -> float:
         """Dense FLOP/s in a dtype at best; f64 at half the rate of f32."""
@@ -151,9 +159,9 @@ def _profiled(hardware: Hardware, device: ast.Hardware, sink: Sink | None) -> Ha
             sink.report("SH242", f"profile `{named.value}` cannot be used: {wrong}", named.span, help=help)
         return None
     shares = replace(hardware.shares, beside=profile.beside)
-    measured = tuple((name, MEASURED) for name in ("launch", "step", "beside"))
+    measured = tuple((name, MEASURED) for name in ("launch", "step", "meeting", "beside"))
     return replace(
-        hardware, launch=profile.launch, step=profile.step, shares=shares, profile=profile,
+        hardware, launch=profile.launch, step=profile.step, meeting=profile.meeting, shares=shares, profile=profile,
         origins=(*hardware.origins, *measured),
     )  # fmt: skip
 

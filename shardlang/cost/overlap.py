@@ -6,6 +6,8 @@ of other systems have tables of their own."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardlang.records import dataclass
 
 
@@ -30,6 +32,12 @@ class Overlap:
 
 
 EMITTED = Overlap()
+
+
+def emitted(asynchronous: bool) -> Overlap:
+    """The overlaps of an emitted program on a device. One that computes what it is given at once,
+    the CPU, computes nothing while it sends (`overlaps` in runtime/device.py)."""
+    return EMITTED if asynchronous else replace(EMITTED, dual=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shardlang.cost.hardware import DATA_SHEET, DEFAULT, MEASURED, Hardware
-from shardlang.cost.overlap import EMITTED, Overlap
+from shardlang.cost.overlap import Overlap
 from shardlang.cost.planned import work as work_of
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import Course, Line, course
@@ -67,13 +67,14 @@ class Prediction:
 def predict(plan: Plan, hardware: Hardware, spread: float = 0.0) -> Prediction:
     """The prediction of a plan's step, as the emitted program does it. spread: by how much the
     slowest rank is slower than the others."""
-    return predict_work(work_of(plan), hardware, EMITTED, spread)
+    return predict_work(work_of(plan), hardware, None, spread)
 
 
-def predict_work(work: Work, hardware: Hardware, overlap: Overlap = EMITTED, spread: float = 0.0) -> Prediction:
-    """That of items that an executor runs with this overlap table."""
+def predict_work(work: Work, hardware: Hardware, overlap: Overlap | None = None, spread: float = 0.0) -> Prediction:
+    """That of items that an executor runs with this overlap table, by default the emitted
+    program's on this hardware."""
     prices = Prices(work, hardware)
-    return _prediction(work, prices, course(prices, overlap), spread)
+    return _prediction(work, prices, course(prices, overlap or hardware.overlap), spread)
 
 
 def _prediction(work: Work, prices: Prices, found: Course, spread: float) -> Prediction:
@@ -153,7 +154,9 @@ def operators(line: Line) -> dict[Place, Part]:
 
 
 # The numbers of a hardware that its speeds are.
-_NUMBERS = ("compute", "bandwidth", "link", "link_latency", "network", "network_latency", "host", "launch", "base")
+_NUMBERS = (
+    "compute", "bandwidth", "link", "link_latency", "network", "network_latency", "host", "launch", "meeting", "base",
+)  # fmt: skip
 
 
 def _assumptions(hardware: Hardware) -> Iterator[Assumption]:

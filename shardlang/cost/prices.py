@@ -62,8 +62,10 @@ class Prices:
         )  # fmt: skip
 
     def collective(self, kind: str, mesh: int, axes: tuple[str, ...], size: float) -> float:
-        """Seconds of a collective in which each rank sends so many bytes."""
-        return collectives.seconds(self.hardware, kind, self.placing(mesh, axes), size)
+        """Seconds of a collective in which each rank sends so many bytes, in an emitted program."""
+        placing = self.placing(mesh, axes)
+        meeting = self.hardware.meeting if placing.members > 1 else 0.0
+        return collectives.seconds(self.hardware, kind, placing, size) + meeting
 
     def gather(self, gather: Gather) -> float:
         return self.collective("all_gather", gather.mesh, gather.axes, gather.bytes)

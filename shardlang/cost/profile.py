@@ -31,7 +31,8 @@ class Profile:
     """Curves in seconds. device: as the `device` is called; model, driver, torch: of the machine.
 
     asynchronous: operators are queued and run by themselves, so that a launch costs nothing beside
-    a long one. launch, step: seconds that the emitted program adds to each kernel and to each step.
+    a long one. launch, step, meeting: seconds that the emitted program adds to each kernel, to each
+    step and to each collective.
     beside: how much slower compute is beside a collective. products: by dtype. attention: by dtype,
     causal, backward: (heads, width, curve over lengths). streams: by operator, "" for any other;
     updates: by kind, over elements; collectives: by kind, members, members a node, over the bytes
@@ -44,6 +45,7 @@ class Profile:
     asynchronous: bool = False
     launch: float = 0.0
     step: float = 0.0
+    meeting: float = 0.0
     beside: float = 1.1
     products: Mapping[str, Grid] = field(default_factory=dict)
     attention: Mapping[tuple[str, bool, bool], tuple[tuple[int, int, Curve], ...]] = field(default_factory=dict)
@@ -215,6 +217,7 @@ def _collectives(value: Any, where: str) -> dict[tuple[str, int, int], Curve]:
 
 _READERS: Mapping[str, Reader] = {
     "device": _text, "model": _text, "driver": _text, "torch": _text, "asynchronous": _flag, "launch": _us,
-    "step": _us, "beside": _above_0, "products": _named(_grid), "attention": _attention, "streams": _named(_curve),
-    "updates": _named(_curve), "collectives": _collectives, "copies": _curve, "memory": _named(_number),
+    "step": _us, "meeting": _us, "beside": _above_0, "products": _named(_grid), "attention": _attention,
+    "streams": _named(_curve), "updates": _named(_curve), "collectives": _collectives,
+    "copies": _curve, "memory": _named(_number),
 }  # fmt: skip

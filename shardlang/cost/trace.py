@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from shardlang.cost.hardware import Hardware
-from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
@@ -19,7 +18,7 @@ def trace_of(plan: Plan, hardware: Hardware) -> dict[str, Any]:
     """The trace; every microbatch is in it."""
     made = work(plan)
     events: list[dict[str, Any]] = []
-    for at, line in enumerate(course(Prices(made, hardware), EMITTED, whole=True).lines):
+    for at, line in enumerate(course(Prices(made, hardware), hardware.overlap, whole=True).lines):
         name = f"{made.axis} {at}" if made.axis else "a rank"
         events.append(_named("process_name", at, 0, name))
         for lane in sorted({span.lane for span in line.spans}):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.cost.hardware import Hardware
-from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.timeline import course
@@ -42,7 +41,7 @@ def sources(plans: Sequence[Plan]) -> dict[str, str]:
 def timeline(plan: Plan, hardware: Hardware | None) -> Found | None:
     """The lanes of each coordinate, in seconds; without speeds in work, where there are stages."""
     if hardware is not None:
-        found = course(Prices(work(plan), hardware), EMITTED)
+        found = course(Prices(work(plan), hardware), hardware.overlap)
         end = max((span.end for line in found.lines for span in line.spans), default=0.0)
         lines = [[(s.lane, s.begin, s.end, s.name) for s in line.spans] for line in found.lines]
         names = _Lanes(hardware)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardlang.cost.items import class_of
-from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.predict import operators
 from shardlang.cost.prices import Prices
@@ -81,7 +80,7 @@ def takes(asked: Asked, values: Sequence[int]) -> Entry | None:
     graph, found = asked.plan.graph, list[tuple[float, float]]()
     classes = {class_of(graph.values[value].path) for value in values}
     classes |= {class_of(graph.ops[op].path) for value in values if (op := graph.producers.get(value)) is not None}
-    for line in course(Prices(work(asked.plan), asked.hardware), EMITTED).lines:
+    for line in course(Prices(work(asked.plan), asked.hardware), asked.hardware.overlap).lines:
         mine = [part for where, part in operators(line).items() if where.path in classes]
         found.append((sum(part.compute_s for part in mine), sum(part.exposed_s for part in mine)))
     at = max(range(len(found)), key=lambda n: (sum(found[n]), -n))

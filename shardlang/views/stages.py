@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
@@ -59,7 +58,7 @@ def stage_seconds(asked: Asked) -> list[float] | None:
     hardware, pipeline = asked.hardware, asked.plan.pipeline
     if hardware is None or pipeline is None:
         return None
-    scripts = Scripts(Prices(work(asked.plan), hardware), EMITTED)
+    scripts = Scripts(Prices(work(asked.plan), hardware), hardware.overlap)
     count = len(pipeline.coordinates)
     return [sum(beat.total for kind in "FB" for beat in scripts.script(stage, kind)) for stage in range(count)]
 

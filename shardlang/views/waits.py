@@ -7,7 +7,6 @@ from functools import cached_property
 
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.items import Steps
-from shardlang.cost.overlap import EMITTED
 from shardlang.cost.planned import work
 from shardlang.cost.prices import Prices
 from shardlang.cost.scripts import Scripts
@@ -34,7 +33,7 @@ class Waits:
 
     @cached_property
     def _scripts(self) -> Scripts:
-        return Scripts(Prices(work(self.plan), self.hardware), EMITTED)
+        return Scripts(Prices(work(self.plan), self.hardware), self.hardware.overlap)
 
     @cached_property
     def _once(self) -> frozenset[Step]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from shardlang import driver
-from shardlang.cost.calibrated import calls_of, constants
+from shardlang.cost.calibrated import calls_of, constants, meeting
 from shardlang.cost.hardware import MEASURED, Hardware, with_speeds
 from shardlang.cost.planned import work
 from shardlang.cost.predict import predict
@@ -63,7 +63,8 @@ def test_what_it_writes_is_planned_for(tmp_path: Path) -> None:
     found = with_speeds(program, 2, sink)
     assert found is not None, [d.message for d in sink.found]
     assert (found.devices, found.origin("launch"), found.profile is not None) == (2, MEASURED, True)
-    assert found.launch > 0
+    assert found.launch > 0 and profile.beside >= 1 and (profile.meeting or found.meeting) == profile.meeting
+    assert found.origin("meeting") == MEASURED
     plan = driver.plan_program(program, "dp", 2, sink)
     assert plan is not None
     assert 0 < predict(plan, found).step_s < 10
@@ -137,6 +138,26 @@ def test_what_operators_are_called_with_follows_from_their_declarations(monkeypa
     monkeypatch.setattr(clock, "TURNS", 3)
     found = kernels.streams(clock.Clock(torch.device("cpu")), calls)
     assert {"relu", "softmax", "layer_norm", "embedding backward", "dropout"} <= set(found)
+
+
+def test_the_meeting_of_steps_that_have_it() -> None:
+    """Steps of two ranks that 40 us a collective would make, give it back, whatever the strategy."""
+    points, sink = [[1000, 20.0], [100000, 60.0]], Sink()
+    profile = read_profile(json.dumps({
+        "format": 1, "device": "cpu", "launch": 7, "step": 100, "streams": {"": points}, "updates": {"sgd": points},
+        "collectives": [{"kind": "all_reduce", "members": 2, "a_node": 2, "points": points}],
+    }))  # fmt: skip
+    steps, small = {}, {}
+    for name in ("dp", "both"):
+        text = NET.replace("strategy dp {", f"strategy {name} {{")
+        program = driver.check_source(Source("net.shard", text), sink)
+        plan = driver.plan_program(program, name, 2, sink) if program is not None else None
+        assert plan is not None, [d.message for d in sink.found]
+        machine = Hardware("cpu", compute=1e12, compute_f32=1e12, bandwidth=1e12, link=1e12, launch=7e-6, step=1e-4,
+                           meeting=4e-5, devices=0, profile=profile)  # fmt: skip
+        steps[name], small[name] = predict(plan, machine).step_s * 1e6, work(plan)
+    assert meeting(steps, small, profile) == pytest.approx(4e-5, rel=1e-6)
+    assert meeting({name: us / 2 for name, us in steps.items()}, small, profile) == 0.0
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

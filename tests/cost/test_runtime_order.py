@@ -9,7 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from shardlang.cost.hardware import Hardware
+from shardlang.cost.overlap import emitted
+from shardlang.cost.profile import Profile
 from shardlang.runtime.comm import primitives
+from shardlang.runtime.device import Cpu, Cuda
 from shardlang.runtime.state.buckets import Reducer
 from shardlang.runtime.state.zero import Held, ShardBucket
 
@@ -36,6 +40,13 @@ class Noted:
 
     def finish(self) -> None:
         self.seen.append(f"finish {self.name}")
+
+
+def test_the_overlap_of_a_device_is_that_of_its_kind() -> None:
+    """The CPU puts nothing beside a collective in line, and the time of its steps has it so."""
+    assert emitted(True).dual == Cuda.overlaps and emitted(False).dual == Cpu.overlaps
+    cpu = Hardware("cpu", profile=Profile("cpu", asynchronous=False))
+    assert cpu.overlap == emitted(False) and Hardware("h100").overlap == emitted(True)
 
 
 def test_of_sums_that_hold_memory_one_travels_at_a_time() -> None:

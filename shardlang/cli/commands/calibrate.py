@@ -24,20 +24,25 @@ if TYPE_CHECKING:
     from shardlang.plan.plan import Plan
 
 # Small programs, by name: almost all of their step is the cost of launching operators, and of the
-# step itself. `LAYERS` is a number.
+# step itself, and of meeting where there are several ranks. `LAYERS` and `RANKS` are numbers.
 _TOKENS = """
 use std.gpt2: GPT2
 
-dim batch = 2, seq = 8
+dim batch = 2 * RANKS, seq = 8, vocab = 16 * RANKS
 
 strategy s {
   mesh dp = auto
   split batch over dp
 }
 
+strategy t {
+  mesh tp = auto
+  split heads, ffn, vocab over tp
+}
+
 train {
-  model = GPT2(vocab = 16, d = 16, heads = 2, layers = LAYERS, max_len = 8, dropout = 0.0)
-  data = random(tokens: i64[batch, seq] < 16, label: i64[batch, seq] < 16, batches = 30, seed = 1)
+  model = GPT2(vocab = vocab, d = 16 * RANKS, heads = 2 * RANKS, layers = LAYERS, max_len = 8, dropout = 0.0)
+  data = random(tokens: i64[batch, seq] < vocab, label: i64[batch, seq] < vocab, batches = 30, seed = 1)
   loss = cross_entropy(model(tokens), label)
   optimizer = adamw(lr = 1e-4)
   epochs = 1
@@ -46,7 +51,7 @@ train {
 _VECTORS = """
 use std.nn: Linear
 
-dim batch = 16, d = 16
+dim batch = 16 * RANKS, d = 16
 
 model Net {
   layer parts[LAYERS] = Linear(d, d)
@@ -69,11 +74,7 @@ train {
   epochs = 1
 }
 """
-_SMALL = {
-    f"{name}{layers}": text.replace("LAYERS", str(layers))
-    for name, text in (("tokens", _TOKENS), ("vectors", _VECTORS))
-    for layers in (1, 3)
-}
+_PROGRAMS = (("tokens", _TOKENS, "st"), ("vectors", _VECTORS, "s"))
 
 
 @click.command(
@@ -118,24 +119,32 @@ def _measured(folder: Path, device: str | None, ranks: int) -> tuple[dict[str, A
     from shardlang.cost.planned import work
     from shardlang.ops.declaration import REGISTRY
 
-    plans = {name: _planned(text, 1) for name, text in _SMALL.items()}
+    alone, together = _small(1), _small(ranks)
+    plans = {**alone, **together}
     for name, plan in plans.items():
         _write(plan, folder / name)
-    _write(
-        _planned(_VECTORS.replace("LAYERS", "1").replace("batch = 16", f"batch = {16 * ranks}"), ranks), folder / "all"
-    )
     gc.enable()
     from shardlang.runtime.calibrate.machine import measure
 
-    mains = [folder / name / "main.py" for name in plans]
-    found = measure(mains, folder / "all" / "main.py", ranks, device, calls_of(REGISTRY.values()), folder)
+    mains, others = ([folder / name / "main.py" for name in some] for some in (alone, together))
+    found = measure(mains, others, ranks, device, calls_of(REGISTRY.values()), folder)
     return found, {name: work(plan) for name, plan in plans.items()}
 
 
-def _planned(text: str, ranks: int) -> Plan:
+def _small(ranks: int) -> dict[str, Plan]:
+    """Small programs for so many ranks, under each of their strategies."""
+    return {
+        f"{name}{layers}{strategy}{ranks}": _planned(text.replace("LAYERS", str(layers)), strategy, ranks)
+        for name, text, strategies in _PROGRAMS
+        for layers in (1, 3)
+        for strategy in (strategies if ranks > 1 else "s")
+    }
+
+
+def _planned(text: str, strategy: str, ranks: int) -> Plan:
     sink = Sink()
-    program = driver.check_source(Source("calibrate.shard", text), sink)
-    plan = driver.plan_program(program, "s" if ranks > 1 else None, ranks, sink) if program is not None else None
+    program = driver.check_source(Source("calibrate.shard", text.replace("RANKS", str(ranks))), sink)
+    plan = driver.plan_program(program, strategy if ranks > 1 else None, ranks, sink) if program is not None else None
     if plan is None:
         raise InternalError(f"calibrate's own program has mistakes: {[d.message for d in sink.found]}")
     return plan

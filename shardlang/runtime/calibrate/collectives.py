@@ -17,6 +17,8 @@ from shardlang.runtime.comm.mesh import Group, Mesh, world
 # Bytes of the whole value: 4 KB to 1 GB, on the CPU to 64 MB.
 BYTES = {"cpu": tuple(4096 * 4**i for i in range(8)), "accelerator": tuple(4096 * 4**i for i in range(10))}
 _MOST_SECONDS = 0.02
+# A sum, and products of so many rows and columns beside it.
+_BESIDE_BYTES, _BESIDE_SIZE = {"cpu": 4_194_304, "accelerator": 67_108_864}, 256
 
 
 def collectives(clock: Clock) -> list[dict[str, Any]]:
@@ -31,6 +33,27 @@ def collectives(clock: Clock) -> list[dict[str, Any]]:
         points = [(float(size), _seconds(clock, partial(_handed, _buffer(clock, size)))) for size in BYTES[clock.kind]]
         found.append({"kind": "send", "members": 2, "a_node": 2, "points": microseconds(points)})
     return found
+
+
+def beside(clock: Clock) -> float:
+    """How much slower products are beside a sum over all ranks, which takes as long as they do."""
+    group, x = _everyone(), _buffer(clock, _BESIDE_BYTES[clock.kind])
+    left = torch.rand(_BESIDE_SIZE, _BESIDE_SIZE, device=clock.device)
+
+    def products(count: int) -> None:
+        for _ in range(count):
+            left @ left
+
+    def both(count: int) -> None:
+        begun = primitives.begin_reduce(x, group, own=True)
+        products(count)
+        begun.wait()
+
+    sums, one = _seconds(clock, partial(_reduced, x, group)), _seconds(clock, partial(products, 1))
+    rounds = torch.tensor([sums / one], dtype=torch.float64)
+    count = max(1, round(float(primitives.all_gather(rounds, group).max())))
+    alone, together = _seconds(clock, partial(products, count)), _seconds(clock, partial(both, count))
+    return max(1.0, 1 + (together - alone) / min(alone, sums))
 
 
 def _counts(ranks: int) -> list[int]:

@@ -33,10 +33,10 @@ from shardlang.runtime.step.train import Run, datasets
 
 
 def measure(
-    alone: Sequence[Path], together: Path, ranks: int, device: str | None, calls: kernels.Calls, logs: Path
+    alone: Sequence[Path], together: Sequence[Path], ranks: int, device: str | None, calls: kernels.Calls, logs: Path
 ) -> dict[str, Any]:
     """Everything that is measured, as plain values. alone: emitted programs (their main.py) whose
-    steps one rank times; together: one for all ranks. SH503 without the devices, SH516 where a rank
+    steps one rank times; together: those that all ranks time. SH503 without the devices, SH516 where a rank
     fails, or the time for it is over."""
     found: dict[str, Any] = {}
     begun = time.monotonic()
@@ -44,7 +44,7 @@ def measure(
     one = chosen(devices.kind, 1) if devices.kind != "cpu" else devices
     for count, main_file, work in (
         (1, alone[0], lambda *given: _constants(alone, ranks, begun, logs / "steps.json", *given)),
-        (ranks, together, lambda *given: _machine(calls, begun, logs / "machine.json", *given)),
+        (ranks, together[0], lambda *given: _machine(together, calls, begun, logs / "machine.json", *given)),
     ):
         program = read_program(main_file)
         where = devices if count == ranks else one
@@ -63,7 +63,13 @@ def _constants(
 ) -> None:  # fmt: skip
     """Microseconds of a step of each program, by one rank with a share of the processors."""
     _share_processors(ranks)
-    clock = Clock(world.device, begun)
+    steps = _timed(programs, Clock(world.device, begun))
+    log.note(f"{len(steps)} small programs: microseconds of a step")
+    to.write_text(json.dumps({"steps": steps}))
+
+
+def _timed(programs: Sequence[Path], clock: Clock) -> dict[str, float]:
+    """Microseconds of a step of each program, which take turns."""
     runs = {}
     for main_file in programs:
         program = read_program(main_file)
@@ -74,8 +80,7 @@ def _constants(
         for name, further in runs.items():
             clock.require_time()
             taken[name].append(further())
-    log.note(f"{len(runs)} small programs: microseconds of a step")
-    to.write_text(json.dumps({"steps": {name: statistics.median(all) * 1e6 for name, all in taken.items()}}))
+    return {name: statistics.median(all) * 1e6 for name, all in taken.items()}
 
 
 class _Silent(Log):
@@ -109,9 +114,11 @@ def _share_processors(ranks: int) -> None:
 
 
 def _machine(
-    calls: kernels.Calls, begun: float, to: Path, program: Program, data: Mapping[str, Dataset], log: Log, _: object
-) -> None:
-    """Kernels by every rank at the same time, as they run in training; then collectives."""
+    programs: Sequence[Path], calls: kernels.Calls, begun: float, to: Path, program: Program,
+    data: Mapping[str, Dataset], log: Log, _: object,
+) -> None:  # fmt: skip
+    """Kernels by every rank at the same time, as they run in training; then collectives, and small
+    programs with collectives."""
     clock, found = Clock(world.device, begun), {}
     free = _free(world.device)
     parts: dict[str, Callable[[], Any]] = {
@@ -119,6 +126,9 @@ def _machine(
         "streams": lambda: kernels.streams(clock, calls), "updates": lambda: kernels.updates(clock),
         "copies": lambda: kernels.copies(clock), "collectives": lambda: collectives.collectives(clock),
     }  # fmt: skip
+    if world.size > 1:
+        parts["beside"] = lambda: collectives.beside(clock)
+        parts["together"] = lambda: _timed(programs, clock)
     for name, part in parts.items():
         primitives.meet()
         found[name] = part()
