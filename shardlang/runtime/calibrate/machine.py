@@ -36,8 +36,8 @@ def measure(
     alone: Sequence[Path], together: Sequence[Path], ranks: int, device: str | None, calls: kernels.Calls, logs: Path
 ) -> dict[str, Any]:
     """Everything that is measured, as plain values. alone: emitted programs (their main.py) whose
-    steps one rank times; together: those that all ranks time. SH503 without the devices, SH516 where a rank
-    fails, or the time for it is over."""
+    steps one rank times; together: those that all ranks time. SH503 without the devices, SH516
+    where a rank fails, or the time for it is over."""
     found: dict[str, Any] = {}
     begun = time.monotonic()
     devices = chosen(device, ranks)
