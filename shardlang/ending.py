@@ -25,6 +25,7 @@ _come: list[int] = []
 _holds: list[bool] = []
 _waiting: list[int] = []
 _save: list[int] = []
+_heard: list[int] = []
 _SAVES_NOTHING = b"SIGUSR1 saves nothing, as the program sets no `checkpoint`; the run goes on\n"
 
 
@@ -74,19 +75,32 @@ def watch() -> None:
 
 
 def heard() -> int:
-    """From now on SIGTERM does not end this process: its number can be read from the descriptor
-    that is returned, for a thread that ends the process once it has said what it must."""
+    """From now on SIGTERM does not end this process: `has_come` tells it of the descriptor that is
+    returned, to a thread that ends the process once it has said what it must."""
     mine, theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        # In this order: no signal comes to the handler, which does nothing, before it is written
+        # down.
         signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        _heard.append(mine)
     return mine
 
 
+def has_come(heard: int) -> bool:
+    """Whether SIGTERM has come since this was last asked."""
+    with suppress(BlockingIOError):
+        return signal.SIGTERM in os.read(heard, 1 << 16)
+    return False
+
+
 def unheard() -> None:
-    """SIGTERM ends this process again."""
-    if signal.set_wakeup_fd(-1) >= 0:
+    """SIGTERM ends this process again, also one that has come and that nobody has asked for."""
+    if _heard:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        if has_come(_heard.pop()):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def over() -> None:

@@ -182,9 +182,14 @@ def _locked(place: Path, file: Path, what: str, is_folder: bool) -> _Place:
         # The run that held it has just ended, and its file with it.
         os.close(descriptor)
     ours = made or (beside and os.fstat(descriptor).st_size > 0)
+    held = _Place(os.getpid(), what, is_folder, file, descriptor, beside, ours)
     if beside and ours:
-        os.pwrite(descriptor, _MARK + f"held by process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return _Place(os.getpid(), what, is_folder, file, descriptor, beside, ours)
+        try:
+            os.pwrite(descriptor, _MARK + f"held by process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except OSError as error:
+            _release(held)
+            raise unwritable(place, what, error) from None
+    return held
 
 
 def _opened(file: Path, place: Path, what: str) -> int:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from shardlang.launch.started import Started
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.record import PID, Record
 from shardlang.runtime.launch.alone import Alone
+from shardlang.runtime.launch.answers import Answers
 from shardlang.runtime.launch.reports import records
 from tests.runtime.apart import apart, begun
 from tests.runtime.test_launch import finish, start, write
-from tests.warm import Warm
+from tests.warm import ROOT, Warm
 
 STORE = """
 from torch.distributed import TCPStore
@@ -172,6 +174,104 @@ def test_a_mistake_that_no_step_comes_to_is_not_tried_again(tmp_path: Path) -> N
     assert said.startswith("error[SH508]: the program sets no checkpoint, and --max-restarts goes on from one\nhelp: ")
 
 
+def beside_a_stopped_store(folder: Path, *words: str) -> Iterator[tuple[Warm, Warm]]:
+    """Two ranks in training; rank 0 has the store, as where srun starts them, and is stopped. A rank asks the store
+    often.
+    """
+    path = write(folder, ranks=2, line="time.sleep(0.02)", steps=100_000)
+    often = "import shardlang.runtime.launch.alone as alone\nalone._ASK = 0.2\n"
+    path.write_text(path.read_text().replace("\nmesh = ", f"\n{often}\nmesh = ", 1))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    given |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "main.py", "--device", "cpu", "--log-dir", "logs", *words]
+    first, second = (
+        Warm(command, cwd=folder, text=True, stderr=subprocess.PIPE, env={**given, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(seen := records(folder / "logs", range(2), None)) < 2 or min(s.step for s in seen.values()) < 3:
+            assert time.monotonic() < deadline and first.poll() is None and second.poll() is None
+            time.sleep(0.01)
+        os.kill(seen[0].pid, signal.SIGSTOP)
+        time.sleep(0.5)  # by now it has asked, and has no answer
+        yield first, second
+    finally:
+        for rank in (first, second):
+            rank.kill()
+
+
+def test_a_stopped_rank_that_has_the_store_is_told(tmp_path: Path) -> None:
+    """The store answers nobody then: one rank of the host speaks all the same."""
+    for _, second in beside_a_stopped_store(tmp_path, "--stall-timeout", "3"):
+        said = second.communicate(timeout=30)[1]
+        assert second.returncode == 3 and said.count("error[") == 1
+        assert re.match(r"error\[SH515\]: rank 0 has made no progress for \d+ s: its process is stopped", said), said
+
+
+def test_a_rank_beside_a_stopped_store_hears_that_it_is_to_end(tmp_path: Path) -> None:
+    for _, second in beside_a_stopped_store(tmp_path):
+        second.send_signal(signal.SIGTERM)
+        assert second.communicate(timeout=10)[1] == "" and second.returncode == 128 + signal.SIGTERM
+
+
+HEARS = """
+import os, signal, time
+from shardlang import ending
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        # A signal that comes as soon as the handler is there.
+        ("set_ = signal.signal\n"
+         "signal.signal = lambda *given: (set_(*given), os.kill(os.getpid(), 15), time.sleep(0.01))\n"
+         "found = ending.heard()\nos._exit(9 if ending.has_come(found) else 1)", 9),
+        ("found = ending.heard()\n[os.kill(os.getpid(), n) for n in (15, 15)]\n"
+         "os._exit(9 if ending.has_come(found) and not ending.has_come(found) else 1)", 9),
+        # One that nobody has asked for ends the process, as a later one does.
+        ("ending.heard()\nos.kill(os.getpid(), 15)\nending.unheard()\ntime.sleep(1)", -15),
+        ("ending.heard()\nending.unheard()\nos.kill(os.getpid(), 15)\ntime.sleep(1)", -15),
+        ("found = ending.heard()\nos.kill(os.getpid(), 15)\nended = ending.has_come(found)\nending.unheard()\n"
+         "os._exit(9 if ended else 1)", 9),
+        # One that is ignored stays so.
+        ("signal.signal(15, signal.SIG_IGN)\nfound = ending.heard()\nos.kill(os.getpid(), 15)\n"
+         "came = ending.has_come(found)\nending.unheard()\nos.kill(os.getpid(), 15)\nos._exit(1 if came else 9)", 9),
+    ],
+    ids=["at once", "twice", "not asked for", "afterwards", "asked for", "ignored"],
+)  # fmt: skip
+def test_a_request_to_end_is_never_lost(act: str, code: int) -> None:
+    ran = subprocess.run([sys.executable, "-c", HEARS + act], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ran.returncode == code
+
+
+def test_a_log_without_room_is_told_beside_what_it_lacks(tmp_path: Path) -> None:
+    """What a rank says goes to who started it too."""
+    read, console = os.pipe()
+    alone, kept = rank_0(tmp_path), [os.dup(1), os.dup(2)]
+    full = os.open("/dev/full", os.O_WRONLY)
+    alone.console = console
+    try:
+        os.dup2(full, 2)
+        alone.tell("error[SH501]: rank 1 ended")
+    finally:
+        os.dup2(kept[1], 2)
+    warning = b"warning: the log of rank 0 lacks what could not be written: No space left on device\n"
+    assert os.read(read, 1000) == b"error[SH501]: rank 1 ended\n" + warning
+
+
+def test_a_rank_alone_whose_log_lacks_lines_ends_well_and_says_so(tmp_path: Path) -> None:
+    full = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2) and os.dup2(2, 1) and print('lost')"
+    path = write(tmp_path, ranks=2, line=f"mesh.dp.index == 1 and {full}")
+    ranks = apart(2, str(path), "--device", "cpu", "--log-dir", "logs", folder=tmp_path)
+    assert [rank.returncode for rank in ranks] == [0, 0] and ranks[0].stderr == ""
+    assert ranks[1].stderr == "warning: the log of rank 1 lacks what could not be written: No space left on device\n"
+
+
 def test_a_start_does_not_see_what_an_earlier_one_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun has one store for all starts: gloo would find the addresses of ranks that are gone, and this rank why
     the start before it failed."""
@@ -225,7 +325,7 @@ def rank_0(folder: Path) -> Alone:
     """A rank that has started, with another one on its host."""
     program = rt.Program("", "", 2, rt.Mesh(rank=2), [], rt.Source("random", batch=1, fields=[]), [])
     alone = Alone(program, folder / "main.py", Started(0, 2, 0, 2), folder, None)
-    alone.store, alone.signals = torch.distributed.HashStore(), os.eventfd(0)
+    alone.store, alone.signals = Answers(torch.distributed.HashStore()), os.eventfd(0)
     return alone
 
 
@@ -238,7 +338,7 @@ def test_a_rank_that_is_gone_before_it_is_watched_is_told(tmp_path: Path, capfd:
     watching = threading.Thread(target=alone._watch, daemon=True)
     watching.start()
     deadline = time.monotonic() + 10
-    while not alone.store.check(["shardlang/cause"]):
+    while not alone.store.has("shardlang/cause"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     alone.over = True

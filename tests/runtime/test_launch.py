@@ -128,6 +128,45 @@ def test_a_run_ends_well_with_figures_logs_and_weights(tmp_path: Path) -> None:
     assert load_file(tmp_path / "w.safetensors")["w"].shape == (4, 2)
 
 
+FULL = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2) and os.dup2(2, 1)"
+UNLOGGED = "lacks what could not be written: No space left on device"
+
+
+def test_a_traceback_that_the_log_has_no_room_for_is_told(tmp_path: Path) -> None:
+    line = f"h = h if mesh.dp.index != 1 else {FULL} and h @ p.w"
+    code, _, err = finish(start(write(tmp_path, line=line)))
+    assert code == 3 and err.count("error[") == 1
+    assert "error[SH501]: rank 1 failed: RuntimeError: mat1 and mat2" in err
+    assert "Traceback (most recent call last):\n" in err and "in forward" in err
+    assert err.count("warning: ") == err.count(f"warning: the log of rank 1 {UNLOGGED} ({tmp_path}/logs/rank-1.") == 1
+
+
+def test_a_log_that_lacks_lines_of_a_run_that_ends_well_is_told_once(tmp_path: Path) -> None:
+    line = f"print('lost') if mesh.dp.index == 0 else {FULL} and print('lost')"
+    code, _, err = finish(start(write(tmp_path, line=line)))
+    log = tmp_path / "logs" / "rank-1.log"
+    assert (code, err) == (0, f"warning: the log of 2 ranks, of rank 1 first, {UNLOGGED} ({log})\n")
+    assert "lost" in (tmp_path / "logs" / "rank-0.log").read_text() and "lost" not in log.read_text()
+
+
+def test_a_rank_that_cannot_begin_its_log_says_so(tmp_path: Path) -> None:
+    """It runs nothing of the process that it was forked from."""
+    path = write(tmp_path)
+    text = """
+write = os.write
+def full(descriptor, data):
+    if data.startswith(b"A log of shardlang"):
+        raise OSError(28, "No space left on device")
+    return write(descriptor, data)
+os.write = full
+"""
+    path.write_text(path.read_text().replace("\nmesh = ", f"{text}\nmesh = ", 1))
+    code, _, err = finish(start(path))
+    assert code == 3 and "Traceback" not in err and err.count("error[") == 1
+    assert "error[SH512]: a rank's log cannot be written: No space left on device" in err
+    assert "help: --log-dir DIR, another folder" in err
+
+
 def test_an_exception_names_rank_place_and_log(tmp_path: Path) -> None:
     line = "h = h @ p.w if mesh.dp.index == 1 and rt.random.KeyParts.step == 3 else h"
     begun = time.monotonic()

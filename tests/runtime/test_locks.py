@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -54,6 +55,19 @@ def test_a_lock_goes_with_its_run(here: Path) -> None:
         claim_all()  # who holds a place may name it again, and so does not give it back
         assert (here / "kept" / ".shardlang-lock").exists()
     assert [path.name for path in here.rglob("*")] == ["kept"]
+
+
+def test_a_lock_on_a_full_disk_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with Claims() as claims, pytest.raises(RunError, match="logs cannot be written: No space left on device") as raised:
+        claims.folder(Path("kept"), "logs")
+    assert raised.value.code == "SH512" and not list((here / "kept").iterdir())
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    claim_all()
 
 
 def test_two_runs_are_kept_apart_until_the_last_process_of_the_first_is_killed(here: Path) -> None:

@@ -12,6 +12,7 @@ import select
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -28,8 +29,9 @@ from shardlang.run_files import log_file, record_file
 from shardlang.runtime.comm import record as form
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.launch import reports, stalls
+from shardlang.runtime.launch.answers import Answers, NoAnswer
 from shardlang.runtime.launch.launcher import report_alone
-from shardlang.runtime.launch.rank import redirect, report_of
+from shardlang.runtime.launch.rank import redirect, report_of, written
 from shardlang.runtime.program import Program
 
 # Seconds within which the rank that failed first has said why.
@@ -47,7 +49,7 @@ class Alone:
     def __init__(self, program: Program, main_file: Path, place: Started, folder: Path, stall: float | None) -> None:
         self.program, self.main_file, self.place, self.folder = program, main_file, place, folder
         self.stall, self.token = stall, 0
-        self.store: dist.Store | None = None
+        self.store: Answers | None = None
         # Ranks are numbered host by host.
         first = place.rank - place.local
         self.here = range(first, first + place.local_size)
@@ -73,18 +75,38 @@ class Alone:
             raise unwritable(path, "a rank's log", error, "--log-dir DIR, another folder") from None
 
     def tell(self, text: str) -> None:
-        """Writes lines for who started the run, and to the log."""
-        for descriptor in dict.fromkeys([self.console, 2]):
-            os.write(descriptor, f"{text}\n".encode())
+        """Writes lines to the log and for who started the run, who hears too why the log lacks
+        them."""
+        lacks = ""
+        for descriptor in dict.fromkeys([2, self.console]):
+            left = f"{text}\n{lacks}".encode()
+            try:
+                while left:
+                    left = left[os.write(descriptor, left) :]
+            except OSError as error:
+                lacks = self._lacking(error.strerror)
+
+    def _lacking(self, why: str) -> str:
+        return f"warning: the log of rank {self.place.rank} lacks what could not be written: {why}\n"
+
+    def close(self) -> None:
+        """Writes out what waits for the log, and says so where that cannot be."""
+        if why := written():
+            with suppress(OSError):  # nobody is left to hear it
+                os.write(self.console, self._lacking(why).encode())
+            # It would fail again as the process ends, which changes its exit code.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
 
     def begin(self, store: dist.Store | None) -> str:
         """Once the store is there: this rank is on record from now on, and those of its host are
         watched. Why it is not, else ""."""
-        self.store = store.clone() if store is not None else None
-        if self.store is not None:
+        if store is not None:
+            own = store.clone()
             if self.place.rank == 0:
-                self.store.set("shardlang/start", str(int.from_bytes(os.urandom(7))))
-            self.token = int(self.store.get("shardlang/start"))
+                own.set("shardlang/start", str(int.from_bytes(os.urandom(7))))
+            self.token, self.store = int(own.get("shardlang/start")), Answers(own)
         path = record_file(self.folder, self.place.rank)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -149,18 +171,30 @@ class Alone:
 
     def _first(self, cause: str) -> bool:
         """Whether this rank is the first to say why the run failed, and leaves the reason for the
-        others."""
-        first = self.store is None or int(self.store.add("shardlang/failures", 1)) == 1
-        if first and self.store is not None:
-            self.store.set("shardlang/cause", cause)
+        others. Where the store does not answer, one rank of each host speaks."""
+        if self.store is None:
+            return True
+        try:
+            first = self.store.count("shardlang/failures") == 1
+        except NoAnswer:
+            return self.place.rank == min(self._living())
+        with suppress(NoAnswer):
+            if first:
+                self.store.set("shardlang/cause", cause)
         return first
+
+    def _living(self) -> set[int]:
+        """The ranks of this host that can speak."""
+        seen = reports.records(self.folder, self.here, self.token, called=False).values()
+        return {self.place.rank, *(rank.rank for rank in seen if stalls.runs(rank.pid))}
 
     def _told(self, patience: float) -> bool:
         """Whether another rank has said why the run failed."""
         until = time.monotonic() + patience
         while self.store is not None:
-            if self.store.check(["shardlang/cause"]):
-                return True
+            with suppress(NoAnswer):
+                if self.store.has("shardlang/cause"):
+                    return True
             if time.monotonic() >= until:
                 return False
             time.sleep(0.05)
@@ -195,7 +229,7 @@ class Alone:
             for descriptor in {**come, **dict(poll.poll(0))}.keys() & watched.keys():
                 poll.unregister(descriptor)
                 self._died(watched[descriptor])
-            if self.signals in come and signal.SIGTERM in os.read(self.signals, 100):
+            if self.signals in come and ending.has_come(self.signals):
                 record.words[form.TOLD] = 1
                 os._exit(128 + signal.SIGTERM)
             self._leave()

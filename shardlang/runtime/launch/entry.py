@@ -172,4 +172,5 @@ def _one_rank(
         return FAILED
     finally:
         log.end()
+        alone.close()
     return code

@@ -193,7 +193,8 @@ class Child:
 
 @dataclass
 class Watch:
-    """The ranks of a run, from fork to end; none is left when it is over."""
+    """The ranks of a run, from fork to end; none is left when it is over. unlogged: by rank, why its
+    log could not be written here."""
 
     log_dir: Path
     program: Program
@@ -202,6 +203,7 @@ class Watch:
     release: int = -1
     stalled: stalls.Stall | None = None
     failure: Failure | None = None
+    unlogged: dict[int, str] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
     _looked: float = 0.0
 
@@ -245,6 +247,7 @@ class Watch:
             # Their work is done: one that does not end then may be ended.
             self._until(lambda: all(c.status is not None for c in self.children), time.monotonic() + stalls.LEAST)
         if not any(child.failed for child in self.children):
+            self._tell_unlogged()
             return ending.SAVED if any(c.report and c.report.kind == "saved" for c in self.children) else 0
         self._until(lambda: all(child.failed for child in self.children), time.monotonic() + _GRACE)
         # The cause is looked for before the rest is killed, which would look like one.
@@ -279,9 +282,23 @@ class Watch:
         print(text, file=sys.stderr)
         for child in self.children:
             if child is not cause:  # the logs of those that did not fail by themselves end with what ended them
-                with suppress(OSError), self.log_file(child.rank).open("a") as log:
-                    log.write(f"{text}\n")
+                try:
+                    with self.log_file(child.rank).open("a") as log:
+                        log.write(f"{text}\n")
+                except OSError as error:
+                    self.unlogged[child.rank] = error.strerror
+        self._tell_unlogged()
         return FAILED
+
+    def _tell_unlogged(self) -> None:
+        """Warns of logs that lack something, once for all of them."""
+        reported = {c.rank: c.report.unlogged for c in self.children if c.report is not None and c.report.unlogged}
+        lacking = {**self.unlogged, **reported}
+        for why in sorted({*lacking.values()}):
+            ranks = [rank for rank in sorted(lacking) if lacking[rank] == why]
+            log = self.log_file(ranks[0])
+            whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks, of rank {ranks[0]} first,"
+            print(f"warning: the log of {whose} lacks what could not be written: {why} ({log})", file=sys.stderr)
 
     def _until(self, over: object, deadline: float | None = None) -> None:
         """Takes in reports and ends of ranks until `over()`, or the deadline."""
@@ -339,6 +356,7 @@ class Watch:
         if child.report is not None and child.report.kind == "error":
             return "\n".join([text, log, *reports.goes_on(self.program, seen.get(child.rank))])
         more = [self.stalled.help] if self.stalled is not None else []
+        more += [child.report.trace.rstrip("\n")] if child.report is not None and child.report.trace else []
         return "\n".join([text, *reports.told(seen, child.rank), log, *reports.goes_on(self.program), *more])
 
     def ask_to_save(self) -> None:

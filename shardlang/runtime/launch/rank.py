@@ -12,7 +12,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from shardlang import ending
+from shardlang.ending import FAILED
 from shardlang.errors import RunError
 from shardlang.locks import unwritable
 from shardlang.owned import LOG_MARK
@@ -41,13 +41,16 @@ _PEER_GONE = ("closed by peer", "Connection reset", "Broken pipe", "Connection r
 @dataclass
 class Report:
     """How a rank ended: `kind` is "done", "saved" (as SIGUSR1 asks), "error" (a RunError) or
-    "exception"; `place` cites the program, `line` is emitted."""
+    "exception"; `place` cites the program, `line` is emitted. unlogged: why its log lacks
+    something; trace: the traceback, where that is what it lacks."""
 
     kind: str
     message: str = ""
     place: str = ""
     line: str = ""
     peer: bool = False
+    unlogged: str = ""
+    trace: str = ""
 
     def text(self, rank: int) -> str:
         """The message for the user about what went wrong on a rank."""
@@ -113,38 +116,64 @@ def redirect(log_file: Path, again: int) -> int:
     return terminal
 
 
+def written(text: str = "") -> str:
+    """Writes a text to the standard error, and out what waits for it and the standard output; why
+    that cannot be done, else ""."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        sys.stdout.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def main(task: Task, rank: int, parent: int, log_file: Path, report: int, release: int) -> None:
     """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`:
     closed once all are done."""
     _die_with_parent(parent)
-    ending.in_rank()
-    ending.heed_save(task.program.checkpoint is not None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    terminal = redirect(log_file, task.again)
-    code = 3
+    code, logs = FAILED, False
     try:
-        on_record = log_file.with_suffix(".collectives")
-        try:
-            record.open(on_record, task.main_file.parent, rank, task.ranks)
-        except OSError as error:
-            raise unwritable(on_record, "a rank's record", error, "--log-dir DIR, another folder") from None
-        ended = Report(_run(task, rank, terminal))
+        ending.in_rank()
+        ending.heed_save(task.program.checkpoint is not None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        terminal = _logging(log_file, task.again)
+        logs = True
+        _on_record(log_file.with_suffix(".collectives"), task, rank)
+        ended = Report(_run(task, rank, terminal), unlogged=written())
         record.phase("ended")
-        os.write(report, (json.dumps(asdict(ended)) + "\n").encode())
+        _send(report, ended)
         # A rank that closes its connections early would fail one that is still in its last
         # collective.
         os.read(release, 1)
         mesh.disconnect()
         code = 0
     except BaseException as error:
-        with suppress(OSError):  # no room for the log
-            traceback.print_exc()
-            sys.stderr.flush()
-        os.write(report, (json.dumps(asdict(report_of(error, task.main_file))) + "\n").encode())
-    with suppress(OSError):
-        sys.stdout.flush()
+        found = report_of(error, task.main_file)
+        trace = traceback.format_exc() if logs else ""
+        found.unlogged = written(trace)
+        found.trace = trace if found.unlogged else ""
+        _send(report, found)
     # Without the interpreter's teardown, which has nothing left to do.
     os._exit(code)
+
+
+def _logging(log_file: Path, again: int) -> int:
+    try:
+        return redirect(log_file, again)
+    except OSError as error:
+        raise unwritable(log_file, "a rank's log", error, "--log-dir DIR, another folder") from None
+
+
+def _on_record(file: Path, task: Task, rank: int) -> None:
+    try:
+        record.open(file, task.main_file.parent, rank, task.ranks)
+    except OSError as error:
+        raise unwritable(file, "a rank's record", error, "--log-dir DIR, another folder") from None
+
+
+def _send(report: int, ended: Report) -> None:
+    os.write(report, (json.dumps(asdict(ended)) + "\n").encode())
 
 
 def _run(task: Task, rank: int, terminal: int) -> str:

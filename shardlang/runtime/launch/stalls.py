@@ -101,6 +101,11 @@ def stopped(pid: int) -> bool:
     return stat(pid)[:1] in (["T"], ["t"])
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and the system runs it."""
+    return stat(pid)[:1] not in ([], ["T"], ["t"], ["Z"], ["X"])
+
+
 def how_it_ended(pid: int) -> int | None:
     """The wait status of a process that nobody has waited for yet; None where the system does not
     say it."""
