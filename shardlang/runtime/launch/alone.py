@@ -84,7 +84,7 @@ class Alone:
                 while left:
                     left = left[os.write(descriptor, left) :]
             except OSError as error:
-                lacks = self._lacking(error.strerror)
+                lacks = self._lacking(error.strerror or str(error))
 
     def _lacking(self, why: str) -> str:
         return f"warning: the log of rank {self.place.rank} lacks what could not be written: {why}\n"

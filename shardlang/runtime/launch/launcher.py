@@ -286,7 +286,7 @@ class Watch:
                     with self.log_file(child.rank).open("a") as log:
                         log.write(f"{text}\n")
                 except OSError as error:
-                    self.unlogged[child.rank] = error.strerror
+                    self.unlogged[child.rank] = error.strerror or str(error)
         self._tell_unlogged()
         return FAILED
 
