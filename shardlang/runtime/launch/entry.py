@@ -134,6 +134,15 @@ def _trained(program: Program, log: Log, save_weights: Path | None) -> int:
     return 0
 
 
+def _claim(claims: Claims, program: Program, options: argparse.Namespace, log: Log) -> Path | None:
+    """Claims what the run writes, by one rank for all: a run ends when one of them does. Where the
+    final parameters go."""
+    log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
+    save_weights = claims.file(options.save_weights, WEIGHTS) if options.save_weights is not None else None
+    claim_of_program(claims, program, save_weights)
+    return save_weights
+
+
 def _one_rank(
     claims: Claims, program: Program, main_file: Path, options: argparse.Namespace, place: Started
 ) -> int:
@@ -152,10 +161,7 @@ def _one_rank(
             log.note(lack)
         require_ranks(program, size)
         if rank == 0:
-            # For all ranks: a run ends when one of them does.
-            log.metrics = claims.figures(options.metrics) if options.metrics is not None else None
-            save_weights = claims.file(save_weights, WEIGHTS) if save_weights is not None else None
-            claim_of_program(claims, program, save_weights)
+            save_weights = _claim(claims, program, options, log)
         program.profile = _profiled(options, main_file, rank)
         devices = of_rank(options.device, store, rank, size, place.local_size)
         if devices.note:

@@ -193,8 +193,8 @@ class Child:
 
 @dataclass
 class Watch:
-    """The ranks of a run, from fork to end; none is left when it is over. unlogged: by rank, why its
-    log could not be written here."""
+    """The ranks of a run, from fork to end; none is left when it is over. unlogged: by rank, why
+    its log could not be written here."""
 
     log_dir: Path
     program: Program
