@@ -16,7 +16,7 @@ from shardlang.check.files.overrides import Overrides, read_overrides
 from shardlang.check.model.expressions import evaluate
 from shardlang.check.model.generic import check_generically
 from shardlang.check.program import Program
-from shardlang.check.train.freeze import finish, report_unused
+from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.graph_checks import report_moved
 from shardlang.check.train.hardware import machines
 from shardlang.check.train.train import check_train

@@ -287,7 +287,8 @@ class Function(Node):
 
 @node
 class Setting(Node):
-    """`name = value`; `keyword`: "metric" for a metric; `at`: the selectors of an optimizer."""
+    """`name = value`; `keyword`: "metric" for a metric, "freeze" for `name at SELECTORS`, whose
+    value is its name; `at`: the selectors of an optimizer, or of what is frozen."""
 
     keyword: str
     name: Name

@@ -209,6 +209,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "int_range": lambda c, s: (c[0].value, c[1].value),
     "setting": lambda c, s: ast.Setting("", c[0], (), c[1], span=s),
     "setting_at": lambda c, s: ast.Setting("", c[0], c[1], c[2], span=s),
+    "freeze": lambda c, s: ast.Setting("freeze", c[0], c[1], c[0], span=s),
     "metric": lambda c, s: ast.Setting("metric", c[0], (), c[1], span=s),
     "type": _type,
     "dim_term": lambda c, s: ast.DimTerm(tuple(c), False, span=s),

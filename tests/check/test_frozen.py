@@ -89,4 +89,83 @@ def test_an_optimizer_of_what_is_frozen() -> None:
     text = TEXT.replace("BODY", "taught = detach(teacher(x))").replace("LOSS", "mean(abs(scores - model.taught))")
     found = checked(text.replace("METRIC", "optimizer at teacher = sgd(lr = 0.2)"))
     assert found.messages == ["SH238: `teacher` covers frozen parameters alone"]
-    assert found.found[0].help == ("`detach` keeps them as they are: leave this optimizer out",)
+    assert found.found[0].help == ("`detach` or `freeze` keeps them as they are: leave this out",)
+
+
+FREEZE = """
+use std.nn: Linear
+
+dim batch = 8, d = 16, classes = 4
+
+model Encoder {
+  layer up = Linear(d, d)
+  layer down = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> up |> tanh |> down
+  }
+}
+
+model Net {
+  layer encoder = Encoder()
+  layer head = Linear(d, classes)
+
+  forward(x: [batch, d]) -> [batch, classes] {
+    return x |> encoder |> head
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], label: i64[batch] < classes, batches = 4)
+  loss = cross_entropy(model(x), label)
+  optimizer = sgd(lr = 0.1)
+  LINES
+  epochs = 1
+}
+"""
+HEAD = ["head.weight", "head.bias"]
+
+
+def freeze(*lines: str) -> Checked:
+    return checked(FREEZE.replace("LINES", "\n  ".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "trained"),
+    [
+        (["freeze at encoder"], HEAD),
+        (["freeze at encoder.up, encoder.down"], HEAD),
+        (["freeze at encoder.up", "freeze at encoder.down"], HEAD),
+        # An optimizer of frozen parameters alone takes them out, if it is more specific.
+        (["freeze at **", "optimizer at head = sgd(lr = 0.2)"], HEAD),
+        (["freeze at encoder", "optimizer at encoder.up.bias = sgd(lr = 0.2)"], ["encoder.up.bias", *HEAD]),
+        # One that covers others too is a rule about kinds of parameters, and leaves them frozen.
+        (["freeze at encoder", "optimizer at **.up.bias, head.bias = sgd(lr = 0.2)"], HEAD),
+    ],
+)
+def test_freeze_keeps_parameters(lines: list[str], trained: list[str]) -> None:
+    found = freeze(*lines)
+    assert found.messages == [] and found.program is not None and found.program.training is not None
+    graph = found.graph
+    assert [graph.values[p].path for p in graph.params if not graph.frozen(p)] == trained
+    of_optimizers = [p for each in found.program.training.optimizers for p in each.params]
+    assert sorted(graph.values[p].path for p in of_optimizers) == sorted(trained)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["freeze at **"], "SH233: the loss does not depend on any parameter, so nothing can be trained"),
+        (["freeze at encoder", "optimizer at encoder = sgd(lr = 0.2)"],
+         "SH238: `encoder.up.weight` is frozen, and an optimizer trains it"),
+        (["freeze at encoder.up", "optimizer at encoder.up.* = sgd(lr = 0.2)"], "SH238: `encoder.up.*` covers frozen"),
+        (["freeze at encoder.x"], "SH308: `encoder.x` matches"),
+        (["freeze at encode"], "SH308: `encode` matches nothing"),
+        (["optimizer at head"], "SH111: `optimizer at head` lacks a `=` and a value"),
+        (["frezee at head"], "SH111: `frezee at head` lacks a `=` and a value"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_freeze(lines: list[str], says: str) -> None:
+    (message,) = freeze(*lines).messages
+    assert message.startswith(says)

@@ -146,6 +146,27 @@ def test_values_are_those_of_one_device(rules: str) -> None:
     assert report.ok, str(report.difference)
 
 
+STRATEGIES = [
+    "mesh dp = 2, mp = 2\n  split batch over dp\n  split hidden over mp\n  zero 3 over dp\n  microbatches 2\n"
+    "  at first: recompute",
+    "mesh dp = 2, mp = 2\n  split hidden over mp\n  zero 2 over dp\n  split batch over dp",
+    STAGED,
+]
+
+
+@pytest.mark.parametrize("rules", STRATEGIES)
+def test_freeze_is_detach_of_parameters(rules: str) -> None:
+    """The gradient passes frozen layers: `norm` is behind `first.base`, and `first.down` before `last`."""
+    plain = text(rules).replace("detach(base.weight)", "base.weight").replace("detach(base.bias)", "base.bias")
+    frozen = plain.replace("optimizer =", "freeze at teacher, **.base, scale\n  optimizer =")
+    plan = planned(frozen, 4)
+    assert {v.path for v in plan.graph.values if plan.graph.frozen(v.id)} == FROZEN
+    report = verify_plan(plan, steps=2)
+    assert report.ok, str(report.difference)
+    ours, theirs = memory(plan), memory(planned(text(rules), 4))
+    assert (ours.gradients, ours.optimizer) == (theirs.gradients, theirs.optimizer)
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_a_state_that_nothing_writes_is_frozen(precision: str) -> None:
     plan = planned(STATES.replace("PRECISION", precision), 4)
@@ -201,13 +222,17 @@ LAYER = 4 * (64 * 128 + 128)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("level", "precision"), [(1, "f32"), (3, "f32"), (1, "bf16")])
-def test_bytes_that_ranks_hold(level: int, precision: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("level", "precision", "by"), [(1, "f32", "detach"), (3, "f32", "freeze"), (1, "bf16", "freeze")]
+)
+def test_bytes_that_ranks_hold(level: int, precision: str, by: str, tmp_path: Path) -> None:
     """Of both layers the parameters, cut in four under zero 3; of the trained one alone its gradient and moments. In
     bf16 a copy of both; zero 1 then cuts the trained one. The plan has what zero 3 gathers among the copies; ranks
     do not hold it between steps.
     """
     program = LARGE.replace("LEVEL", str(level)).replace("steps = 2", f"steps = 2\n  precision = {precision}")
+    if by == "freeze":
+        program = program.replace("detach(teacher(x))", "teacher(x)").replace("  steps", "  freeze at teacher\n  steps")
     low = precision == "bf16"
     expected = {
         "parameters": LAYER + LAYER // 4 if low else 2 * LAYER // (4 if level == 3 else 1),

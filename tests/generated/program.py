@@ -144,6 +144,14 @@ class _Train:
         s.live.append(value)
         return value
 
+    def _frozen(self) -> None:
+        """Some of the root's parameters and layers, not all, are not trained."""
+        own = (m.split() for m in self.s.members if m.startswith("param ") or "Linear" in m or "Conv" in m)
+        names = [words[1].partition("[")[0].rstrip(":") for words in own]
+        if len(names) > 1:
+            self.s.feature("freeze")
+            self.lines.append(f"freeze at {', '.join(self.rng.sample(names, self.rng.randint(1, len(names) - 1)))}")
+
     def _settings(self) -> None:
         rng, s = self.rng, self.s
         kinds = {
@@ -169,6 +177,8 @@ class _Train:
             s.feature("several optimizers")
             selected = ", ".join(rng.sample(sorted(s.params), min(len(s.params), rng.randint(1, 2))))
             self.lines.append(f"optimizer at {selected} = {other}({rng.choice(kinds[other])})")
+        elif rng.random() < 0.2:
+            self._frozen()
         if rng.random() < 0.3:
             s.feature("clip")
             self.lines.append(f"clip = {rng.choice(['0.01', '0.5', '1.0', '100.0'])}")

@@ -203,7 +203,7 @@ FAULTS = (
     Fault("ZeRO leaves frozen parameters out", "the bytes of a frozen base", "plan/planner.py",
           "rule.level < 3 and planning.graph.frozen(value)", "planning.graph.frozen(value)",
           ("end_to_end/test_frozen.py",)),
-    Fault("states that move are frozen", "running statistics under ZeRO 3", "check/train/freeze.py",
+    Fault("states that move are frozen", "running statistics under ZeRO 3", "check/train/finished.py",
           "frozenset(i for i in states if i not in written)", "frozenset(states)", ("end_to_end/test_frozen.py",)),
     Fault("frozen parameters are not written", "a gradient that nobody makes", "emit/header.py",
           "if frozen:", "if False:", ("end_to_end/test_frozen.py",)),

@@ -105,7 +105,7 @@ def check_loss(graph: Graph, declared: set[int], span: Span | None, sink: Sink) 
     if not graph.values[graph.loss].gradient:
         sink.report(
             "SH233", "the loss does not depend on any parameter, so nothing can be trained", span, "no gradient",
-            help="compute it from `model(...)`; `detach`, comparisons and `argmax` stop gradients",
+            help="compute it from `model(...)`; `detach`, comparisons, `argmax` and `freeze` stop gradients",
         )  # fmt: skip
         return
     frozen = detached(graph)

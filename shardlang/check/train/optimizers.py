@@ -144,16 +144,18 @@ def _covered(setting: ast.Setting, graph: Graph, frame: Frame) -> dict[int, Spec
         return dict.fromkeys(trained(graph), EVERYWHERE)
     found: dict[int, Specificity] = {}
     params = set(trained(graph))
-    for selector in setting.at:
+    scopes = [(selector, select(graph, [selector], frame.context.sink)) for selector in setting.at]
+    some = any(params & scope.values.keys() for _, scope in scopes)
+    for selector, scope in scopes:
         rank = specificity(selector)
-        scope = select(graph, [selector], frame.context.sink)
         covered = params & scope.values.keys()
-        if scope.values and not covered:
-            frozen = scope.values.keys() & set(graph.params)
+        frozen = scope.values.keys() & set(graph.params)
+        # One selector of several may cover what is frozen: `**.bias, **.norm.*` beside a freeze.
+        if scope.values and not covered and not (frozen and some):
             help = "an optimizer trains parameters: name one, or a layer that has some"
             frame.context.sink.report(
                 "SH238", f"`{selector.span.text}` covers {'frozen parameters alone' if frozen else 'no parameter'}",
-                selector.span, help="`detach` keeps them as they are: leave this optimizer out" if frozen else help,
+                selector.span, help="`detach` or `freeze` keeps them as they are: leave this out" if frozen else help,
             )  # fmt: skip
         for value in covered:
             found[value] = max(rank, found.get(value, rank))

@@ -1,7 +1,7 @@
 """The `train` block: values, loss and metrics as operators of the graph, and the settings of the
 run.
 
-Sources are data_sources.py's, optimizers optimizers.py's; the frozen graph is made by freeze.py."""
+Sources are data_sources.py's, optimizers optimizers.py's; finished.py makes the graph of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from shardlang.check.files.overrides import Overrides, member_dims
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
 from shardlang.check.train.data_sources import read_source
-from shardlang.check.train.freeze import finish, report_unused
+from shardlang.check.train.finished import finish, report_unused
+from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss
 from shardlang.check.train.optimizers import assign, read_optimizers
 from shardlang.check.train.settings import RESERVED, read_settings
@@ -41,6 +42,7 @@ class _Reading:
     frame: Frame
     given: dict[str, ast.Setting] = field(default_factory=dict)
     optimizers: list[ast.Setting] = field(default_factory=list)
+    freezes: list[ast.Setting] = field(default_factory=list)
     metrics: dict[str, int] = field(default_factory=dict)
     values: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     source: DataSource | None = None
@@ -71,8 +73,11 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     if reading.loss is None or reading.source is None or frame.context.sink.failed:
         return None
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
+    kept = frozen(reading.freezes, reading.optimizers, graph, frame)
+    if kept:
+        graph = finish(frame.context, reading.loss, reading.metrics, reading.batch, kept)
     given = reading.given.get("loss")
-    declared = {at for at, v in enumerate(frame.context.build.values) if v.kind is Kind.PARAM}
+    declared = {at for at, v in enumerate(frame.context.build.values) if v.kind is Kind.PARAM} - kept
     check_loss(graph, declared, given.value.span if given else None, frame.context.sink)
     _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
@@ -97,7 +102,9 @@ def _note(setting: ast.Setting, reading: _Reading) -> None:
     name = setting.name.text
     if setting.keyword == "metric":
         return
-    if name == "optimizer":
+    if setting.keyword == "freeze":
+        reading.freezes.append(setting)
+    elif name == "optimizer":
         first = next((s for s in reading.optimizers if not s.at), None)
         if not setting.at and first is not None:
             _twice(setting, first, reading)
@@ -161,6 +168,8 @@ def _statement(setting: ast.Setting, reading: _Reading, overrides: Overrides) ->
         return
     if setting.keyword == "metric":
         _metric(setting, reading)
+    elif setting.keyword == "freeze":
+        frame.context.used.add(id(setting))
     elif name == "data":
         reading.source, reading.batch = read_source(setting.value, frame)
     elif name == "eval":

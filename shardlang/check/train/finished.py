@@ -4,7 +4,7 @@ Turns drafts into values and operators; reports declarations that nothing uses."
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from shardlang.check.context import Context
@@ -43,12 +43,15 @@ def _within(span: Span, model: Span) -> bool:
     return span.source is model.source and model.start <= span.start < model.end
 
 
-def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None) -> Graph:
-    """The frozen graph. Values and operators keep their numbers, which are in topological order."""
+def finish(
+    context: Context, loss: int | None, metrics: Mapping[str, int], batch: Dim | None, frozen: Set[int] = frozenset()
+) -> Graph:
+    """The graph as a frozen value. Values and operators keep their numbers, which are in
+    topological order. frozen: parameters that are not trained."""
     build = context.build
     build.name_casts()
     ops = _ops(context, loss)
-    values = _bounded(_values(context, loss), ops)
+    values = _bounded(_values(context, loss, frozen), ops)
     ids = {kind: tuple([v.id for v in values if v.kind is kind]) for kind in (Kind.DATA, Kind.PARAM, Kind.STATE)}
     found = context.dims.canonical((batch,)) if batch else ()
     return Graph(
@@ -59,8 +62,8 @@ def finish(context: Context, loss: int | None, metrics: Mapping[str, int], batch
     )  # fmt: skip
 
 
-def _values(context: Context, loss: int | None) -> tuple[Value, ...]:
-    gradient, dims = _gradients(context, loss), context.dims
+def _values(context: Context, loss: int | None, frozen: Set[int]) -> tuple[Value, ...]:
+    gradient, dims = _gradients(context, loss, frozen), context.dims
     # Types in canonical dims, each object worked out once, and equal ones the same.
     types = {id(v.type): v.type for v in context.build.values}
     made = {at: TensorType(t.dtype, tuple(map(dims.canonical, t.dims))) for at, t in types.items()}
@@ -108,10 +111,10 @@ def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
     ])  # fmt: skip
 
 
-def _gradients(context: Context, loss: int | None) -> list[bool]:
+def _gradients(context: Context, loss: int | None, frozen: Set[int]) -> list[bool]:
     """Per value: floating, depends differentiably on a parameter, and the loss depends on it so."""
     values, ops = context.build.values, context.build.ops
-    trained = [v.kind is Kind.PARAM for v in values]
+    trained = [v.kind is Kind.PARAM and at not in frozen for at, v in enumerate(values)]
     for op in ops:
         if op.operator.differentiable and any([trained[o] for o in op.operands if o >= 0]):
             for r in op.results:
