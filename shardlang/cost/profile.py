@@ -31,8 +31,9 @@ class Profile:
     """Curves in seconds. device: as the `device` is called; model, driver, torch: of the machine.
 
     asynchronous: operators are queued and run by themselves, so that a launch costs nothing beside
-    a long one. launch, step, meeting: seconds that the emitted program adds to each kernel, to each
-    step and to each collective.
+    a long one. expandable_segments: an option of torch's allocator, which plan/bytes/fits.py reads.
+    launch, step, meeting: seconds that the emitted program adds to each kernel, to each step and to
+    each collective.
     beside: how much slower compute is beside a collective. products: by dtype. attention: by dtype,
     causal, backward: (heads, width, curve over lengths). streams: by operator, "" for any other;
     updates: by kind, over elements; collectives: by kind, members, members a node, over the bytes
@@ -43,6 +44,7 @@ class Profile:
     driver: str = ""
     torch: str = ""
     asynchronous: bool = False
+    expandable_segments: bool = False
     launch: float = 0.0
     step: float = 0.0
     meeting: float = 0.0
@@ -216,7 +218,8 @@ def _collectives(value: Any, where: str) -> dict[tuple[str, int, int], Curve]:
 
 
 _READERS: Mapping[str, Reader] = {
-    "device": _text, "model": _text, "driver": _text, "torch": _text, "asynchronous": _flag, "launch": _us,
+    "device": _text, "model": _text, "driver": _text, "torch": _text, "asynchronous": _flag,
+    "expandable_segments": _flag, "launch": _us,
     "step": _us, "meeting": _us, "beside": _above_0, "products": _named(_grid), "attention": _attention,
     "streams": _named(_curve), "updates": _named(_curve), "collectives": _collectives,
     "copies": _curve, "memory": _named(_number),

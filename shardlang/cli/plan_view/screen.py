@@ -109,6 +109,7 @@ def _memory(found: Found, room: int) -> Iterator[Line]:
     who = _which(found, "holds", "peak_bytes").removesuffix(", which holds most")
     yield from _title(f"memory of {who} at its peak: {size(totals['peak_bytes'])}{device}", room)
     yield from _peak(totals["peak"], found["microbatches"], room)
+    yield from _allocator(totals["allocator"], room)
     words = [f"kept in a step {size(totals['total_bytes'])}:"]
     kinds = ("parameters", "copies", "gradients", "optimizer", "activations")
     parts = [(key, totals[f"{key}_bytes"]) for key in kinds if key != "copies" or totals["copies_bytes"]]
@@ -135,6 +136,17 @@ def _peak(peak: Found, microbatches: int, room: int) -> Iterator[Line]:
     yield from _listed([f"{peak['doing']}{of}{at}:", *large], room)
     if peak["lacks"]:
         yield from _listed([f"not counted: {peak['lacks']}"], room)
+
+
+def _allocator(found: Found | None, room: int) -> Iterator[Line]:
+    """The bytes of tensors, of the allocator for them, and of all; the tensors that make the most."""
+    if found is None:
+        return
+    gives = ", which gives unused segments back to fit" if found["emptied"] else ""
+    words = [f"allocated {size(found['allocated_bytes'])}", f"reserved by torch {size(found['reserved_bytes'])}{gives}"]
+    yield from _listed([f"{words[0]},", words[1], f"of the device {size(found['device_bytes'])}"], room)
+    most = [f"{each['count']} x {size(each['bytes'])} {each['what']}" for each in found["largest"][:MOST_KEPT]]
+    yield from _listed(["the most together then:", *most], room)
 
 
 def _listed(words: Sequence[str], room: int) -> Iterator[Line]:

@@ -6,19 +6,22 @@ are used by `shardlang/cost/`."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.display import size
+from shardlang.files import Files
 from shardlang.graph.graph import Kind
 from shardlang.ops.declaration import REGISTRY
 from shardlang.plan.bytes.memory import held_bytes, memory
 from shardlang.plan.bytes.peak.report import lacks, moment, parts
 from shardlang.plan.bytes.peak.step import step_peaks
+from shardlang.plan.bytes.reserved.footprint import Footprint, footprint
 from shardlang.plan.plan import ParamPlan, Plan
-from shardlang.records import dataclass
-from shardlang.source import Span
+from shardlang.records import dataclass, remembered
+from shardlang.source import Source, Span
 from shardlang.syntax import ast
 
 # So that too much never reads as enough.
@@ -29,13 +32,15 @@ rounded_up = partial(size, up=True)
 class Device:
     """The device of a rank: its name, its memory in bytes, where that is said; how many operations
     of 16 bits it computes a second (0: not said); reserved: bytes that its context and libraries
-    take."""
+    take (0: not said); expandable: whether torch's allocator has expandable segments, by the
+    profile."""
 
     name: str
     memory: int
     span: Span
     compute: int = 0
     reserved: int = 0
+    expandable: bool = False
 
 
 def device(program: Program) -> Device | None:
@@ -48,7 +53,29 @@ def device(program: Program) -> Device | None:
         return None
     memory, span = said["memory"]
     compute, reserved = (int(said.get(name, (0,))[0]) for name in ("compute", "reserved"))
-    return Device(chosen.name.text, int(memory), span, compute, reserved)
+    return Device(chosen.name.text, int(memory), span, compute, reserved, reserved > 0 and _expandable(chosen))
+
+
+def _expandable(chosen: ast.Hardware) -> bool:
+    """The setting of the device's profile. One that cannot be read is told where its times are
+    needed (SH242)."""
+    named = next((s.value for s in chosen.settings if s.name.text == "profile"), None)
+    source = Files().load(named.span.source.name, named.value, True) if isinstance(named, ast.String) else None
+    try:
+        found = json.loads(source.text) if isinstance(source, Source) else {}
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("expandable_segments") is True
+
+
+@remembered
+def taken(plan: Plan) -> Footprint | None:
+    """The memory of a device that the fullest rank takes, where the file says what contexts and
+    libraries take of it."""
+    has = device(plan.program)
+    if has is None or not has.reserved:
+        return None
+    return footprint(plan, has.memory, has.reserved, has.expandable)
 
 
 def check_memory(plan: Plan, sink: Sink) -> None:
@@ -58,7 +85,8 @@ def check_memory(plan: Plan, sink: Sink) -> None:
     if has is None:
         return
     peak = max(step_peaks(plan), key=lambda each: each.bytes)
-    if peak.bytes + has.reserved <= has.memory:
+    took = taken(plan)
+    if peak.bytes <= has.memory if took is None else took.fits:
         return
     kept = memory(plan)
     largest = max(
@@ -67,8 +95,9 @@ def check_memory(plan: Plan, sink: Sink) -> None:
     )  # fmt: skip
     more = f", besides {lacking}" if (lacking := lacks(plan)) else ""
     most = f"a rank holds {rounded_up(peak.bytes)} on its device at its peak{more}"
+    pieces = f", for which torch takes {rounded_up(took.reserved)}" if took is not None else ""
     left = f", of which {rounded_up(has.reserved)} are reserved" if has.reserved else ""
-    message = f"{most}, and `{has.name}` has {rounded_up(has.memory)}{left}"
+    message = f"{most}{pieces}, and `{has.name}` has {rounded_up(has.memory)}{left}"
     if largest is None or sum(held_bytes(plan, largest)) < kept.activations:
         sink.report(
             "SH450", message, has.span, f"in {moment(plan, peak)}: {parts(peak)}",

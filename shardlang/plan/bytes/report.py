@@ -11,7 +11,7 @@ from shardlang.graph.graph import Kind
 from shardlang.ops.families.internal import TO_DEVICE, TO_HOST
 from shardlang.ops.rule import ROWS
 from shardlang.plan.bytes.block_report import blocks, written
-from shardlang.plan.bytes.fits import device
+from shardlang.plan.bytes.fits import device, taken
 from shardlang.plan.bytes.memory import Memory, all_held, by_coordinate, memory, stages_by_coordinate
 from shardlang.plan.bytes.overview import overview
 from shardlang.plan.bytes.peak.report import peak_entry
@@ -41,6 +41,8 @@ from shardlang.types.mesh import Mesh
 VERSION = 2
 # Groups are listed for plans of up to this many ranks.
 MOST_LISTED = 64
+# Kinds of tensors that are told of a moment.
+MOST_TENSORS = 8
 
 Report = dict[str, Any]
 
@@ -111,9 +113,23 @@ def _memories(plan: Plan) -> Report:
         "host_bytes": kept.host,
         "device": described.name if described is not None else None,
         "device_memory_bytes": described.memory if described is not None else None,
+        "allocator": _allocator(plan),
         "to_device_bytes": to_device,
         "to_host_bytes": to_host,
     }
+
+
+def _allocator(plan: Plan) -> Report | None:
+    """The memory of the device with what torch's allocator takes for it; null where the file does
+    not say what contexts and libraries take."""
+    found, described = taken(plan), device(plan.program)
+    if found is None or described is None:
+        return None
+    return {
+        "allocated_bytes": found.allocated, "reserved_bytes": found.reserved, "device_bytes": found.device,
+        "expandable_segments": described.expandable, "emptied": found.emptied,
+        "largest": [{"what": w, "bytes": each, "count": count} for w, each, count in found.largest[:MOST_TENSORS]],
+    }  # fmt: skip
 
 
 def _pipeline(plan: Plan) -> Report | None:

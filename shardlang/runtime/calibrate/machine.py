@@ -151,4 +151,8 @@ def _free(device: torch.device) -> dict[str, float]:
         return {"memory": pages / max(1, world.size), "reserved": 0.0}
     torch.empty(1, device=device)
     free, whole = torch.accelerator.get_memory_info(device)
-    return {"memory": float(whole), "reserved": float(whole - free - torch.accelerator.memory_reserved(device))}
+    options = "".join(os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_", "HIP_"))
+    return {
+        "memory": float(whole), "reserved": float(whole - free - torch.accelerator.memory_reserved(device)),
+        "expandable_segments": "expandable_segments:True" in options,
+    }  # fmt: skip

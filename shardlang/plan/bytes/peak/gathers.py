@@ -37,8 +37,10 @@ class Gathers:
 
     def _open(self, doing: str, step: int) -> None:
         """Each parameter of a unit is copied out of what has come."""
-        unit, whole = self.queue[0], self._sizes(self.queue[0])[1]
-        self.beside.add(GATHERED, whole - self._sizes(self.there)[1])
+        unit = self.queue[0]
+        self._let_go()
+        for value in sorted(unit):
+            self.beside.add(GATHERED, self._sizes(frozenset([value]))[1])
         self.beside.look(doing, step)
         self._arrived()
         self.there, self.queue, self.left = unit, self.queue[1:], self.left - 1
@@ -48,18 +50,24 @@ class Gathers:
     def _begin(self) -> None:
         """The next unit is under way: its result, and what this rank gives."""
         if not self.coming and self.queue:
-            self.beside.add(COMING, sum(self._sizes(self.queue[0])))
+            for size in self._sizes(self.queue[0]):
+                self.beside.add(COMING, size)
             self.coming = True
 
     def _arrived(self) -> None:
         if self.coming:
-            self.beside.add(COMING, -sum(self._sizes(self.queue[0])))
+            for size in self._sizes(self.queue[0]):
+                self.beside.add(COMING, -size)
             self.coming = False
 
     def end(self) -> None:
         """The passes of a step are over."""
         self._arrived()
-        self.beside.add(GATHERED, -self._sizes(self.there)[1])
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for value in sorted(self.there):
+            self.beside.add(GATHERED, -self._sizes(frozenset([value]))[1])
 
     def _sizes(self, unit: Params) -> tuple[int, int]:
         """Bytes that this rank gives for a unit, and of all of it, padded."""

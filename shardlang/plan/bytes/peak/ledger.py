@@ -2,7 +2,10 @@
 
 The memory of a pass itself is worked out once for all stages that are alike and all microbatches.
 It is a row of pieces, cut at each event that something else counts on, such as that a parameter is
-read. That is followed beside it."""
+read. That is followed beside it.
+
+All that comes and goes is noted one by one too, as pairs of what it is and its bytes, below 0 where
+it goes; `MEANWHILE` is there for a moment only."""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from shardlang.records import dataclass
 
 # A parameter is read; its gradient is whole; a window, or what is in none, is over.
 USED, WHOLE, OVER = "used", "whole", "over"
+MEANWHILE = ""
+Ops = Sequence[tuple[str, int]]
 NONE = -(1 << 62)  # less than what any moment has, which is below 0 where a pass lets go of more
 
 
@@ -39,7 +44,8 @@ class When(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Up to an event: the most of the pass's own memory, its parts, when; what is there then."""
+    """Up to an event: the most of the pass's own memory, its parts, when; what is there then; and
+    what has come and gone."""
 
     most: int
     best: Mapping[str, int]
@@ -47,6 +53,7 @@ class Piece(NamedTuple):
     total: int
     parts: Mapping[str, int]
     event: Event
+    ops: Ops = ()
 
 
 @dataclass
@@ -59,11 +66,18 @@ class Ledger:
     best: Mapping[str, int] = field(default_factory=dict)
     when: When = When("")
     pieces: list[Piece] = field(default_factory=list)
+    ops: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, part: str, size: int) -> None:
         """Something comes, or goes (below 0)."""
         self.parts[part] += size
         self.total += size
+        self.ops.append((part, size))
+
+    def meanwhile(self, size: int) -> None:
+        """So much more was there for a moment, as `look` has been told."""
+        if size > 0:
+            self.ops.append((MEANWHILE, size))
 
     def look(self, doing: str, step: int, meanwhile: int = 0, part: str = "temporaries") -> None:
         """A moment, at which so much more is there."""
@@ -74,8 +88,8 @@ class Ledger:
 
     def note(self, event: Event) -> None:
         """Ends a piece."""
-        self.pieces.append(Piece(self.most, self.best, self.when, self.total, dict(self.parts), event))
-        self.most, self.best = NONE, {}
+        self.pieces.append(Piece(self.most, self.best, self.when, self.total, dict(self.parts), event, self.ops))
+        self.most, self.best, self.ops = NONE, {}, []
 
 
 class Rise(NamedTuple):
@@ -88,9 +102,11 @@ class Rise(NamedTuple):
 
 
 class Beside:
-    """The memory beside a pass's own, and the most of both. own: bytes of the pass."""
+    """The memory beside a pass's own, and the most of both. own: bytes of the pass. ops: takes up
+    all that comes and goes, of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, ops: list[tuple[str, int]] | None = None) -> None:
+        self.ops = ops
         self.parts, self.total = Counter[str](), 0
         self.own, self.later = 0, 0
         self.own_parts: Sequence[Mapping[str, int]] = ()
@@ -100,15 +116,21 @@ class Beside:
         """Something comes, or goes (below 0)."""
         self.parts[part] += size
         self.total += size
+        if self.ops is not None:
+            self.ops.append((part, size))
 
     def look(self, doing: str, step: int = -1, meanwhile: int = 0, part: str = "temporaries") -> None:
         """A moment, at which so much more is there."""
         most = self.own + self.total + meanwhile
         if most > self.most:
             self._note(most, When(doing, step, self.later), *self.own_parts, {part: meanwhile})
+        if self.ops is not None and meanwhile:
+            self.ops.append((MEANWHILE, meanwhile))
 
     def follow(self, piece: Piece, more: int, parts: Mapping[str, int]) -> None:
         """A piece of the pass, with so much more there."""
+        if self.ops is not None:
+            self.ops += piece.ops
         self.own, self.own_parts = piece.total + more, (piece.parts, parts)
         most = piece.most + more + self.total
         if most > self.most:

@@ -183,9 +183,11 @@ class StagePass:
                 ledger.add(KEPT if at_form in kept else NAMED, size)
                 if at_form not in kept:
                     named[at_form] = size
+            ledger.meanwhile(work.forward - result - extra)
             for gone in self.frames.ends.get(at, ()):
                 ledger.add(NAMED, -named.pop(gone, 0))
-        ledger.add(NAMED, -sum(named.values()))
+        for size in named.values():
+            ledger.add(NAMED, -size)
 
     def _over(self, ledger: Ledger, before: int, at: int) -> None:
         """Notes that another window begins."""
@@ -237,6 +239,8 @@ class StagePass:
             self._step(now, at)
         for rest in now.open_.values():
             ledger.add(KEPT, -rest)
+        for memory in {id(memory): memory for memory in now.flowing.values()}.values():
+            ledger.add(FLOWING, -memory.size)
         ledger.add(FLOWING, -ledger.parts[FLOWING])
         ledger.note(Event(OVER, -1))
         return ledger
@@ -286,7 +290,9 @@ class StagePass:
                 self._use(ledger, at, self.facts.saved.get(self.plan.ops[step.index].op, [])[::-1])
             rows = any(self.plan.params[v].sparse for v, _ in new if v in self.plan.params)
             ledger.look("backward", at, made if rows else max(made, work.backward))
-            ledger.add(FLOWING, made)
+            for _, memory in results:
+                ledger.add(FLOWING, memory.size if memory is not taken[0] else 0)
+            ledger.meanwhile(0 if rows else work.backward - made)
         for memory in taken:
             self._drop(now, memory)
         for root in self.freed.get(at, ()):

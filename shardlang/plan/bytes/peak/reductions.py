@@ -103,10 +103,11 @@ class Gradients:
         self.settle()
         rows = sum(each.rows for each in sizes)
         whole = rows * plan.meshes[param.stored.mesh].degree(param.zero_axes)
-        here = sum(self.there.pop(v, 0) for v in members)
-        self.beside.look("reduce", -1, whole + rows, BUCKETS)
-        self.beside.add(GRADIENTS, -here)
-        self.beside.add(BUCKETS, whole + rows)
+        for size in (whole, rows):
+            self.beside.add(BUCKETS, size)
+        self.beside.look("reduce")
+        for value in members:
+            self.beside.add(GRADIENTS, -self.there.pop(value, 0))
         self.sent = whole, rows, at
 
     def settle(self) -> None:
@@ -116,7 +117,8 @@ class Gradients:
             return
         whole, rows, at = self.sent
         self.sent = None
-        self.beside.add(BUCKETS, -whole - rows)
+        self.beside.add(BUCKETS, -whole)
+        self.beside.add(BUCKETS, -rows)
         if at not in self.rows:
             self.rows.add(at)
             self.beside.add(GRADIENTS, rows)

@@ -4,7 +4,7 @@ device at one time of a step: when, at which operator, and what."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from shardlang.plan.bytes.memory import all_held, of_alike, stages_by_coordinate
 from shardlang.plan.bytes.peak.course import Section, follow, repeats, sections
 from shardlang.plan.bytes.peak.gathers import Gathers
 from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
-from shardlang.plan.bytes.peak.passes import MESSAGES, StagePass, for_loss, received
+from shardlang.plan.bytes.peak.passes import FLOWING, KEPT, MESSAGES, NAMED, StagePass, for_loss, received
 from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sizes, sizes_of, update
 from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
@@ -22,6 +22,9 @@ from shardlang.plan.bytes.zero3_gathers import Brought, orders
 from shardlang.plan.plan import Action, Plan, Step
 from shardlang.plan.reads import inputs, transfers
 from shardlang.records import dataclass, remembered
+
+# What is of one microbatch of a stage.
+_OF_PASSES = (KEPT, NAMED, FLOWING)
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,23 @@ class Peak:
 @remembered
 def step_peaks(plan: Plan) -> tuple[Peak, ...]:
     """The peak of each coordinate; one where there are no stages."""
-    found = peaks_of(shallow(plan)) or peaks_of(unfolded(plan))
-    assert found is not None
-    return found
+    return tuple([line.peak() for line in _line_of(plan)])
+
+
+@remembered
+def _line_of(plan: Plan) -> list[_Line]:
+    """The coordinates."""
+    lines = _lines(shallow(plan)) or _lines(unfolded(plan))
+    assert lines is not None
+    return lines
+
+
+def steps_of_memory(plan: Plan, coordinate: int) -> Iterator[tuple[str, object, int]]:
+    """All that comes and goes on a coordinate, from before the step to its peak: (what, whose,
+    bytes, below 0 where it goes; `MEANWHILE` is there for a moment). Of what begins and ends
+    between the first backward and the peak one microbatch of each stage is there."""
+    step_peaks(plan)
+    return _line_of(plan)[coordinate].ops()
 
 
 def peaks_by_action(plan: Plan, coordinate: int) -> list[Peak]:
@@ -165,7 +182,7 @@ class _Line:
         pipeline = self.plan.pipeline
         self.there = of.there.get(pipeline.coordinates[self.mine[0]] if pipeline is not None else 0, [])
         self.done: set[int] = set()
-        self.best = Peak(NONE, {})
+        self.best, self.best_at = Peak(NONE, {}), 0
         self.seen: list[Peak] | None = None
 
     def always(self) -> Counter[str]:
@@ -192,14 +209,14 @@ class _Line:
             ahead = self._message(after) if after is not None else 0
             parts[MESSAGES] += ahead
             rise = self._rise(action, brought[at])
-            self._see(parts, rise, action)
+            self._see(parts, rise, action, at)
             if self._gives(action):
                 parts[MESSAGES] = ahead
             parts.update(rise.left)
             parts[MESSAGES] -= ahead
         beside = Beside()
         update(self.buckets, beside)
-        self._see(parts, beside.over(), Action(0, "U", -1))
+        self._see(parts, beside.over(), Action(0, "U", -1), len(self.actions))
         return self.best
 
     def _message(self, action: Action) -> int:
@@ -221,8 +238,66 @@ class _Line:
         on = pipeline.coordinates
         return 0 <= other < len(on) and on[other] != on[action.stage]
 
-    def _rise(self, action: Action, brought: Brought) -> Rise:
-        """The rise of an action: the same for the same of an equal coordinate."""
+    # --- one by one
+
+    def ops(self) -> Iterator[tuple[str, object, int]]:
+        """As `steps_of_memory` gives them."""
+        for value in self.there:
+            yield from self._always(value)
+        brought = orders(self.plan).line([(action.kind, action.stage) for action in self.actions])
+        self.done, sent = set(), 0
+        few, left = self._few(), Counter[str]()
+        for at, action in enumerate(self.actions[: self.best_at + 1]):
+            over, own = sent * self._gives(action), list[tuple[str, int]]()
+            if at not in few:  # what it leaves beside its own
+                found = self._rise(action, brought[at]).left
+                left.update({part: size for part, size in found.items() if part not in _OF_PASSES})
+                left[MESSAGES] -= over
+                sent += found.get(MESSAGES, 0) - over
+                continue
+            yield from ((part, None, size) for part, size in left.items())
+            left.clear()
+            ahead = self._message(self.actions[at + 1]) if at + 1 < len(self.actions) else 0
+            self._rise(action, brought[at], own)
+            yield MESSAGES, "ahead", ahead
+            for part, size in own:
+                yield part, (action.stage, action.microbatch) if part in _OF_PASSES else None, size
+            yield MESSAGES, None, -over
+            sent += sum(size for part, size in own if part == MESSAGES) - over
+            yield MESSAGES, "ahead", -ahead
+        if self.best_at == len(self.actions):
+            own = []
+            update(self.buckets, Beside(own))
+            yield from ((part, None, size) for part, size in own)
+
+    def _always(self, value: int) -> Iterator[tuple[str, object, int]]:
+        """As `always`, tensor by tensor."""
+        plan = self.plan
+        if value not in plan.params:
+            yield "batch", None, form_bytes(plan, (value, -1)) * plan.microbatches
+            return
+        held, left = all_held(plan)[value], all_held(plan)[value].optimizer
+        yield "parameters", None, held.itself
+        yield "copies", None, held.copy
+        each = self.of.sizes[value].updated if value in self.of.sizes else left
+        while left > 0:
+            yield "optimizer", None, min(left, max(each, 1))
+            left -= max(each, 1)
+
+    def _few(self) -> set[int]:
+        """The actions up to the peak, without pairs of a forward and its backward between the first
+        backward and the peak; of each stage the first microbatch stays."""
+        upto = self.actions[: self.best_at + 1]
+        first = next((at for at, action in enumerate(upto) if action.kind != "F"), len(upto))
+        between = [(at, a) for at, a in enumerate(upto) if first < at < self.best_at and a.microbatch]
+        kinds = Counter((a.stage, a.microbatch) for _, a in between)
+        whole = Counter((a.stage, a.microbatch) for a in self.actions)
+        gone = {at for at, a in between if kinds[a.stage, a.microbatch] == whole[a.stage, a.microbatch]}
+        return {*range(len(upto))} - gone
+
+    def _rise(self, action: Action, brought: Brought, ops: list[tuple[str, int]] | None = None) -> Rise:
+        """The rise of an action: the same for the same of an equal coordinate. ops: takes up all
+        that comes and goes in it."""
         forward, first = action.kind == "F", action.stage not in self.done
         last = action.microbatch == self.plan.microbatches - 1
         if not forward:
@@ -230,8 +305,8 @@ class _Line:
         ends = action is self.actions[0], action is self.actions[-1]
         gathered = (*ends, *brought[1:]) if orders(self.plan).cut else ()
         key = self.kind, self.mine.index(action.stage), forward or (first, last), gathered
-        if key not in self.of.rises:
-            beside = Beside()
+        if key not in self.of.rises or ops is not None:
+            beside = Beside(ops)
             gathers = Gathers(self.plan, beside, brought, ends[0])
             taken = Gradients(self.buckets, beside, action.stage, first, last)
 
@@ -253,13 +328,14 @@ class _Line:
             self.of.rises[key] = beside.over()
         return self.of.rises[key]
 
-    def _see(self, before: Counter[str], rise: Rise, action: Action) -> None:
+    def _see(self, before: Counter[str], rise: Rise, action: Action, at: int) -> None:
         total = before.total() + rise.most
         if total > self.best.bytes or self.seen is not None:
             parts = Counter(before)
             parts.update(rise.parts)
             found = Peak(total, +parts, rise.at.doing, self._op(action.stage, rise.at), action.microbatch)
-            self.best = max(self.best, found, key=lambda peak: peak.bytes)
+            if total > self.best.bytes:
+                self.best, self.best_at = found, at
             if self.seen is not None:
                 self.seen.append(found)
 
