@@ -139,7 +139,7 @@ def _peak(peak: Found, microbatches: int, room: int) -> Iterator[Line]:
 
 
 def _allocator(found: Found | None, room: int) -> Iterator[Line]:
-    """The bytes of tensors, of the allocator for them, and of all; the tensors that make the most."""
+    """Bytes of tensors, of the allocator for them, and of all; the tensors that make the most."""
     if found is None:
         return
     gives = ", which gives unused segments back to fit" if found["emptied"] else ""

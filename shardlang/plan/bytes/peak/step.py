@@ -23,7 +23,7 @@ from shardlang.plan.plan import Action, Plan, Step
 from shardlang.plan.reads import inputs, transfers
 from shardlang.records import dataclass, remembered
 
-# What is of one microbatch of a stage.
+# Parts that belong to one microbatch of a stage.
 _OF_PASSES = (KEPT, NAMED, FLOWING)
 
 
@@ -56,8 +56,8 @@ def _line_of(plan: Plan) -> list[_Line]:
 
 def steps_of_memory(plan: Plan, coordinate: int) -> Iterator[tuple[str, object, int]]:
     """All that comes and goes on a coordinate, from before the step to its peak: (what, whose,
-    bytes, below 0 where it goes; `MEANWHILE` is there for a moment). Of what begins and ends
-    between the first backward and the peak one microbatch of each stage is there."""
+    bytes, below 0 where it goes; `MEANWHILE` is there for a moment). Microbatches that begin and
+    end between the first backward and the peak are left out, but for the first of each stage."""
     step_peaks(plan)
     return _line_of(plan)[coordinate].ops()
 

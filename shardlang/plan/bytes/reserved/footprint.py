@@ -45,8 +45,8 @@ def footprint(plan: Plan, memory: int, fixed: int, expandable: bool = False) -> 
 
 
 def replayed(ops: Sequence[tuple[str, object, int]], allocator: Allocator) -> tuple[tuple[str, int, int], ...]:
-    """Takes and gives as a rank does: (what, whose, bytes, below 0 where it goes). The blocks at the
-    moment of most: (what, bytes, how many)."""
+    """Takes and gives as a rank does: (what, whose, bytes, below 0 where it goes). The tensors at
+    the moment of most: (what, bytes, how many)."""
     there: dict[tuple[str, object], dict[int, list[Block]]] = {}
     most = moment = 0
     for at, (what, whose, size) in enumerate(ops):
