@@ -1,7 +1,8 @@
 """Sizes that come and go -> the bytes that torch's caching allocator takes from a device.
 
-A model of c10/cuda/CUDACachingAllocator.cpp of torch 2; the functions named here are its. One stream
-asks for all; options of PYTORCH_CUDA_ALLOC_CONF are the defaults, but for expandable_segments."""
+A model of c10/cuda/CUDACachingAllocator.cpp of torch 2; the functions named here are its. One
+stream asks for all; options of PYTORCH_CUDA_ALLOC_CONF are the defaults, but for
+expandable_segments."""
 
 from __future__ import annotations
 
