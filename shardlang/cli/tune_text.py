@@ -20,6 +20,9 @@ def told(answer: Answer) -> str:
     wide = 1 + max(range(len(columns)), key=lambda at: max(len(row[1 + at]) for row in rows))
     lines = table(rows, 100, range(len(rows[0]) - 3, len(rows[0])), wide)
     looked = f"{answer.looked:,} of {answer.total:,} points were looked at"
-    looked += f"; no other strategy is faster by more than {percent(answer.gap)}" * (answer.gap > 0)
-    looked += ": `--budget` looks longer" * (answer.looked < answer.total)
+    if answer.gap:
+        looked += f"; no other is faster by more than {percent(answer.gap)}"
+        looked += ": `--budget` looks longer" * (answer.looked < answer.total)
+    elif answer.looked < answer.total:
+        looked += "; the others are slower by their bounds"
     return "".join(f"{one_line(line)}\n" for line in [*answer.text.splitlines(), "", *lines, "", f"{looked}."])

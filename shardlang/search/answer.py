@@ -15,6 +15,7 @@ from shardlang.records import dataclass
 from shardlang.search import made
 from shardlang.search.fitted import Found
 from shardlang.search.made import FOUND
+from shardlang.search.outer import Outcome
 from shardlang.search.tune import Tuned
 from shardlang.search.write import MARK, text_of
 from shardlang.syntax import ast
@@ -67,8 +68,7 @@ def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
     outcome = tuned.outcome
     rows = [Row(facts(f), predict_work(work(f.plan), hardware), f.memory, f) for f in outcome.best]
     best, written = rows[0], tuned.of.span.source.name != FOUND
-    # Nothing takes less than all operations of the model at the device's peak.
-    gap = 0.0 if outcome.all else 1 - min(1.0, best.prediction.mfu_causal)
+    gap = _gap(outcome, best.prediction)
     behind = tuned.of.name.text if written else None
     of = f" of `{hardware.cluster}`" if hardware.cluster else ""
     source = f"tuned from `{behind}`" if behind else "tuned"
@@ -81,6 +81,14 @@ def answer(tuned: Tuned, ranks: int, hardware: Hardware) -> Answer:
     text = text_of(_named(best.found, tuned.title), [first, *_second(rows)])
     assert text.startswith(MARK)
     return Answer(tuned.title, behind, ranks, hardware, rows, gap, outcome.looked, outcome.total, text)
+
+
+def _gap(outcome: Outcome, best: Prediction) -> float:
+    """How much less time anything else could take at most. Nothing takes less than all operations
+    of the model at the device's peak."""
+    if outcome.all:
+        return 0.0
+    return max(0.0, 1 - outcome.open / best.step_s) if outcome.open is not None else 1 - min(1.0, best.mfu_causal)
 
 
 def _named(found: Found, title: str) -> ast.Strategy:

@@ -109,6 +109,7 @@ def _numbered(
     graph: Graph, kept: Sequence[Op], number: Mapping[int, int], instead: Mapping[int, int], prefixes: tuple[str, ...]
 ) -> Graph:
     """The graph of what is left, with its own numbers."""
+
     def at(value: int) -> int:
         return number[instead.get(value, value)]
 
@@ -122,7 +123,8 @@ def _numbered(
     )  # fmt: skip
     addresses = {
         path: tuple(dict.fromkeys(at(v) for v in ids if instead.get(v, v) in number))
-        for path, ids in graph.addresses.items() if not _below(path, prefixes)
+        for path, ids in graph.addresses.items()
+        if not _below(path, prefixes)
     }
     ids = {kind: tuple(v.id for v in values if v.kind is kind) for kind in (Kind.DATA, Kind.PARAM, Kind.STATE)}
     return replace(

@@ -117,9 +117,7 @@ def pins(of: Sequence[tuple[str, str]]) -> list[ast.Rule]:
 
 def selector(path: str) -> ast.Selector:
     """`encoder.blocks[0..6]`."""
-    segments = tuple(
-        ast.Segment(match[1], _index(match[2]), span=_span(match[0])) for match in _SEGMENT.finditer(path)
-    )
+    segments = tuple(ast.Segment(match[1], _index(match[2]), span=_span(match[0])) for match in _SEGMENT.finditer(path))
     return ast.Selector(segments, span=_span(path))
 
 

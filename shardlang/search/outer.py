@@ -1,8 +1,8 @@
 """The points of a space -> the best of them.
 
-Points are looked at in the order of a guess at their time. Those of a deep program are estimated
-first, from few layers, and only the best are planned whole; those of others are planned whole at
-once. The answer is always about whole plans."""
+Where all can be planned whole, they are, in the order of a guess at their time. Those of a deep
+program are bounded and estimated from few layers (deep/), and only the best are planned whole. The
+answer is always about whole plans."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from itertools import islice
 
 from shardlang.records import dataclass
 from shardlang.search.cut import arrays, cut
+from shardlang.search.deep.best_first import BestFirst
 from shardlang.search.fitted import Fitting, Found, Short
 from shardlang.search.guess import Guess
 from shardlang.search.profiles import Estimate, Profiles, without_stages
@@ -21,10 +22,8 @@ from shardlang.search.splits.ways import Splitting
 from shardlang.search.wanted import RECURSIVE, Wanted
 from shardlang.syntax import ast
 
-# Of the budget, for estimates; the rest is for whole plans.
-ESTIMATES = 0.6
-# Seconds of a processor for an estimate, by layers of the pipeline and microbatches.
-AN_ESTIMATE = 0.15
+# Of the budget, for bounds and estimates; the rest is for whole plans.
+ESTIMATES = 0.35
 # Operators of a program that is large.
 LARGE = 300
 
@@ -32,14 +31,16 @@ LARGE = 300
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """best: at most as many as were asked for, the fastest first. short: the point that lacks
-    least, where nothing fits. looked: how many points were looked at; total: how many there are.
-    all: whether nothing else that is open can be faster."""
+    least, where nothing fits. looked: how many points were planned or simulated; total: how many
+    there are. all: whether nothing else that is open can be faster. open: seconds that all other
+    points take at least, if that is known."""
 
     best: Sequence[Found]
     short: Short | None
     looked: int
     total: int
     all: bool
+    open: float | None = None
 
 
 @dataclass
@@ -78,10 +79,13 @@ def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcom
     splitting = Splitting(fitting.of, few, wanted)
     if wanted.mode == RECURSIVE:
         return _halved(best, splitting)
-    waiting = sorted(points(fitting.of, splitting), key=guess)
-    whole = profiles is None or len(waiting) * fitting.costs() < wanted.budget
-    looked = _whole(best, waiting) if profiles is None or whole else _deep(best, profiles, waiting)
-    every = whole and looked == len(waiting) and splitting.all and not fitting.of.large
+    most = int(wanted.budget / fitting.costs()) if profiles is not None else None
+    few_points = list(islice(points(fitting.of, splitting), None if most is None else most + 1))
+    if profiles is not None and most is not None and len(few_points) > most:
+        return _deep(best, BestFirst(profiles, wanted, guess), splitting)
+    waiting = sorted(few_points, key=guess)
+    looked = _whole(best, waiting)
+    every = looked == len(waiting) and splitting.all and not fitting.of.large
     return Outcome(best.checked(), best.short, looked, len(waiting), every)
 
 
@@ -125,72 +129,24 @@ def _few(of: Open) -> Open:
     return without_stages(of, cut(of.program, found, 2) if found else of.program)
 
 
-def _deep(best: _Best, profiles: Profiles, waiting: Sequence[Point]) -> int:
-    """Estimates points, and plans the best of them whole; how many were estimated."""
-    wanted, made, short = best.wanted, list[tuple[float, int, Estimate]](), list[tuple[float, int, Estimate]]()
-    count = max(1, round(ESTIMATES * wanted.budget / AN_ESTIMATE))
-    looked = 0
-    for point in _order(waiting, made, count):
-        looked += 1
-        wanted.tell(f"{looked} of {len(waiting):,} points")
-        estimate = profiles.estimate(point)
-        if estimate is None:
-            continue
-        if wanted.limit is None or estimate.memory <= wanted.limit:
-            made.append((wanted.seconds(estimate.work), looked, estimate))
-        else:
-            short.append((estimate.memory, looked, estimate))
-    for _, _, estimate in sorted(short, key=_first)[:3] if not made else ():
-        best.add(best.fitting.best(replace(estimate.point, layers=())))
-    every = [*made, *(each for known in sorted(made, key=_first)[:2] for each in _buckets(best, known))]
-    for tried, (seconds, _, estimate) in enumerate(sorted(every, key=_first)):
+def _deep(best: _Best, search: BestFirst, splitting: Splitting) -> Outcome:
+    """Estimates points, and plans the best of them whole."""
+    wanted, reached = best.wanted, search.run(splitting, ESTIMATES * best.wanted.budget)
+    if not reached.made and reached.short is not None:
+        best.add(best.fitting.best(replace(reached.short[1].point, layers=())))
+    every = sorted(reached.made, key=_first)
+    every = sorted([*every, *(each for known in every[:2] for each in _buckets(best, known))], key=_first)
+    for tried, (seconds, _, estimate) in enumerate(every):
         full = len(best.found) >= wanted.count and seconds >= best.found[wanted.count - 1].seconds
         if full or (tried and best.fitting.spent() > (1 - ESTIMATES) * wanted.budget):
             break
         wanted.tell(f"planning whole: {tried + 1}")
         best.add(best.fitting.near(estimate.point))
-    return looked
+    return Outcome(best.checked(), best.short, reached.looked, reached.total, False, reached.open)
 
 
 def _first(made: tuple[float, int, Estimate]) -> tuple[float, int]:
     return made[:2]
-
-
-def _order(waiting: Sequence[Point], made: Sequence[tuple[float, int, Estimate]], count: int) -> Iterator[Point]:
-    """At most so many points, all where nothing fits: first those of the best guess for different
-    meshes, then the neighbours of the best so far, then the rest."""
-    done = dict[Point, None]()
-    meshes: dict[object, Point] = {}
-    for point in waiting:
-        meshes.setdefault(point.sizes, point)
-    for point in list(meshes.values())[: count // 3]:
-        done[point] = None
-        yield point
-    rest = iter(waiting)
-    opened = set[int]()
-    while len(done) < len(waiting) and (len(done) < count or not made):
-        best = min((each for each in made if each[1] not in opened), key=_first, default=None)
-        near = [*islice(rest, 1)]
-        if best is not None:
-            opened.add(best[1])
-            near = [point for point in waiting if _neighbours(replace(best[2].point, layers=()), point)]
-        for point in near:
-            if point not in done:
-                done[point] = None
-                yield point
-
-
-def _neighbours(one: Point, other: Point) -> bool:
-    """Whether two points differ in one thing: by a factor of two, where it is a number."""
-    if one.sizes != other.sizes:
-        moved = [a * 2 == b or b * 2 == a for (_, a), (_, b) in zip(one.sizes, other.sizes, strict=True) if a != b]
-        kept = (one.virtual, one.microbatches, one.zero) == (other.virtual, other.microbatches, other.zero)
-        return len(moved) == 2 and all(moved) and kept
-    if one.splits != other.splits:
-        return False
-    numbers = [(a, b) for a, b in ((one.virtual, other.virtual), (one.microbatches, other.microbatches)) if a != b]
-    near = all(a * 2 == b or b * 2 == a for a, b in numbers)
-    return near and len(numbers) + (one.zero != other.zero) == 1
 
 
 def _buckets(best: _Best, known: tuple[float, int, Estimate]) -> Iterator[tuple[float, int, Estimate]]:

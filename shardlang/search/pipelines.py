@@ -4,6 +4,7 @@ which order."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.plan.pipeline.balance import balance
@@ -19,24 +20,30 @@ from shardlang.syntax import ast
 
 @dataclass(frozen=True)
 class Pipe:
-    """layers: the numbers of those of each stage. coordinates: of each stage. actions: of each
-    coordinate."""
+    """layers: the numbers of those of each stage. coordinates: of each stage; size: how many there
+    are. count: of microbatches."""
 
     axis: str
     layers: Sequence[range]
     coordinates: tuple[int, ...]
-    actions: tuple[tuple[Action, ...], ...]
+    size: int
+    count: int
     schedule: str = ""
 
-    @property
+    @cached_property
+    def actions(self) -> tuple[tuple[Action, ...], ...]:
+        """Those of each coordinate."""
+        if not self.axis:
+            return (tuple(Action(0, kind, i) for i in range(self.count) for kind in "FB"),)
+        return SCHEDULES[self.schedule].make(len(self.layers), self.size, self.count)
+
+    @cached_property
     def on(self) -> Sequence[tuple[int, ...]]:
         """The stages of each coordinate."""
-        count = len(self.actions)
-        return [tuple(s for s, c in enumerate(self.coordinates) if c == at) for at in range(count)]
-
-    def ends(self, stage: int) -> float:
-        """The share of what is outside of the layers that a stage has."""
-        return 1.0 if len(self.layers) == 1 else 0.5 * (stage in (0, len(self.layers) - 1))
+        found: list[list[int]] = [[] for _ in range(self.size)]
+        for stage, at in enumerate(self.coordinates):
+            found[at].append(stage)
+        return [tuple(mine) for mine in found]
 
     def sends(self, stage: int) -> bool:
         """Whether a stage is sent what it reads."""
@@ -50,8 +57,7 @@ def pipe(of: Open, array: Array, point: Point) -> Pipe | None:
     if count is None:
         return None
     if size == 1 or of.stages is None:
-        single = tuple(Action(0, kind, i) for i in range(count) for kind in "FB")
-        return Pipe("", [range(len(array.paths))], (0,), (single,))
+        return Pipe("", [range(len(array.paths))], (0,), 1, count)
     written = of.stages.virtual
     virtual = point.virtual or (evaluate(written, degrees) if written is not None else 1)
     if not isinstance(virtual, int) or not of.stages.balanced:
@@ -64,7 +70,7 @@ def pipe(of: Open, array: Array, point: Point) -> Pipe | None:
     layers = stage_layers(of, array, of.stages.axis.text, size, virtual)
     if layers is None:
         return None
-    return Pipe(of.stages.axis.text, layers, known.place(stages, size), known.make(stages, size, count), name)
+    return Pipe(of.stages.axis.text, layers, known.place(stages, size), size, count, name)
 
 
 def _count(of: Open, point: Point, names: dict[str, int | float]) -> int | None:
@@ -79,15 +85,20 @@ def _schedule(of: Open, virtual: int, count: int, stages: int) -> str:
     return written or ("interleaved_1f1b" if virtual > 1 else "1f1b" if count >= stages else "gpipe")
 
 
+def _stage(of_ops: Sequence[int]) -> int:
+    """The stage of a layer: of most of its operators, for a cast may stand with what reads it."""
+    return max(sorted({*of_ops}), key=of_ops.count, default=0)
+
+
 def stage_layers(of: Open, array: Array, axis: str, size: int, virtual: int) -> list[range] | None:
     """The layers of each stage, as `balanced` cuts them; None where there are too few."""
-    known = of.memory
-    if (size, virtual) not in known:
+    memory = of.memory
+    if (size, virtual) not in memory:
         sink, graph = Sink(), of.program.graph
         rule = StageRule(axis, size, virtual, (), True, of.strategy.name.span)
         named = balance(graph, rule, sink)
-        stages = [of_op.stage if (of_op := named[mine[0]]) is not None else 0 for mine in array.ops]
+        stages = [_stage([known.stage for op in mine if (known := named[op]) is not None]) for mine in array.ops]
         found = [[at for at, s in enumerate(stages) if s == stage] for stage in range(size * virtual)]
         cut = [range(mine[0], mine[-1] + 1) if mine else range(0) for mine in found]
-        known[size, virtual] = None if sink.failed else cut
-    return known[size, virtual]
+        memory[size, virtual] = None if sink.failed else cut
+    return memory[size, virtual]

@@ -1,27 +1,33 @@
 """A deep program and a point -> its work and its memory, from plans of 2 and of 3 layers.
 
 The difference of the two is a layer, the rest are the ends. A stage is a sum of these, and so is
-what its ranks keep: so a point costs what few layers cost, however many the program has."""
+what its ranks keep: so a point costs what few layers cost, however many the program has. Plans are
+made for few ranks along the axes that only share the batch; more ranks, stages, the schedule and
+which layers are computed again are arithmetic (deep/)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 
 from shardlang.check.program import Program
 from shardlang.cost.items import class_of
 from shardlang.cost.planned import run, work
-from shardlang.cost.work import Coordinate, Gather, Segment, Stage, Transfer, Work
+from shardlang.cost.work import Coordinate, Segment, Stage, Transfer, Work
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.plan.bytes.memory import all_held
+from shardlang.plan.bytes.memory import all_held, held_bytes, local_bytes
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.saved_activations import saved_activations
-from shardlang.plan.pipeline.actions import most_alive
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import laid_out
+from shardlang.plan.reads import inputs
+from shardlang.plan.rewrite.derived import rearranges
 from shardlang.records import dataclass
 from shardlang.search.cut import Array, cut
+from shardlang.search.deep.degrees import Degrees, published
+from shardlang.search.deep.memory import Bytes, fewest, moments, most, summed
 from shardlang.search.filled import filled
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.space import Open, Point
@@ -50,22 +56,71 @@ class Profile:
     more: Plan
     forward: Part
     backward: Part
+    layer: str
 
     @cached_property
-    def held(self) -> tuple[int, int]:
-        """Bytes of the parameters of a layer and of the ends, and of all that belongs to them."""
-        return _both([sum(map(sum, all_held(plan).values())) for plan in (self.less, self.more)])
+    def sizes(self) -> Mapping[str, int]:
+        """Those of its axes."""
+        return {axis.name: axis.size for axis in self.more.meshes[0].timeless.axes}
+
+    @cached_property
+    def params(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+        """Parameters and states: those that are read first before the layers, of the second layer,
+        and of what comes after."""
+        plan, first = self.more, dict[int, int]()
+        at = {step: n for n, step in enumerate(plan.steps)}
+        for step in plan.steps:
+            for value, _ in inputs(plan)[step]:
+                if value in plan.params:
+                    first.setdefault(value, at[step])
+        paths = {value: plan.graph.values[value].path for value in first}
+        layers = {value for value, path in paths.items() if path.startswith(f"{self.layer}[")}
+        begin = min((first[value] for value in layers), default=0)
+        ends = [value for value in first if value not in layers]
+        middle = [value for value in layers if paths[value].startswith(f"{self.layer}[{LEFT - 2}]")]
+        return [v for v in ends if first[v] < begin], sorted(middle), [v for v in ends if first[v] >= begin]
 
     @cached_property
     def kept(self) -> tuple[int, int]:
         """Bytes that a microbatch keeps for a layer and for the ends."""
-        return _both([saved_activations(plan).of(0) for plan in (self.less, self.more)])
+        few, many = (saved_activations(plan).of(0) for plan in (self.less, self.more))
+        return many - few, few - (LEFT - 1) * (many - few)
+
+    def held(self, degrees: Degrees) -> tuple[Bytes, Bytes, Bytes]:
+        """The bytes of what is before the layers, of a layer, and of what is after them."""
+        plan, found = self.more, list[Bytes]()
+        for values, kept in zip(self.params, (0, *self.kept), strict=True):
+            total = Bytes(0, 0, kept)
+            for value in values:
+                param = plan.params[value]
+                if value not in plan.memory_of:
+                    it = held_bytes(plan, param, degrees.of(param.zero_axes)[1])
+                    whole = local_bytes(plan, param) if it.gradient else 0
+                    total = total.plus(Bytes(it.itself + it.copy + it.optimizer, it.gradient, 0, whole))
+            found.append(total)
+        return found[0], found[1], found[2]
 
     @cached_property
     def beside(self) -> tuple[int, int]:
-        """The bytes beside these at the peak, for a layer and for the ends."""
-        layer, ends = _both([step_peaks(plan)[0].bytes for plan in (self.less, self.more)])
-        return layer - self.held[0] - self.kept[0], ends - self.held[1] - self.kept[1]
+        """The bytes beside these at the peak: of a layer, and where the ends are."""
+        first, layer, last = self.held(Degrees(self.sizes, self.sizes))
+        whole = first.plus(layer.times(LEFT)).plus(last)
+        there = most([whole], moments("", 1, 1, self.more.microbatches, 0))
+        ends = step_peaks(self.more)[0].bytes - max(there, summed([whole], self.more.bucket_bytes))
+        widest = max((sum(all_held(self.more)[v][1:3]) for v in self.params[1]), default=0)
+        return min(ends, widest + 4 * self._widest), ends
+
+    @property
+    def _widest(self) -> int:
+        """Bytes of the largest value of a layer."""
+        plan = self.more
+        mine = (v for op in plan.graph.ops if op.path.startswith(f"{self.layer}[{LEFT - 2}]") for v in op.results)
+        return max((plan.local_bytes(v, plan.produced[v]) for v in mine if v in plan.produced), default=0)
+
+    @cached_property
+    def cut(self) -> Sequence[str]:
+        """The axes over which ZeRO cuts parameters."""
+        return max((param.zero_axes for param in self.more.params.values() if param.zero), key=len, default=())
 
     @cached_property
     def boundary(self) -> int:
@@ -75,13 +130,13 @@ class Profile:
         first, second = list(dict.fromkeys(p for p, op in zip(layer, graph.ops, strict=True) if "]" in op.path))[:2]
         read = {v for op in graph.ops if layer[op.id] == second for v in op.operands}
         made = {v for op in graph.ops if layer[op.id] == first for v in op.results}
-        return sum(plan.local_bytes(value, plan.produced[value]) for value in read & made)
-
-
-def _both(of: Sequence[int]) -> tuple[int, int]:
-    """The parts of a layer and of the ends, from what 2 and 3 layers have with the ends."""
-    layer = of[1] - of[0]
-    return layer, of[0] - (LEFT - 1) * layer
+        both, sizes = read & made, dict[int, int]()
+        for value in both:  # a cast or a view of what crosses is made again behind the border
+            op = graph.ops[graph.producers[value]]
+            root = op.operands[0] if rearranges(graph, op) and op.operands[0] in made else value
+            size = plan.local_bytes(value, plan.produced[value])
+            sizes[root] = min(size, sizes.get(root, size), plan.local_bytes(root, plan.produced[root]))
+        return sum(sizes.values())
 
 
 @dataclass(frozen=True)
@@ -109,86 +164,117 @@ class Profiles:
         made = {left: cut(self.of.program, [self.array], left) for left in (LEFT - 1, LEFT)}
         return {left: without_stages(self.of, program) for left, program in made.items()}
 
-    def estimate(self, point: Point) -> Estimate | None:
-        """The estimate with the fewest layers computed again; None where the point is illegal."""
+    def estimate(self, point: Point, what: str | None = "") -> Estimate | None:
+        """The estimate with the fewest layers computed again, in a way (None: none is); None where
+        the point is illegal."""
         plain, found = self.profile(point, None), pipe(self.of, self.array, point)
         if plain is None or found is None:
             return None
         made = self._made(point, plain, plain, found)
-        if self.limit is None or made.memory <= self.limit or not self.of.layers:
+        if self.limit is None or made.memory <= self.limit or not self.of.layers or what is None:
             return made
-        again = self.profile(point, "")
-        return made if again is None else self._made(point, plain, again, found)
+        again = self.profile(point, what)
+        return made if again is None else self._made(replace(point, again=what), plain, again, found)
+
+    def degrees(self, point: Point, profile: Profile) -> Degrees:
+        return Degrees(profile.sizes, {axis: size for axis, size in point.sizes if axis != self.staged})
+
+    @property
+    def staged(self) -> str:
+        return self.of.stages.axis.text if self.of.stages is not None else ""
+
+    def stages(self, profile: Profile, degrees: Degrees, found: Pipe) -> list[Bytes]:
+        """The bytes of each stage; what is received and sent is kept too."""
+        (first, layer, last), end = profile.held(degrees), len(found.layers) - 1
+        made = [layer.times(len(mine)) for mine in found.layers]
+        for stage, it in enumerate(made):
+            crossing = found.sends(stage) + (stage < end and found.sends(stage + 1))
+            made[stage] = it.plus(Bytes(0, 0, crossing * profile.boundary))
+        made[0] = made[0].plus(first)
+        made[-1] = made[-1].plus(last)
+        return made
 
     def _made(self, point: Point, plain: Profile, again: Profile, found: Pipe) -> Estimate:
-        chosen, memory = list[int](), 0
-        for mine in found.on:
-            layers, needs = self._again(mine, plain, again, found)
-            chosen += layers
-            memory = max(memory, needs)
+        chosen, memory, degrees = set[int](), 0, self.degrees(point, plain)
+        every, counts = self.stages(plain, degrees, found), [len(mine) for mine in found.layers]
+        less, size = plain.kept[0] - again.kept[0], found.size
+        for at, mine in enumerate(found.on):
+            moment = moments(found.schedule, len(counts), size, found.count, at)
+            beside = again.beside[len(counts) - 1 in mine]
+            stages = [every[stage] for stage in mine]
+            needs, few = most(stages, moment) + beside, None
+            if again is not plain and self.limit is not None and needs > self.limit:
+                few = fewest(stages, [counts[stage] for stage in mine], less, moment, self.limit - beside)
+                few = [counts[stage] for stage in mine] if few is None else few
+                kept = [replace(s, kept=s.kept - less * n) for s, n in zip(stages, few, strict=True)]
+                needs = most(kept, moment) + beside
+                chosen.update(n for stage, some in zip(mine, few, strict=True) for n in found.layers[stage][:some])
+            memory = max(memory, needs, summed(stages, plain.more.bucket_bytes))
         paths = tuple(self.array.paths[at] for at in sorted(chosen))
-        return Estimate(replace(point, layers=paths), self._work(point, plain, again, found, set(chosen)), memory)
-
-    def _again(self, mine: Sequence[int], plain: Profile, again: Profile, found: Pipe) -> tuple[list[int], int]:
-        """The fewest layers of a coordinate that are computed again, and its memory then."""
-        alive = most_alive(found.actions)
-        layers = [(at, alive.get(stage, 1)) for stage in mine for at in found.layers[stage]]
-        memory = (plain.held[0] + plain.beside[0]) * len(layers) + sum(plain.kept[0] * count for _, count in layers)
-        memory += sum(round(found.ends(stage) * plain.held[1]) for stage in mine)
-        if len(found.layers) - 1 in mine:  # the loss, and most of what is there at the peak
-            memory += plain.beside[1] + plain.kept[1] * alive.get(mine[-1], 1)
-        chosen: list[int] = []
-        for at, count in layers if again is not plain else ():
-            if self.limit is not None and memory <= self.limit:
-                break
-            memory += max(0, again.beside[1] - plain.beside[1]) * (not chosen)
-            memory -= (plain.kept[0] - again.kept[0]) * count
-            chosen.append(at)
-        return chosen, memory
+        return Estimate(replace(point, layers=paths), self._work(point, plain, again, found, chosen), memory)
 
     def _work(self, point: Point, plain: Profile, again: Profile, found: Pipe, chosen: set[int]) -> Work:
-        few, total = work(plain.more), len(self.array.paths)
+        few, total, degrees = work(plain.more), len(self.array.paths), self.degrees(point, plain)
         count = total - LEFT
-        each = {at: (again if at in chosen else plain, 0 if at == 0 else 2 if at == total - 1 else 1)
+        wide = {id(source): widened(source, degrees) for source in (plain, again)}
+        each = {at: (wide[id(again if at in chosen else plain)], 0 if at == 0 else 2 if at == total - 1 else 1)
                 for at in range(total)}  # fmt: skip
+        first, last = wide[id(plain)], len(found.layers) - 1
         stages = []
         for stage, mine in enumerate(found.layers):
-            forward = [source.forward[1][where] for source, where in map(each.__getitem__, mine)]
-            backward = [source.backward[1][where] for source, where in map(each.__getitem__, mine)]
+            forward = [source[0][1][where] for source, where in map(each.__getitem__, mine)]
+            backward = [source[1][1][where] for source, where in map(each.__getitem__, mine)]
             if stage == 0:
-                forward, backward = [*plain.forward[0], *forward], [*plain.backward[0], *backward]
-            if stage == len(found.layers) - 1:
-                forward, backward = [*forward, *plain.forward[2]], [*backward, *plain.backward[2]]
+                forward, backward = [*first[0][0], *forward], [*first[1][0], *backward]
+            if stage == last:
+                forward, backward = [*forward, *first[0][2]], [*backward, *first[1][2]]
             ways = ("forward", "inputs") if found.sends(stage) else ()
             sent = tuple(Transfer(way, plain.boundary) for way in ways)
             stages.append(Stage(run(forward), run(backward[::-1]), sent))
-        less = work(plain.less)
+        less, bucket = work(plain.less), point.bucket * 1_000_000 or few.bucket_bytes
         axes = tuple(Axis(name, size) for name, size in point.sizes if size > 1)
+        shares = self._shares(plain, degrees)
+        once = tuple(_once(mine, plain, degrees, found, shares, bucket) for mine in found.on)
         return replace(
             few, ranks=self.of.ranks, meshes=(Mesh(axes, few.meshes[0].name),), stages=tuple(stages),
-            coordinates=tuple(_once(mine, less, few, found) for mine in found.on), actions=found.actions,
+            microbatches=found.count, coordinates=once, actions=found.actions,
             axis=found.axis, schedule=found.schedule, flops=few.flops + count * (few.flops - less.flops),
             hidden=few.hidden + count * (few.hidden - less.hidden),
+            bucket_bytes=bucket,
         )  # fmt: skip
+
+    def _shares(self, plain: Profile, degrees: Degrees) -> tuple[float, float]:
+        """The shares that the first and the last stage have of what is outside of the layers."""
+        first, _, last = (each.always + each.gradient for each in plain.held(degrees))
+        return (first / (first + last), last / (first + last)) if first + last else (0.5, 0.5)
 
     def profile(self, point: Point, again: str | None) -> Profile | None:
         """The profile of a point; None where it is illegal, or where layers are not all alike."""
-        staged = self.of.stages.axis.text if self.of.stages is not None else ""
-        sizes = tuple((name, size) for name, size in point.sizes if name != staged)
-        here = replace(point, sizes=sizes, virtual=0, schedule="", bucket=0)
+        here = self.few(point)
         key = here, again
         if key not in self.known:
             self.known[key] = self._profile(here, again)
         return self.known[key]
+
+    def few(self, point: Point) -> Point:
+        """A point with the profile of this one, on few ranks along the axes that share the batch,
+        with as large a microbatch."""
+        sizes = [(name, size) for name, size in point.sizes if name != self.staged]
+        count = point.microbatches
+        if count > 1:
+            share = self.of.share(dict(sizes))
+            sizes = [(name, 2 if name in self.of.batch_axes and size % 2 == 0 else size) for name, size in sizes]
+            count = self.of.share(dict(sizes)) * count // share if share else count
+        return replace(
+            point, sizes=tuple(sizes), virtual=0, schedule="", bucket=0, microbatches=count, again="", layers=()
+        )
 
     def _profile(self, point: Point, again: str | None) -> Profile | None:
         plans = []
         for left, of in self.cuts.items():
             layers = tuple(self.array.paths[:left]) if again is not None else ()
             here = replace(point, layers=layers, again=again or "")
-            ranks = 1
-            for _, size in point.sizes:
-                ranks *= size
+            ranks = math.prod(size for _, size in point.sizes)
             self.plans += 1
             plan = laid_out(of.program, filled(of, here, "few"), ranks, Sink())
             if plan is None or len(plan.meshes) > 1:
@@ -196,7 +282,21 @@ class Profiles:
             plans.append(plan)
         stage, name = work(plans[1]).stages[0], class_of(self.array.paths[0])
         forward, backward = (_parts(segments, name) for segments in (stage.forward, stage.backward[::-1]))
-        return Profile(plans[0], plans[1], forward, backward) if forward and backward else None
+        layer = self.array.paths[0].rpartition("[")[0]
+        return Profile(plans[0], plans[1], forward, backward, layer) if forward and backward else None
+
+
+def widened(profile: Profile, degrees: Degrees) -> tuple[Part, Part]:
+    """The segments of a profile on more ranks."""
+    known = profile.__dict__.setdefault("_widened", {})
+    key = tuple(degrees.many.items())
+    if key not in known:
+        known[key] = tuple(
+            tuple([degrees.segment(each) for each in part] for part in way)
+            for way in (profile.forward, profile.backward)
+        )
+    found: tuple[Part, Part] = known[key]
+    return found
 
 
 def _parts(segments: Sequence[Segment], name: str) -> Part | None:
@@ -209,10 +309,13 @@ def _parts(segments: Sequence[Segment], name: str) -> Part | None:
     return None if at is None else (each[:at], each[at : at + LEFT], each[at + LEFT :])
 
 
-def _once(mine: Sequence[int], less: Work, more: Work, found: Pipe) -> Coordinate:
+def _once(
+    mine: Sequence[int], profile: Profile, degrees: Degrees, found: Pipe, shares: tuple[float, float], bucket: int
+) -> Coordinate:
     """The work of a coordinate's ranks once a step: that of its layers, and of the ends."""
-    a, b = less.coordinates[0], more.coordinates[0]
-    layers, ends = sum(len(found.layers[stage]) for stage in mine), sum(map(found.ends, mine))
+    a, b = (work(plan).coordinates[0] for plan in (profile.less, profile.more))
+    layers, last = sum(len(found.layers[stage]) for stage in mine), len(found.layers) - 1
+    ends = shares[0] * (0 in mine) + shares[1] * (last in mine)
 
     def of(two: float, three: float) -> float:
         return layers * (three - two) + ends * (two - (LEFT - 1) * (three - two))
@@ -225,23 +328,8 @@ def _once(mine: Sequence[int], less: Work, more: Work, found: Pipe) -> Coordinat
         {item: n for item, count in y.items() if (n := round(of(x.get(item, 0), count)))}
         for x, y in ((a.ahead, b.ahead), (a.after, b.after))
     )
-    return Coordinate(tuple(mine), ahead, after, updates, tuple(_gathers(a.gathers, b.gathers, more, of)))
-
-
-def _gathers(two: Sequence[Gather], three: Sequence[Gather], more: Work, of: object) -> Iterator[Gather]:
-    """The gathers of ZeRO 1 and 2, a collective for each bucket."""
-    if not three:
-        return
-    assert callable(of)
-    size, whole = (round(of(sum(f(g) for g in two), sum(f(g) for g in three))) for f in (_sent, _whole))
-    count = max(1, -(-whole // more.bucket_bytes))
-    for _ in range(count):
-        yield replace(three[0], bytes=size // count, whole=whole // count)
-
-
-def _sent(gather: Gather) -> int:
-    return gather.bytes
-
-
-def _whole(gather: Gather) -> int:
-    return gather.whole
+    made = degrees.once(Coordinate(tuple(mine), ahead, after, updates), profile.cut)
+    first, layer, after_them = profile.params
+    values = [*(first if 0 in mine else ()), *(v for _ in range(layers) for v in layer)]
+    values += after_them if last in mine else ()
+    return replace(made, gathers=tuple(published(profile.more, values, degrees, bucket)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import combinations, product
 
@@ -161,6 +162,19 @@ class Open:
         chains = [ancestors(enclosing(op)) for op in self.program.graph.ops]
         return len({next((x for x in chain if x.endswith("]")), chain[0]) for chain in chains if chain})
 
+    @cached_property
+    def batch_axes(self) -> frozenset[str]:
+        """The axes that share the batch among ranks, and split nothing else."""
+        batch, found, others = self.program.graph.batch, set[str](), set[str]()
+        every = [*self.strategy.rules, *(rule for at in self.ats for rule in at.rules)]
+        for rule in every:
+            if isinstance(rule, ast.Split):
+                mine = rule.dims and all(batch in self.program.graph.dims.get(d.text, ()) for d in rule.dims)
+                (found if mine else others).update(use.name.text for use in rule.axes)
+            elif isinstance(rule, ast.Pin):
+                others.update(rule.span.text.replace("@", " ").replace("]", " ").replace(",", " ").split())
+        return frozenset(found - others)
+
     def share(self, sizes: dict[str, int]) -> int:
         """One rank's examples of a batch; 0 if that is no whole number."""
         graph = self.program.graph
@@ -179,20 +193,40 @@ def covers(at: ast.At, path: str) -> bool:
 def points(of: Open, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Iterator[Point]:
     """All points, in one order; some of them are illegal, which planning tells. Layers and tables
     are not in them yet. ways: to fill `split auto`, by the sizes of axes."""
+    for head in heads(of, ways):
+        degrees = dict(head.sizes)
+        for point in courses(of, head):
+            for zero in _zeros(of, degrees, 0):
+                for bucket in buckets(of):
+                    yield replace(point, zero=zero, bucket=bucket)
+
+
+def heads(of: Open, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Iterator[Point]:
+    """The meshes, each with what is split over its axes."""
     for sizes in all_sizes(of):
         degrees = dict(sizes)
-        share = of.share(degrees)
-        split = ways(degrees) if share else ()
-        zeros = list(_zeros(of, degrees, 0))
-        buckets = BUCKETS[: 1 if of.large else None] if of.hole(ast.Bucket) and of.ranks > 1 else (0,)
-        for virtual in _virtuals(of, degrees) if split else ():
-            for count in _counts(of, share):
-                for schedule in _schedules(of, degrees, virtual, count):
-                    for zero in zeros:
-                        for bucket in buckets:
-                            for cuts in split:
-                                here, splits, pins = sizes or cuts.sizes, cuts.splits, cuts.pins
-                                yield Point(here, virtual, count, schedule, zero, bucket, splits, pins=pins)
+        for cuts in ways(degrees) if of.share(degrees) else ():
+            yield Point(sizes or cuts.sizes, splits=cuts.splits, pins=cuts.pins)
+
+
+def courses(of: Open, head: Point) -> Iterator[Point]:
+    """The stages, microbatches and schedules of one of them."""
+    degrees = dict(head.sizes)
+    for virtual in _virtuals(of, degrees):
+        for count in _counts(of, of.share(degrees)):
+            for schedule in _schedules(of, degrees, virtual, count):
+                yield replace(head, virtual=virtual, microbatches=count, schedule=schedule)
+
+
+def zeros(of: Open, point: Point) -> Iterator[Point]:
+    """A point with each level of ZeRO, and the first size of buckets."""
+    for zero in _zeros(of, dict(point.sizes), 0):
+        yield replace(point, zero=zero, bucket=buckets(of)[0])
+
+
+def buckets(of: Open) -> Sequence[int]:
+    """The sizes of buckets; of a large space the first, for the others are tried last."""
+    return BUCKETS[: 1 if of.large else None] if of.hole(ast.Bucket) and of.ranks > 1 else (0,)
 
 
 def splittable(of: Open, degrees: dict[str, int]) -> Iterator[tuple[int, str, Sequence[Uses]]]:

@@ -113,11 +113,12 @@ def _held_by_stages(plan: Plan) -> Mapping[frozenset[int], HeldBytes]:
     return found
 
 
-def held_bytes(plan: Plan, param: ParamPlan) -> HeldBytes:
+def held_bytes(plan: Plan, param: ParamPlan, degree: int = 0) -> HeldBytes:
     """The bytes that a rank holds for a parameter or state. Where forward reads a copy, all levels
-    of ZeRO leave only rows of the parameter itself."""
+    of ZeRO leave only rows of the parameter itself. degree: in how many parts ZeRO cuts, if that is
+    not the plan's."""
     value, whole = plan.graph.values[param.value], local_bytes(plan, param)
-    part = -(-whole // zero_degree(plan, param))
+    part = -(-whole // zero_degree(plan, param, degree))
     low = value.kind is Kind.PARAM and value.type.dtype != stored_type(plan, param)
     copy = plan.local_bytes(param.value, param.stored) if param.keep or (low and param.zero < 3) else 0
     itself = part if param.zero == 3 or copy else whole
@@ -187,10 +188,10 @@ def stored_type(plan: Plan, param: ParamPlan) -> str:
     return "f32" if type.floating and BYTES[type.dtype] < BYTES["f32"] else type.dtype
 
 
-def zero_degree(plan: Plan, param: ParamPlan) -> int:
+def zero_degree(plan: Plan, param: ParamPlan, degree: int = 0) -> int:
     """In how many parts ZeRO cuts a parameter: no more than dim 0 has rows."""
     shape = plan.local_shape(param.value, param.stored) if param.zero else ()
-    return min(plan.meshes[param.stored.mesh].degree(param.zero_axes), shape[0]) if shape else 1
+    return min(degree or plan.meshes[param.stored.mesh].degree(param.zero_axes), shape[0]) if shape else 1
 
 
 @remembered

@@ -111,6 +111,7 @@ def is_whole(of: Open) -> bool:
 
 def _best(writing: Writing, ways: Sequence[Cuts], wanted: Wanted) -> Cuts | None:
     """The way with which few layers take least; pins that change nothing are left out."""
+
     def seconds(cuts: Cuts) -> float:
         plan = writing.plan(cuts)
         return wanted.seconds(work(plan)) if plan is not None else math.inf

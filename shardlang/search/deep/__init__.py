@@ -1,0 +1,1 @@
+"""Programs with many layers that are alike: what few of them tell of all points."""

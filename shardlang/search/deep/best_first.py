@@ -1,0 +1,170 @@
+"""All points of a deep program -> the fastest, by estimates, and what any other takes at least.
+
+Points wait in the order of a bound that no simulation undercuts. What is next is bounded closer, and
+in the end simulated, until nothing that waits can be faster than the best."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from itertools import count
+
+from shardlang.records import dataclass
+from shardlang.search.deep.priced import Priced
+from shardlang.search.pipelines import Pipe, pipe
+from shardlang.search.profiles import Estimate, Profiles
+from shardlang.search.space import Cuts, Point, courses, heads, zeros
+from shardlang.search.wanted import Wanted
+from shardlang.syntax import ast
+
+# Seconds of a processor for a profile, for the bound of a point, and to simulate an action.
+A_PROFILE, A_BOUND, AN_ACTION, A_SIMULATION = 40e-3, 1e-4, 1.5e-5, 15e-3
+# So many times the budget is spent before it is said that nothing fits.
+LONGER = 8
+# Ways to compute layers again.
+AGAIN = ("all but products", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A point, as far as it is chosen. level: 0 without a profile, 1 without ZeRO, 2 with what is
+    computed again, if anything is."""
+
+    level: int
+    point: Point
+    again: str | None = None
+
+
+@dataclass
+class Reached:
+    """made: estimates that fit, with their seconds; short: of what does not, the least memory.
+    open: the least that anything else takes; looked: points that were bounded or simulated."""
+
+    made: list[tuple[float, int, Estimate]] = field(default_factory=list)
+    short: tuple[int, Estimate] | None = None
+    open: float = 0.0
+    looked: int = 0
+    total: int = 0
+    spent: float = 0.0
+
+    @property
+    def best(self) -> float:
+        return min((seconds for seconds, _, _ in self.made), default=float("inf"))
+
+
+@dataclass
+class BestFirst:
+    """The search. guess: at the seconds of a point, for which there is no profile yet."""
+
+    profiles: Profiles
+    wanted: Wanted
+    guess: Callable[[Point], float]
+    waiting: list[tuple[float, float, int, Node]] = field(default_factory=list)
+    number: Iterator[int] = field(default_factory=count)
+    reached: Reached = field(default_factory=Reached)
+    priced: Priced | None = None
+
+    def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float) -> Reached:
+        """The search through all points, for so many seconds of a processor, which are counted by
+        what is done."""
+        found, every = self.reached, list(heads(self.profiles.of, ways))
+        self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
+        for head in every:
+            self._add_courses(head)
+        while self.waiting and self._spent() < (budget if found.made else LONGER * budget):
+            _, bound, _, node = heapq.heappop(self.waiting)
+            if bound < found.best:
+                self.wanted.tell(f"{found.looked} of {found.total:,} points")
+                self._open(bound, node)
+        found.open = min((bound for _, bound, _, _ in self.waiting), default=float("inf"))
+        return found
+
+    def _reference(self, every: Sequence[Point]) -> Point:
+        """A point on one rank, of one example a microbatch."""
+        of = self.profiles.of
+        sizes = tuple((name, 1) for name, _ in every[0].sizes)
+        share = of.share(dict(sizes)) if of.hole(ast.Microbatches) else 0
+        return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
+
+    def _spent(self) -> float:
+        return self.reached.spent + self.profiles.plans / 2 * A_PROFILE
+
+    def _push(self, bound: float, node: Node) -> None:
+        """Keeps what may be better than the best. Without a profile a guess says when its turn is:
+        the bound knows nothing of what is sent, or of memory."""
+        self.reached.spent += A_BOUND
+        if bound < self.reached.best:
+            turn = bound
+            if node.level == 0:
+                turn = max(bound, min(self.guess(point) for point in zeros(self.profiles.of, node.point)))
+            heapq.heappush(self.waiting, (turn, bound, next(self.number), node))
+
+    def _pipe(self, point: Point) -> Pipe | None:
+        return pipe(self.profiles.of, self.profiles.array, point)
+
+    def _add_courses(self, head: Point) -> None:
+        levels = sum(1 for _ in zeros(self.profiles.of, head))
+        for point in courses(self.profiles.of, head):
+            found = self._pipe(point)
+            if found is not None and self.priced is not None:
+                self.reached.total += levels
+                self._push(self.priced.ideal(point, found), Node(0, point))
+
+    def _open(self, bound: float, node: Node) -> None:
+        found, priced = self._pipe(node.point), self.priced
+        assert found is not None and priced is not None
+        if node.level == 0:
+            # The level of ZeRO that does least beside the model's own work.
+            point = next(zeros(self.profiles.of, node.point))
+            profile = self.profiles.profile(point, None)
+            if profile is not None:
+                self._push(max(bound, priced.first(point, profile, found)), Node(1, node.point))
+        elif node.level == 1:
+            for point in zeros(self.profiles.of, node.point):
+                self._bounded(bound, point, found)
+        else:
+            self._simulated(node, found)
+
+    def _bounded(self, bound: float, point: Point, found: Pipe) -> None:
+        """A point with its level of ZeRO, with nothing computed again; if that does not fit, in
+        each way to do so."""
+        profile, priced = self.profiles.profile(point, None), self.priced
+        if profile is None or priced is None:
+            return
+        least = priced.least(point, profile, found, None)
+        if least is not None:
+            self._push(max(bound, least), Node(2, point))
+        else:
+            self._again(bound, point, found)
+
+    def _again(self, bound: float, point: Point, found: Pipe) -> None:
+        """A point that does not fit, with each way to compute layers again."""
+        profile, priced = self.profiles.profile(point, None), self.priced
+        assert profile is not None and priced is not None
+        for what in AGAIN if self.profiles.of.layers else ():
+            again = self.profiles.profile(point, what)
+            least = priced.least(point, profile, found, again) if again is not None else None
+            if least is not None:
+                self._push(max(bound, least), Node(2, point, what))
+            elif again is not None and not self.reached.made:
+                self._lacks(self.profiles.estimate(point, what))
+
+    def _simulated(self, node: Node, found: Pipe) -> None:
+        estimate, reached = self.profiles.estimate(node.point, node.again), self.reached
+        if estimate is None:
+            return
+        limit = self.profiles.limit
+        if limit is not None and estimate.memory > limit:
+            self._lacks(estimate)
+            if node.again is None:
+                self._again(0.0, node.point, found)
+            return
+        reached.looked += 1
+        actions = sum(map(len, found.actions))
+        reached.spent += A_SIMULATION + actions * AN_ACTION
+        reached.made.append((self.wanted.seconds(estimate.work), reached.looked, estimate))
+
+    def _lacks(self, estimate: Estimate | None) -> None:
+        if estimate is not None and (self.reached.short is None or estimate.memory < self.reached.short[0]):
+            self.reached.short = estimate.memory, estimate

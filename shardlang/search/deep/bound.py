@@ -1,0 +1,161 @@
+"""A point of a deep program -> seconds that no simulation of its step undercuts, and bytes that
+its ranks hold at least, in closed form.
+
+A coordinate begins when the stages before have passed a microbatch on, does its own work, and is
+done when those stages have gone back with the last one. Sums of gradients and gathers that nothing
+can hide are added. All of that is read off a profile of few layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cached_property
+from itertools import accumulate
+
+from shardlang.cost.hardware import Hardware
+from shardlang.cost.overlap import EMITTED
+from shardlang.cost.prices import Prices
+from shardlang.cost.scripts import PIECES, Scripts
+from shardlang.cost.work import AGAIN, FORWARD, INPUTS, WEIGHTS, Segment, Work
+from shardlang.records import dataclass
+
+# Sums of bytes are priced as a part of so many of them: then what each costs beside its bytes,
+# which larger buckets save, is not counted.
+MANY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Segments that follow each other. forward, backward: seconds that a rank computes, and waits
+    for collectives in line. gathers: seconds of those of ZeRO 3; first: of the longest of them.
+    begins: seconds of backward before the first sum can start. sums: of ZeRO's, that are waited
+    for; others: of all others."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    gathers: float = 0.0
+    first: float = 0.0
+    begins: float = 0.0
+    sums: float = 0.0
+    others: float = 0.0
+
+    def times(self, count: int) -> Run:
+        """So many of the same."""
+        if not count:
+            return Run()
+        forward, backward, gathers = self.forward * count, self.backward * count, self.gathers * count
+        return Run(forward, backward, gathers, self.first, self.begins, self.sums * count, self.others * count)
+
+    def then(self, later: Run) -> Run:
+        """With what comes behind it in forward, and before it in backward."""
+        return Run(
+            self.forward + later.forward, self.backward + later.backward, self.gathers + later.gathers,
+            max(self.first, later.first), later.begins or self.begins, self.sums + later.sums,
+            self.others + later.others,
+        )  # fmt: skip
+
+    @property
+    def onward(self) -> float:
+        """Seconds of a forward: gathers travel one ahead."""
+        return max(self.forward, self.gathers - self.first)
+
+    def back(self, summing: bool) -> float:
+        """Seconds of a backward. summing: ZeRO's sums are made in it, one at a time, by the links
+        of its gathers."""
+        travels = self.gathers - self.first
+        if not summing:
+            return max(self.backward, travels)
+        return max(self.backward, self.begins + self.sums, travels + self.sums)
+
+
+@dataclass
+class Costs:
+    """The seconds of one profile's runs on a mesh: of what is before the layers, of the first, of
+    one between, of the last, and of what is after them."""
+
+    work: Work
+    parts: tuple[Sequence[Sequence[Segment]], Sequence[Sequence[Segment]]]
+    hardware: Hardware
+    scripts: Scripts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scripts = Scripts(Prices(self.work, self.hardware), EMITTED)
+
+    @cached_property
+    def runs(self) -> tuple[Run, Run, Run, Run, Run]:
+        (before, layers, after), (before_b, layers_b, after_b) = self.parts
+        ways = [(before, before_b), *(([f], [b]) for f, b in zip(layers, layers_b, strict=True)), (after, after_b)]
+        found = [self._run(forward, backward) for forward, backward in ways]
+        return found[0], found[1], found[2], found[3], found[4]
+
+    def _run(self, forward: Sequence[Segment], backward: Sequence[Segment]) -> Run:
+        scripts, made = self.scripts, Run()
+        for segment in forward:
+            beat = scripts.beat(segment.layer, segment.items, (FORWARD,), segment.gathers)
+            each = [sum(job.seconds for job in unit.jobs) for unit in beat.units if not unit.keep]
+            made = made.then(Run(beat.total, 0.0, sum(each), max(each, default=0.0)))
+        for segment in backward:
+            beat = scripts.beat(segment.layer, segment.items, (AGAIN, INPUTS, WEIGHTS), segment.gathers)
+            held, others = self._sums(segment)
+            begins = beat.total / PIECES if segment.reductions else 0.0
+            made = made.then(Run(0.0, beat.total, begins=begins, sums=held, others=others))
+        return made
+
+    def _sums(self, segment: Segment) -> tuple[float, float]:
+        """Seconds of ZeRO's sums, and of others, on the lane that has most."""
+        totals: dict[tuple[bool, int, str, tuple[str, ...]], int] = {}
+        for reduction in segment.reductions:
+            held = any(kind == "reduce_scatter" for kind, _, _ in reduction.parts)
+            for kind, axes, size in reduction.parts:
+                key = held and kind == "reduce_scatter", reduction.mesh, kind, axes
+                totals[key] = totals.get(key, 0) + size
+        lanes: tuple[dict[int, float], dict[int, float]] = {}, {}
+        prices = self.scripts.prices
+        for (waits, mesh, kind, axes), size in totals.items():
+            lane, seconds = prices.placing(mesh, axes).level, prices.collective(kind, mesh, axes, size * MANY) / MANY
+            lanes[not waits][lane] = lanes[not waits].get(lane, 0.0) + seconds
+        return max(lanes[0].values(), default=0.0), max(lanes[1].values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The course of a pipeline. size: coordinates; runs: of each stage; count: microbatches;
+    round: how many of them a stage takes in turn; known: whether the schedule's order is. sent:
+    seconds of a value between stages."""
+
+    size: int
+    runs: Sequence[Run]
+    count: int
+    round: int
+    known: bool
+    sent: float
+    each: bool = False
+
+
+def bound(of: Course, again: Sequence[float], update: float) -> float:
+    """Seconds that the step takes at least. again: seconds that each stage computes once more in a
+    backward. update: of what comes after all sums."""
+    stages, size = len(of.runs), of.size
+    forward = [run.onward for run in of.runs]
+    usual = [run.back(of.each) + more for run, more in zip(of.runs, again, strict=True)]
+    final = [run.back(True) + more for run, more in zip(of.runs, again, strict=True)]
+    sent = of.sent if size > 1 else 0.0
+    reached = [0.0, *accumulate(seconds + sent for seconds in forward)]
+    left = [0.0, *accumulate(seconds + sent for seconds in final)]
+    most = 0.0
+    for at in range(size):
+        mine = range(at, stages, size)
+        own = sum(of.count * forward[s] + (of.count - 1) * usual[s] + final[s] for s in mine)
+        if not of.known:
+            most = max(most, own)
+            continue
+        run = of.runs[at]
+        tail = max(0.0, run.begins + run.others - run.backward)
+        begins, ends, before, behind = 0.0, tail, 0.0, 0.0
+        for stage in mine:
+            begins = max(begins, reached[stage] - before)
+            ends = max(ends, left[stage + 1] - sent - behind - final[stage])
+            before += of.round * forward[stage]
+            behind += (of.round - 1) * usual[stage] + final[stage]
+        most = max(most, begins + own + ends)
+    return most + update
