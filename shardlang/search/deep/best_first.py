@@ -1,7 +1,7 @@
 """All points of a deep program -> the fastest, by estimates, and what any other takes at least.
 
-Points wait in the order of a bound that no simulation undercuts. What is next is bounded closer, and
-in the end simulated, until nothing that waits can be faster than the best."""
+Points wait in the order of a bound that no simulation undercuts. The next is bounded closer, and in
+the end simulated, until nothing that waits can be faster than the best."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Runs = tuple[Run, Run, Run, Run, Run]
 
 @dataclass
 class Priced:
-    """The courses of points. reference: a profile in which no axis splits anything but the batch."""
+    """The courses of points. reference: a point on one rank."""
 
     profiles: Profiles
     hardware: Hardware
