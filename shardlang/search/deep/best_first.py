@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from functools import cached_property
 from itertools import count
 
+from shardlang.plan.strategy.holes import is_hole
 from shardlang.records import dataclass
 from shardlang.search.deep.priced import Priced
+from shardlang.search.deep.usual import usual
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
 from shardlang.search.space import Cuts, Point, courses, heads, zeros
@@ -28,8 +31,8 @@ AGAIN = ("all but products", "")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A point, as far as it is chosen. level: 0 without a profile, 1 without ZeRO, 2 with what is
-    computed again, if anything is."""
+    """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 without ZeRO, 2
+    with what is computed again, if anything is."""
 
     level: int
     point: Point
@@ -68,17 +71,36 @@ class BestFirst:
     def run(self, ways: Callable[[dict[str, int]], Sequence[Cuts]], budget: float) -> Reached:
         """The search through all points, for so many seconds of a processor, which are counted by
         what is done."""
-        found, every = self.reached, list(heads(self.profiles.of, ways))
+        found = self.reached
+        every = [head for head in heads(self.profiles.of, self._ways(ways)) if self._used(head)]
         self.priced = Priced(self.profiles, self.wanted.hardware, self._reference(every)) if every else None
         for head in every:
-            self._add_courses(head)
+            self._add(head)
         while self.waiting and self._spent() < (budget if found.made else LONGER * budget):
             _, bound, _, node = heapq.heappop(self.waiting)
             if bound < found.best:
                 self.wanted.tell(f"{found.looked} of {found.total:,} points")
                 self._open(bound, node)
-        found.open = min((bound for _, bound, _, _ in self.waiting), default=float("inf"))
+        floor = self.priced.floor if self.priced is not None else 0.0
+        found.open = min((max(bound, floor) for _, bound, _, _ in self.waiting), default=float("inf"))
         return found
+
+    def _ways(self, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Callable[[dict[str, int]], Sequence[Cuts]]:
+        """With the way that keeps least, for large programs fit in no other."""
+        of, array = self.profiles.of, self.profiles.array
+        return lambda degrees: tuple(dict.fromkeys([*ways(degrees), *usual(of, array, degrees)]))
+
+    @cached_property
+    def _open_axes(self) -> frozenset[str]:
+        """The axes of `split auto`."""
+        splits = (rule for rule in self.profiles.of.rules if isinstance(rule, ast.Split) and is_hole(rule))
+        return frozenset(use.name.text for rule in splits for use in rule.axes)
+
+    def _used(self, head: Point) -> bool:
+        """Whether every axis of `split auto` that has ranks splits anything."""
+        named = {axis for _, _, uses in head.splits for axis, _ in uses}
+        pinned = " ".join(layout for _, layout in head.pins)
+        return all(n == 1 or axis in named or axis in pinned for axis, n in head.sizes if axis in self._open_axes)
 
     def _reference(self, every: Sequence[Point]) -> Point:
         """A point on one rank, of one example a microbatch."""
@@ -90,28 +112,41 @@ class BestFirst:
     def _spent(self) -> float:
         return self.reached.spent + self.profiles.plans / 2 * A_PROFILE
 
-    def _push(self, bound: float, node: Node) -> None:
+    def _push(self, bound: float, node: Node, levels: Sequence[Point] = ()) -> None:
         """Keeps what may be better than the best. Without a profile a guess says when its turn is:
         the bound knows nothing of what is sent, or of memory."""
         self.reached.spent += A_BOUND
         if bound < self.reached.best:
-            turn = bound
-            if node.level == 0:
-                turn = max(bound, min(self.guess(point) for point in zeros(self.profiles.of, node.point)))
+            turn = max(bound, self._guessed(node.point, levels)) if levels else bound
             heapq.heappush(self.waiting, (turn, bound, next(self.number), node))
 
     def _pipe(self, point: Point) -> Pipe | None:
         return pipe(self.profiles.of, self.profiles.array, point)
 
+    def _add(self, head: Point) -> None:
+        """A mesh with its splits, whose turn comes by a guess at the best of it: with as many
+        stages as it can have."""
+        every, levels = list(courses(self.profiles.of, head)), list(zeros(self.profiles.of, head))
+        self.reached.total += len(every) * len(levels)
+        deepest = {point.microbatches: point for point in every}.values()
+        turn = min((self._guessed(point, levels) for point in deepest), default=None)
+        if turn is not None:
+            heapq.heappush(self.waiting, (turn, 0.0, next(self.number), Node(-1, head)))
+
+    def _guessed(self, point: Point, levels: Sequence[Point]) -> float:
+        return min(self.guess(replace(point, zero=level.zero, bucket=level.bucket)) for level in levels[::2])
+
     def _add_courses(self, head: Point) -> None:
-        levels = sum(1 for _ in zeros(self.profiles.of, head))
+        levels = list(zeros(self.profiles.of, head))
         for point in courses(self.profiles.of, head):
             found = self._pipe(point)
             if found is not None and self.priced is not None:
-                self.reached.total += levels
-                self._push(self.priced.ideal(point, found), Node(0, point))
+                self._push(self.priced.ideal(point, found), Node(0, point), levels)
 
     def _open(self, bound: float, node: Node) -> None:
+        if node.level < 0:
+            self._add_courses(node.point)
+            return
         found, priced = self._pipe(node.point), self.priced
         assert found is not None and priced is not None
         if node.level == 0:

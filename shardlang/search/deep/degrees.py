@@ -57,7 +57,7 @@ class Degrees:
         return replace(reduction, parts=tuple(parts))
 
     def once(self, coordinate: Coordinate, cut: Sequence[str]) -> Coordinate:
-        """The work once a step. cut: the axes over which ZeRO cuts parameters; () if it does not."""
+        """The work once a step. cut: the axes over which ZeRO cuts parameters."""
         few, many = self.of(cut)
         gathers = tuple([self.gather(each) for each in coordinate.gathers])
         if few == many:

@@ -81,6 +81,14 @@ class Priced:
         assert profile is not None
         return Prices(work(profile.more), self.hardware)
 
+    @cached_property
+    def floor(self) -> float:
+        """Seconds of a step of which all ranks do an equal part."""
+        of, (runs, examples) = self.profiles.of, self._whole
+        share = of.share(dict(self.reference.sizes)) / examples / of.ranks
+        before, first, middle, end, after = (run.forward + run.backward for run in runs)
+        return (before + first + middle * (len(self.profiles.array.paths) - 2) + end + after) * share
+
     def ideal(self, point: Point, found: Pipe) -> float:
         """A bound for all that differs in nothing but ZeRO, splits and what is computed again."""
         of, sizes = self.profiles.of, dict(point.sizes)

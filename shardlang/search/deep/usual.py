@@ -1,0 +1,54 @@
+"""A deep program and the axes that have ranks -> the split of transformers, as a way to fill
+`split auto` beside those that take least time: it keeps least on each rank.
+
+Dims of parameters that layers do not hand on (heads, ffn, vocab) go over the innermost axis. Dims
+that layers hand on and no parameter has (seq) go over all axes, where the innermost yields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardlang.graph.graph import Kind
+from shardlang.search.cut import Array
+from shardlang.search.space import Cuts, Open, Uses, splittable
+from shardlang.types.dim import Dim
+
+
+def usual(of: Open, array: Array, degrees: dict[str, int]) -> Sequence[Cuts]:
+    """That way on axes of such sizes; none where no axis is open."""
+    legal = {(group, name): ways for group, name, ways in splittable(of, degrees)}
+    axes = list(dict.fromkeys(axis for axis in degrees for ways in legal.values() if _alone(axis, ways)))
+    if not axes:
+        return ()
+    inner: Uses = ((axes[-1], False),)
+    along: Uses = tuple((axis, axis == axes[-1] and len(legal) > 1) for axis in axes)
+    handed, params = _handed(of, array), _params(of)
+    splits, taken = [], set[Dim]()
+    for (group, name), ways in legal.items():
+        dims = set(of.dims[name])
+        if dims & handed and not any(dims & mine for mine in params):
+            uses = next((uses for uses in (along, along[:-1]) if uses in ways), None)
+            splits += [(group, name, uses)] if uses else []
+        elif not dims & handed and inner in ways and not any(dims & mine and taken & mine for mine in params):
+            splits.append((group, name, inner))
+            taken |= dims
+    return [Cuts(tuple(splits))] if splits else ()
+
+
+def _alone(axis: str, ways: Sequence[Uses]) -> bool:
+    return ((axis, False),) in ways
+
+
+def _handed(of: Open, array: Array) -> set[Dim]:
+    """The dims of what a layer hands to the next."""
+    graph = of.program.graph
+    read = {v for op in array.ops[1] for v in graph.ops[op].operands}
+    made = (v for op in array.ops[0] for v in graph.ops[op].results if v in read)
+    return {dim for v in made for term in graph.values[v].type.dims for dim in term}
+
+
+def _params(of: Open) -> list[frozenset[Dim]]:
+    """The dims of each kind of parameter."""
+    graph = of.program.graph
+    every = (frozenset(dim for term in v.type.dims for dim in term) for v in graph.values if v.kind is Kind.PARAM)
+    return list(dict.fromkeys(every))
