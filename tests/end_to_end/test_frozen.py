@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from shardlang.plan.bytes.memory import memory
 from shardlang.plan.bytes.traffic import reduction_bytes
@@ -272,3 +273,64 @@ def lines(folder: Path, name: str) -> list[str]:
 def run(folder: Path, *words: str) -> None:
     done = shardc("run", "net.shard", *words, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+LORA = """\
+use std.nn: LoRALinear
+
+dim batch = 8, d = 6, out = 4, rank = 2
+
+model Net {
+  layer up = LoRALinear(d, d, rank, alpha = 3.0)
+  layer down = LoRALinear(d, out, rank, bias = false)
+
+  forward(x: [batch, d]) -> [batch, out] {
+    return x |> up |> tanh |> down
+  }
+}
+
+strategy s {
+  mesh dp = auto
+  split batch over dp
+  zero 2 over dp
+}
+
+train {
+  model = Net()
+  data = numpy("data.npz", x: [batch, d], y: [batch, out], shuffle = false)
+  loss = mse_loss(model(x), y)
+  optimizer = sgd(lr = 0.5)
+  freeze at **.base
+  init = safetensors("start.st")
+  precision = f64
+  steps = 3
+}
+"""
+
+
+@pytest.mark.slow
+def test_lora_is_that_of_the_paper(tmp_path: Path) -> None:
+    """h = W x + alpha / r B A x, by torch alone, three steps of gradient descent for A and B."""
+    torch.manual_seed(0)
+    shapes = {
+        "up.base.weight": (6, 6), "up.base.bias": (6,), "up.lora_A": (2, 6), "up.lora_B": (6, 2),
+        "down.base.weight": (4, 6), "down.lora_A": (2, 6), "down.lora_B": (4, 2),
+    }  # fmt: skip
+    w = {name: torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    x, y = torch.randn(8, 6, dtype=torch.float64), torch.randn(8, 4, dtype=torch.float64)
+    np.savez(tmp_path / "data.npz", x=x.numpy(), y=y.numpy())
+    save_file(w, tmp_path / "start.st")
+    (tmp_path / "net.shard").write_text(LORA)
+    run(tmp_path, "--ranks", "2", "--save-weights", "end.st")
+    learning = [name for name in w if "lora" in name]
+    for _ in range(3):
+        for name in learning:
+            w[name] = w[name].detach().requires_grad_()
+        up = x @ w["up.base.weight"].T + w["up.base.bias"] + 3.0 / 2 * (x @ w["up.lora_A"].T) @ w["up.lora_B"].T
+        h = torch.tanh(up)
+        down = h @ w["down.base.weight"].T + 16.0 / 2 * (h @ w["down.lora_A"].T) @ w["down.lora_B"].T
+        gradients = torch.autograd.grad(((down - y) ** 2).mean(), [w[name] for name in learning])
+        for name, gradient in zip(learning, gradients, strict=True):
+            w[name] = w[name].detach() - 0.5 * gradient
+    for name, value in load_file(tmp_path / "end.st").items():
+        torch.testing.assert_close(value, w[name].detach(), rtol=1e-12, atol=1e-12)
