@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shardlang import runtime as rt
+from shardlang.runtime.launch.launcher import Child, Watch
 from tests.runtime.test_launch import finish, left, start, write
 
 pytestmark = pytest.mark.slow
@@ -71,3 +73,13 @@ def test_a_run_that_is_asked_before_its_ranks_are_there_saves_after_the_first_st
     path.write_text(path.read_text().replace("rt.main(", "\n    ".join([*lines, "rt.main("])))
     code, out, err = finish(start(path))
     assert (code, err) == (75, "") and "as SIGUSR1 asks" in out
+
+
+def test_a_rank_that_has_just_ended_is_not_asked(tmp_path: Path) -> None:
+    """It has been waited for, and its status is not yet written down when the signal comes."""
+    gone = os.fork()
+    if not gone:
+        os._exit(0)
+    os.waitpid(gone, 0)
+    program = rt.Program("", "", 1, rt.Mesh(rank=1), [], rt.Source("random", batch=1, fields=[]), [])
+    Watch(tmp_path, program, children=[Child(0, gone, -1)]).ask_to_save()

@@ -363,7 +363,9 @@ class Watch:
         """Passes SIGUSR1 on to the ranks."""
         for child in self.children:
             if child.status is None:
-                os.kill(child.pid, signal.SIGUSR1)
+                # The signal may come when a rank has just been waited for.
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGUSR1)
 
     def kill(self) -> None:
         """Ends what is left of the ranks. A second signal may come to this while it goes on."""
