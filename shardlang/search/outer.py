@@ -133,7 +133,7 @@ def _deep(best: _Best, search: BestFirst, splitting: Splitting) -> Outcome:
     """Estimates points, and plans the best of them whole."""
     wanted, reached = best.wanted, search.run(splitting, ESTIMATES * best.wanted.budget)
     if not reached.made and reached.short is not None:
-        best.add(best.fitting.best(replace(reached.short[1].point, layers=())))
+        best.add(best.fitting.best(replace(reached.short[1], layers=())))
     every = sorted(reached.made, key=_first)
     every = sorted([*every, *(each for known in every[:2] for each in _buckets(best, known))], key=_first)
     for tried, (seconds, _, estimate) in enumerate(every):

@@ -45,7 +45,7 @@ class Reached:
     open: the least that anything else takes; looked: points that were bounded or simulated."""
 
     made: list[tuple[float, int, Estimate]] = field(default_factory=list)
-    short: tuple[int, Estimate] | None = None
+    short: tuple[int, Point] | None = None
     open: float = 0.0
     looked: int = 0
     total: int = 0
@@ -174,16 +174,21 @@ class BestFirst:
             self._again(bound, point, found)
 
     def _again(self, bound: float, point: Point, found: Pipe) -> None:
-        """A point that does not fit, with each way to compute layers again."""
-        profile, priced = self.profiles.profile(point, None), self.priced
+        """A point that does not fit, with each way to compute layers again. What a layer keeps then,
+        and computes once more, is the same for all levels of ZeRO."""
+        profiles, priced = self.profiles, self.priced
+        profile, least_zero = profiles.profile(point, None), next(zeros(profiles.of, point))
+        plain = profiles.profile(least_zero, None)
         assert profile is not None and priced is not None
-        for what in AGAIN if self.profiles.of.layers else ():
-            again = self.profiles.profile(point, what)
-            least = priced.least(point, profile, found, again) if again is not None else None
+        for what in AGAIN if profiles.of.layers else ():
+            again = profiles.profile(least_zero, what)
+            if again is None or plain is None:
+                continue
+            least = priced.least(point, profile, found, (plain, again))
             if least is not None:
                 self._push(max(bound, least), Node(2, point, what))
-            elif again is not None and not self.reached.made:
-                self._lacks(self.profiles.estimate(point, what))
+            elif not self.reached.made:
+                self._lacks(priced.needs(point, profile, found, again), point)
 
     def _simulated(self, node: Node, found: Pipe) -> None:
         estimate, reached = self.profiles.estimate(node.point, node.again), self.reached
@@ -191,7 +196,7 @@ class BestFirst:
             return
         limit = self.profiles.limit
         if limit is not None and estimate.memory > limit:
-            self._lacks(estimate)
+            self._lacks(estimate.memory, node.point)
             if node.again is None:
                 self._again(0.0, node.point, found)
             return
@@ -200,6 +205,6 @@ class BestFirst:
         reached.spent += A_SIMULATION + actions * AN_ACTION
         reached.made.append((self.wanted.seconds(estimate.work), reached.looked, estimate))
 
-    def _lacks(self, estimate: Estimate | None) -> None:
-        if estimate is not None and (self.reached.short is None or estimate.memory < self.reached.short[0]):
-            self.reached.short = estimate.memory, estimate
+    def _lacks(self, memory: int, point: Point) -> None:
+        if self.reached.short is None or memory < self.reached.short[0]:
+            self.reached.short = memory, point

@@ -145,20 +145,20 @@ class Priced:
         course = self._course(runs, found, found.count, sent, False)
         return bound(course, [0.0] * len(found.layers), 0.0)
 
-    def least(self, point: Point, profile: Profile, found: Pipe, again: Profile | None) -> float | None:
-        """The bound of a point; None where its memory is too small, if layers are computed again in
-        this way (None: if none are)."""
-        repeated = self._again(point, profile, found, again)
+    def least(self, point: Point, profile: Profile, found: Pipe, again: tuple[Profile, Profile] | None) -> float | None:
+        """The bound of a point; None where its memory is too small. again: profiles without and
+        with layers that are computed again, where they may be."""
+        repeated = self._again(point, profile, found, again[1] if again is not None else None)
         if repeated is None:
             return None
         runs, costs = self._costs(point, profile, False)
         sent = costs.scripts.prices.transfer(profile.boundary) if found.size > 1 else 0.0
-        each = any(r.each for segment in profile.backward[1] for r in segment.reductions)
-        course = self._course(runs, found, found.count, sent, each)
+        summing = any(r.each for segment in profile.backward[1] for r in segment.reductions)
+        course = self._course(runs, found, found.count, sent, summing)
         more = [0.0] * len(found.layers)
         if again is not None and any(repeated):
-            other, _ = self._costs(point, again, False)
-            each_layer = max(0.0, other[2].backward - runs[2].backward)
+            (without, _), (with_them, _) = (self._costs(point, each, True) for each in again)
+            each_layer = max(0.0, with_them[2].backward - without[2].backward)
             more = [n * each_layer for n in repeated]
         return bound(course, more, self._update(point, profile, found, costs))
 
@@ -182,6 +182,15 @@ class Priced:
             for stage, count in zip(mine, few, strict=True):
                 made[stage] = count
         return made
+
+    def needs(self, point: Point, profile: Profile, found: Pipe, again: Profile) -> int:
+        """The bytes that the first coordinate holds at least, all layers computed again."""
+        every, less = self.profiles.stages(profile, self.profiles.degrees(point, profile), found), again.kept[0]
+        stages = [
+            replace(every[stage], kept=every[stage].kept - (profile.kept[0] - less) * len(found.layers[stage]))
+            for stage in found.on[0]
+        ]
+        return most(stages, moments(found.schedule, len(found.layers), found.size, found.count, 0))
 
     def _update(self, point: Point, profile: Profile, found: Pipe, costs: Costs) -> float:
         """Seconds of the update, and of the gathers after it, of the coordinate that has fewest
