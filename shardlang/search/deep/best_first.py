@@ -174,8 +174,8 @@ class BestFirst:
             self._again(bound, point, found)
 
     def _again(self, bound: float, point: Point, found: Pipe) -> None:
-        """A point that does not fit, with each way to compute layers again. What a layer keeps then,
-        and computes once more, is the same for all levels of ZeRO."""
+        """A point that does not fit, with each way to compute layers again. All levels of ZeRO have
+        the same profile for that: a layer keeps and computes once more as much."""
         profiles, priced = self.profiles, self.priced
         profile, least_zero = profiles.profile(point, None), next(zeros(profiles.of, point))
         plain = profiles.profile(least_zero, None)
