@@ -147,12 +147,10 @@ def _written(program: Program, of: ast.Strategy, wanted: Wanted) -> Iterable[Fou
 
 
 def _report_solver(sink: Sink) -> None:
-    """SH330, with what to type."""
-    sink.report(
-        "SH330",
-        "layouts that are left open have more ways than are all tried, and HiGHS, which finds the best, is not there",
-        None, help=("pip install 'shardlang[tune]'", "`--search-mode dynamic_programming` does without"),
-    )  # fmt: skip
+    """SH517, with what to type."""
+    fact = "`split auto` has more ways here than are all tried, and the best needs highspy, which is not installed"
+    more = "`--search-mode dynamic_programming` does without"
+    sink.report("SH517", fact, None, help=('`pip install "shardlang[tune]"` installs it', more))
 
 
 def _report_nothing(strategy: ast.Strategy, outcome: Outcome, wanted: Wanted, sink: Sink) -> None:

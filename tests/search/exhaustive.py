@@ -60,6 +60,7 @@ train {{
 """
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b")
 ZERO = ("", "zero 1 over dp", "zero 2 over dp", "zero 3 over dp", "zero 3 over dp, keep")
+HARDWARE = Hardware("h", compute=1e12, compute_f32=1e12, bandwidth=1e11, link=1e10, devices=16)
 BUCKETS = ("", "bucket gradients 5MB", "bucket gradients 100MB", "bucket gradients 400MB")
 
 
@@ -210,7 +211,7 @@ def tuned(made: Case, text: str, limit: int | None) -> tuple[Tuned | None, Sink]
     sink = Sink()
     program = driver.check_source(Source("t.shard", text), sink)
     assert program is not None, sink.found
-    return tune(program, "s", Wanted(made.ranks, seconds, limit, Hardware("h"), budget=1e9), sink), sink
+    return tune(program, "s", Wanted(made.ranks, seconds, limit, HARDWARE, budget=1e9), sink), sink
 
 
 def wrong(rng: random.Random, pins: bool = False) -> str | None:

@@ -50,5 +50,5 @@ def test_without_the_solver_it_says_what_to_type(
     monkeypatch.setattr(tune, "is_there", lambda: False)
     assert run(["tune", str(QUICKSTART), *ASKED]) == 1
     said = capsys.readouterr().err
-    assert "error[SH330]" in said and "pip install 'shardlang[tune]'" in said
+    assert "error[SH517]" in said and 'pip install "shardlang[tune]"' in said
     assert run(["tune", str(QUICKSTART), *ASKED, "--search-mode", "dynamic_programming"]) == 0
