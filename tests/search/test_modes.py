@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from shardlang.cli.main import run
 from shardlang.search import tune
 from shardlang.search.wanted import MODES
+from tests.search.exhaustive import PROGRAM
+from tests.search.graphs import wrong
 from tests.warm import ROOT
 
 QUICKSTART = ROOT / "examples" / "quickstart.shard"
@@ -52,3 +55,20 @@ def test_without_the_solver_it_says_what_to_type(
     said = capsys.readouterr().err
     assert "error[SH517]" in said and 'pip install "shardlang[tune]"' in said
     assert run(["tune", str(QUICKSTART), *ASKED, "--search-mode", "dynamic_programming"]) == 0
+
+
+def test_an_axis_that_a_rule_gives_an_operator_is_not_open_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`dp` splits the batch of all that has one; only what has none chooses."""
+    rules = "  mesh dp = auto, tp = 2\n  split batch over dp\n  split classes over tp"
+    file = tmp_path / "net.shard"
+    file.write_text(PROGRAM.format(batch=16, d=8, layers=2, rules=rules))
+    asked = ["--ranks", "4", "--cluster", "std.clusters.h100_pod", "--strategy", "s"]
+    assert run(["tune", str(file), *asked]) == 0
+    assert "split batch over dp\n  split classes over tp\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_options_of_a_small_graph_take_less(seed: int) -> None:
+    assert wrong(random.Random(seed)) is None

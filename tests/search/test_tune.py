@@ -183,7 +183,7 @@ def test_what_was_not_all_tried_has_a_gap(tmp_path: Path, capsys: pytest.Capture
     open = "strategy open {\n  mesh tp = 8\n  split auto over tp\n}\n"
     (tmp_path / "t.shard").write_text(head + open + rest.partition("}\n")[2])
     found = json.loads(tuned(tmp_path, capsys, "--json"))
-    assert found["points"] == {"looked_at": 1, "all": 1} and 0 < found["gap"] < 1
+    assert found["points"]["looked_at"] == found["points"]["all"] > 0 and 0 < found["gap"] < 1
 
 
 def test_a_strategy_of_that_name_that_was_not_tuned_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

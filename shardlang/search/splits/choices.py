@@ -28,19 +28,20 @@ from shardlang.types.layout import Layout
 
 # More options than these are not looked at along several axes together, but along one after the
 # other.
-TOGETHER = 1000
+TOGETHER = 600
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Operators (ids) that take one assignment together, out of `options`. own: the seconds of all
-    of them under each option; kept: the bytes that they keep."""
+    of them under each option; kept: the bytes that they keep; stored: those of parameters."""
 
     ops: tuple[int, ...]
     kind: OpClass
     options: tuple[Assignment, ...]
     own: tuple[float, ...]
     kept: tuple[int, ...]
+    stored: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,10 @@ class Choices:
     def kept(self, picks: Sequence[int]) -> int:
         """The bytes that operators keep."""
         return sum(choice.kept[at] for choice, at in zip(self.choices, picks, strict=True))
+
+    def stored(self, picks: Sequence[int]) -> int:
+        """The bytes of parameters with what belongs to them."""
+        return sum(choice.stored[at] for choice, at in zip(self.choices, picks, strict=True))
 
     def assignments(self, picks: Sequence[int]) -> dict[int, Assignment]:
         """Operator (id) -> its assignment."""
@@ -134,9 +139,9 @@ def found_choices(
         return None
     own = rates.own(program, planning, table, [ops[0] for ops in rows], options)
     choices = tuple(
-        Choice(ops, kind, each, tuple(len(ops) * s for s in seconds), _kept(kind, table, ops, each))
-        for ops, each, seconds in zip(rows, options, own, strict=True) for kind in [planning.classes[ops[0]]]
-    )  # fmt: skip
+        _choice(ops, planning.classes[ops[0]], table, each, seconds)
+        for ops, each, seconds in zip(rows, options, own, strict=True)
+    )
     return Choices(planning, table, choices, _handed(planning, table, choices, rates))
 
 
@@ -153,6 +158,8 @@ def _options(planning: Planning, op: Op, base: Assignment, open: Collection[str]
 
 def _along(planning: Planning, op: Op, kind: OpClass, given: Assignment, axis: str) -> list[Assignment]:
     ways = list(alternatives(kind, given, axis, planning.meshes[given.mesh]))
+    if axis in (*given.split_axes(), *given.replicated, *(through for through, _ in given.through)):
+        return ways  # a rule has settled it
     settled = kind.demand is not None and (kind.demand.complete or kind.wanted is not None)
     trained = op.section == "loss" and any(t.gradient for t in kind.results)
     if given in ways and trained and not settled and planning.graph.loss not in op.results:
@@ -160,24 +167,28 @@ def _along(planning: Planning, op: Op, kind: OpClass, given: Assignment, axis: s
     return ways
 
 
-def _kept(kind: OpClass, table: LayoutTable, ops: Sequence[int], options: Sequence[Assignment]) -> tuple[int, ...]:
-    """The bytes of results that backward may read, and of parameters with what belongs to them."""
-    return tuple(len(ops) * _bytes(kind, table, each) for each in options)
-
-
 # Bytes of a parameter of which each is four: with its gradient and two moments in f32.
 WITH_MOMENTS = 4
 
 
-def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> int:
+def _choice(
+    ops: tuple[int, ...], kind: OpClass, table: LayoutTable, options: tuple[Assignment, ...], seconds: Sequence[float]
+) -> Choice:
+    """A choice of equal operators. They keep results that backward may read, and parameters with
+    what belongs to them."""
+    bytes = [_bytes(kind, table, each) for each in options]
+    stored = tuple(len(ops) * of_parameters for of_parameters, _ in bytes)
+    kept = tuple(len(ops) * sum(both) for both in bytes)
+    return Choice(ops, kind, options, tuple(len(ops) * s for s in seconds), kept, stored)
+
+
+def _bytes(kind: OpClass, table: LayoutTable, assignment: Assignment) -> tuple[int, int]:
+    """Bytes of the parameters and of the results of an operator, in a microbatch."""
     mesh, layouts = table.meshes[assignment.mesh], table.layouts(kind.rule, assignment)
-    total = 0
-    for tensor, layout in zip(kind.results, layouts.results, strict=True):
-        total += local_bytes(tensor, layout, table) * tensor.gradient
-    for tensor, layout in zip(kind.operands, layouts.operands, strict=True):
-        if tensor.kind in LEAF and tensor.gradient:
-            total += WITH_MOMENTS * local_bytes(tensor, layout, table)
-    return total // (mesh.time.size if mesh.time else 1)
+    results = sum(local_bytes(t, x, table) * t.gradient for t, x in zip(kind.results, layouts.results, strict=True))
+    operands = zip(kind.operands, layouts.operands, strict=True)
+    params = sum(local_bytes(t, x, table) for t, x in operands if t.kind in LEAF and t.gradient)
+    return WITH_MOMENTS * params, results // (mesh.time.size if mesh.time else 1)
 
 
 def local_bytes(tensor: Tensor, layout: Layout, table: LayoutTable) -> int:

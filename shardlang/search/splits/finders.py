@@ -31,31 +31,35 @@ class Assigned:
 
 
 def assigned(
-    read: tuple[ResolvedStrategy, Program], open: Sequence[str], rates: Rates, mode: str, limit: int | None
-) -> Assigned | None:
-    """The assignments along the axes that are open: along all together if that is not too much."""
+    read: tuple[ResolvedStrategy, Program], open: Sequence[str], rates: Rates, mode: str, limit: int | None,
+    lean: bool = False,
+) -> Assigned | None:  # fmt: skip
+    """The assignments along the axes that are open: along all together if that is not too much.
+    lean: bytes of parameters count as much as seconds."""
     given: Mapping[int, Assignment] | None = None
-    together = found_choices(read, open, open, rates) if mode != RECURSIVE else None
+    together = found_choices(read, open, open, rates) if mode != RECURSIVE or not open else None
     if together is not None:
-        return _found(together, mode, limit)
-    found = None if open else _found(found_choices(read, open, open, rates), mode, limit)  # type: ignore[arg-type]
+        return _found(together, mode, limit, lean)
+    found: Assigned | None = None
     for axis in open:
         choices = found_choices(read, open, (axis,), rates, given)
-        found = _found(choices, mode, limit) if choices is not None else None
+        found = _found(choices, mode, limit, lean) if choices is not None else None
         if found is None:
             return None
         given = found.chosen
     return Assigned(found.of, found.chosen, found.seconds, False) if found is not None else None
 
 
-def _found(of: Choices, mode: str, limit: int | None) -> Assigned | None:
+def _found(of: Choices, mode: str, limit: int | None, lean: bool) -> Assigned | None:
     if mode == DYNAMIC:
         picks, optimal = in_sequence(of, limit), False
     elif mode == RECURSIVE:
         picks, optimal = greedily(of), False
     else:
         solution = solved(of)
+        if solution is not None and lean:
+            solution = solved(of, of.seconds(solution.picks) / max(1, of.stored(solution.picks)))
         if solution is None:
             return None
-        picks, optimal = solution.picks, solution.optimal
+        picks, optimal = solution.picks, solution.optimal and not lean
     return Assigned(of, of.assignments(picks), of.seconds(picks), optimal)

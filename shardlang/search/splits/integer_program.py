@@ -32,10 +32,12 @@ def is_there() -> bool:
     return find_spec("highspy") is not None
 
 
-def solved(of: Choices) -> Solution | None:
-    """The best options; None where none is possible."""
+def solved(of: Choices, a_byte: float = 0.0) -> Solution | None:
+    """The best options; None where none is possible. a_byte: the seconds that a
+    byte of parameters counts."""
     model = _Model()
-    binaries = [model.choice(choice.own) for choice in of.choices]
+    each = (zip(choice.own, choice.stored, strict=True) for choice in of.choices)
+    binaries = [model.choice(tuple(own + a_byte * stored for own, stored in mine)) for mine in each]
     for value in of.handed:
         model.hand(value, binaries)
     return model.solve(binaries)

@@ -11,6 +11,7 @@ from dataclasses import field, replace
 from itertools import product
 
 from shardlang.cost.planned import work
+from shardlang.plan.bytes.memory import all_held
 from shardlang.plan.strategy.holes import holes, is_hole
 from shardlang.records import dataclass
 from shardlang.search.filled import filled
@@ -69,20 +70,26 @@ class Splitting:
         return [axis for axis in axes if axis != stages and (axis in named or not named)]
 
     def _cuts(self, sizes: tuple[tuple[str, int], ...]) -> Sequence[Cuts]:
-        """The best way to write what operators choose."""
-        found = self.chosen(sizes)
-        if found is None:
-            return ()
+        """The best way to write what operators choose; another where memory is short."""
+        both = (self.chosen(sizes), False), (self._lean(sizes), True)
+        ways = [self._written(sizes, found, lean) for found, lean in both if found is not None]
+        return [cuts for cuts in dict.fromkeys(ways) if cuts is not None]
+
+    def _lean(self, sizes: tuple[tuple[str, int], ...]) -> Assigned | None:
+        """The choices by which parameters take less, where memory has a limit."""
+        return self.chosen(sizes, True) if self.wanted.mode == EXACT and self.wanted.limit is not None else None
+
+    def _written(self, sizes: tuple[tuple[str, int], ...], found: Assigned, lean: bool) -> Cuts | None:
         meshes, few = found.of.planning.meshes, replace(self.few, ranks=found.of.planning.strategy.ranks or 1)
         unnamed = () if sizes else tuple((axis.name, axis.size) for axis in meshes[0].timeless.axes)
         point = Point(sizes or unnamed, zero=((0, False),) * len(self.few.zeros))
         writing = Writing(few, point, self._open([axis.name for axis in meshes[0].timeless.axes]), found.of)
-        best = _best(writing, [replace(cuts, sizes=unnamed) for cuts in writing.rules(found.chosen)], self.wanted)
-        return [best] if best is not None else []
+        ways = [replace(cuts, sizes=unnamed) for cuts in writing.rules(found.chosen)]
+        return _best(writing, ways, self.wanted, lean)
 
-    def chosen(self, sizes: tuple[tuple[str, int], ...]) -> Assigned | None:
+    def chosen(self, sizes: tuple[tuple[str, int], ...], lean: bool = False) -> Assigned | None:
         """The choices of operators on axes of such sizes; None where that is nothing, or cannot be
-        written."""
+        written. lean: so that parameters take less."""
         ranks = math.prod(size for _, size in sizes) if sizes else self.few.ranks
         point = Point(sizes, zero=((0, False),) * len(self.few.zeros))
         few = replace(self.few, ranks=ranks)
@@ -93,7 +100,7 @@ class Splitting:
         if len(read[0].meshes) > 1 or (sizes and not set(axes) <= {axis for axis, _ in sizes}):
             return None  # what rules by position have cut has no name
         rates = Rates(self.wanted.hardware, read[0].meshes, ranks)
-        return assigned(read, self._open(axes), rates, self.wanted.mode, self.wanted.limit)
+        return assigned(read, self._open(axes), rates, self.wanted.mode, self.wanted.limit, lean)
 
 
 def needs_solver(of: Open) -> bool:
@@ -110,22 +117,24 @@ def is_whole(of: Open) -> bool:
     return not holes(of.strategy, of.program.axis_overrides.get(of.strategy.name.text, {}))
 
 
-def _best(writing: Writing, ways: Sequence[Cuts], wanted: Wanted) -> Cuts | None:
-    """The way with which few layers take least; pins that change nothing are left out."""
+def _best(writing: Writing, ways: Sequence[Cuts], wanted: Wanted, lean: bool) -> Cuts | None:
+    """The way with which few layers take least, times what they hold where it is to be lean; pins
+    that change nothing are left out."""
 
-    def seconds(cuts: Cuts) -> float:
+    def cost(cuts: Cuts) -> float:
         plan = writing.plan(cuts)
-        return wanted.seconds(work(plan)) if plan is not None else math.inf
+        held = sum(map(sum, all_held(plan).values())) if plan is not None and lean else 1
+        return wanted.seconds(work(plan)) * held if plan is not None else math.inf
 
     best, least = None, math.inf
     for cuts in ways:
-        time = seconds(cuts)
-        if time == math.inf:  # pins that cannot be together
-            cuts = _more(replace(cuts, pins=()), cuts.pins, lambda more: seconds(more) < math.inf)
-            time = seconds(cuts)
-        if time < least:
-            best, least = cuts, time
-    return None if best is None else _fewer(best, best.pins, lambda fewer: seconds(fewer) <= least)
+        mine = cost(cuts)
+        if mine == math.inf:  # pins that cannot be together
+            cuts = _more(replace(cuts, pins=()), cuts.pins, lambda more: cost(more) < math.inf)
+            mine = cost(cuts)
+        if mine < least:
+            best, least = cuts, mine
+    return None if best is None else _fewer(best, best.pins, lambda fewer: cost(fewer) <= least)
 
 
 def _more(cuts: Cuts, pins: Pins, fits: Callable[[Cuts], bool]) -> Cuts:
