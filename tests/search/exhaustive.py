@@ -228,7 +228,9 @@ def wrong_of(made: Case, limit: int | None) -> str | None:
     fits = [(seconds(work(plan)), text) for text, plan in plans if limit is None or peak(plan) <= limit]
     found, sink = tuned(made, made.with_holes(), limit)
     if not fits:
-        if found is not None:
+        # Operators choose where nothing is left open, and pins of theirs are none of the points here.
+        pinned = found is not None and found.outcome.best[0].point.pins and found.outcome.best[0].memory <= (limit or 0)
+        if found is not None and not pinned:
             return f"{found.outcome.best[0].point} was found where nothing fits ({limit})\n{made.with_holes()}"
         # SH326, or what is wrong with the strategy whatever stands in its holes.
         return None if sink.failed else f"nothing fits, and nothing is said\n{made.with_holes()}"

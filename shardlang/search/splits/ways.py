@@ -57,7 +57,8 @@ class Splitting:
             sizes = tuple((axis, 2 if axis in open and size > 1 else 1) for axis, size in sizes)
         if sizes not in self.known:
             found = self._cuts(sizes)
-            # A strategy without holes is tried as it is, too; ZeRO may use an axis that cuts nothing.
+            # A strategy without holes is tried as it is, too; ZeRO may use an axis that cuts
+            # nothing.
             bare = is_whole(self.of) or not found or (self.of.zeros and not self.of.large)
             self.known[sizes] = tuple(dict.fromkeys([*([Cuts()] if bare else []), *found]))
         return self.known[sizes]
