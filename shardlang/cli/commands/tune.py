@@ -21,7 +21,8 @@ from shardlang.search.wanted import EXACT, MODES
 @click.command(
     "tune",
     epilog="Examples: shardc tune model.shard --ranks 64 --cluster std.clusters.h100_pod; "
-    "shardc tune model.shard --ranks 64 --strategy open --write; shardc tune model.shard --ranks 64 --json",
+    "shardc tune model.shard --ranks 64 --strategy open --write; shardc tune model.shard --ranks 64 --json; "
+    "shardc tune model.shard --ranks 8 --strategy s --search-mode recursive_programming",
 )
 @options.file_argument
 @options.ranks_option(required=True)
