@@ -233,7 +233,7 @@ def wrong_of(made: Case, limit: int | None) -> str | None:
         if found is not None and not pinned:
             return f"{found.outcome.best[0].point} was found where nothing fits ({limit})\n{made.with_holes()}"
         # SH326, or what is wrong with the strategy whatever stands in its holes.
-        return None if sink.failed else f"nothing fits, and nothing is said\n{made.with_holes()}"
+        return None if sink.failed or pinned else f"nothing fits, and nothing is said\n{made.with_holes()}"
     if found is None:
         return f"nothing was found on {made.ranks} ranks, and this fits ({limit})\n{min(fits)[1]}"
     least, text = min(fits)
