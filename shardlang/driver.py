@@ -156,12 +156,13 @@ def tune_program(
     from shardlang.cost.hardware import with_speeds
     from shardlang.cost.predict import predict_work
     from shardlang.plan.bytes.fits import device
+    from shardlang.plan.planner import can_be_planned
     from shardlang.search.answer import answer
     from shardlang.search.tune import tune
     from shardlang.search.wanted import Wanted
 
     hardware, has = with_speeds(program, asked.ranks, sink), device(program)
-    if hardware is None:
+    if hardware is None or not can_be_planned(asked.ranks, sink):
         return None
 
     def sound(plan: Plan) -> bool:

@@ -26,6 +26,11 @@ WEIGHTS_MARK = '{"__metadata__":{"format":"pt","written_by":"shardlang"}'
 # What a trace of steps begins with.
 TRACE_MARK = '{"written_by":"shardlang",'
 TOKENS_MARK = b"SHARDTOK"
+# Stands in the head of a page of `shardc report`.
+PAGE_MARK = '<meta name="generator" content="shardc report">'
+# What files of `shardc calibrate` begin with: the program, and its profile.
+MACHINE_MARK = "## Measured by `shardc calibrate`"
+PROFILE_MARK = '{"format": 1, "device": '
 # Stands in the first lines of every file that starts a job.
 JOB_MARK = "Written by shardc launch for the job"
 _FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "eval\.|\})')
@@ -71,6 +76,10 @@ FIGURES = Kind("figures", _is_figures, "another file for --metrics", streams=Tru
 WEIGHTS = Kind("saved weights", _begins(WEIGHTS_MARK.encode(), 8), "another file for --save-weights")
 TRACE = Kind("a trace", _begins(TRACE_MARK.encode()), "another folder for --log-dir")
 JOB = Kind("a file of the job", _begins(JOB_MARK.encode(), None), "another folder")
+COURSE = Kind("the course of a step", _begins(TRACE_MARK.encode()), "another file for --trace", streams=True)
+PAGE = Kind("the page", _begins(PAGE_MARK.encode(), None), "another file for -o", streams=True)
+MACHINE = Kind("the measured machine", _begins(MACHINE_MARK.encode()), "another file for -o")
+PROFILE = Kind("the profile", _begins(PROFILE_MARK.encode()), "another file for -o")
 TOKENS = Kind("tokens", _begins(TOKENS_MARK), "another file for -o")
 
 

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import click
+
+from shardlang.errors import RunError
+from shardlang.owned import Kind, target
+
+
+def claimed(path: Path, kind: Kind) -> None:
+    """Ends the command where a path leads to what is none of this kind, or to a folder that is not
+    there, before any work is done for it."""
+    if path.is_dir():
+        raise click.UsageError(f"`{path}` is a directory")
+    if not path.absolute().parent.is_dir():
+        raise click.UsageError(f"`{path}` cannot be written: there is no folder `{path.parent}`")
+    try:
+        target(path, kind)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        raise click.exceptions.Exit(2) from None
 
 
 def replace(path: Path, text: str) -> None:

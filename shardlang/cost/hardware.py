@@ -149,7 +149,7 @@ def _profiled(hardware: Hardware, device: ast.Hardware, sink: Sink | None) -> Ha
     source = Files().load(named.span.source.name, named.value, True)
     try:
         if isinstance(source, Unreadable):
-            raise Wrong(str(source))
+            raise Wrong(f"the file {source}")
         profile = read_profile(source.text)
         if profile.device != hardware.device:
             raise Wrong(f"it is of `{profile.device}`, and the device is `{hardware.device}`")

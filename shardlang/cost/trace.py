@@ -26,7 +26,7 @@ def trace_of(plan: Plan, hardware: Hardware) -> dict[str, Any]:
         for span in line.spans:
             times = {"ts": span.begin * _MICRO, "dur": (span.end - span.begin) * _MICRO}
             events.append({"name": span.name, "ph": "X", "pid": at, "tid": span.lane + 1, **times})
-    return {"displayTimeUnit": "ms", "traceEvents": events}
+    return {"written_by": "shardlang", "displayTimeUnit": "ms", "traceEvents": events}
 
 
 def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:

@@ -54,9 +54,15 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
+def can_be_planned(ranks: int, sink: Sink) -> bool:
+    """Whether there can be a plan for so many ranks; reports SH303 where there are too many."""
     if ranks > RANKS_LIMIT:
         sink.report("SH303", f"{ranks} ranks are more than a plan can be for", None, help=f"at most {RANKS_LIMIT:,}")
+    return ranks <= RANKS_LIMIT
+
+
+def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
+    if not can_be_planned(ranks, sink):
         return None
     found, strategy = choose_strategy(program, strategy_name, ranks, sink)
     made = laid_out(program, strategy, ranks, sink) if found else None

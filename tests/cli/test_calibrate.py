@@ -38,13 +38,14 @@ kernels.ELEMENTS["cpu"] = (100, 1000)
 from shardlang.cli.main import main
 main()
 """
+EARLIER = "## Measured by `shardc calibrate`: an earlier time.\n"
 
 
 def test_what_it_writes_is_planned_for(tmp_path: Path) -> None:
     """Two ranks: the program checks, is in its one form, has all speeds, and names its profile,
     which is one by the schema; numbers say that they were measured."""
     to = tmp_path / "machine.shard"
-    to.write_text("something else")
+    to.write_text(EARLIER)
     ran = warm.run([sys.executable, "-c", FEW, "calibrate", "--device", "cpu", "--ranks", "2", "-o", str(to)])
     assert ran.returncode == 0, ran.stderr + ran.stdout
     assert "collectives (" in ran.stdout
@@ -81,16 +82,26 @@ def test_wrong_words(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_program_of_the_user_stays(tmp_path: Path) -> None:
+    """SH512 before anything is measured, also for what would be the profile."""
+    (tmp_path / "net.shard").write_text(NET)
+    (tmp_path / "m.profile.json").write_text("{}")
+    for name in ("net", "m"):
+        ran = shardc("calibrate", "--device", "cpu", "-o", f"{name}.shard", folder=tmp_path)
+        assert ran.returncode == 2 and "error[SH512]" in ran.stderr and "holds something else" in ran.stderr
+    assert (tmp_path / "net.shard").read_text() == NET and (tmp_path / "m.profile.json").read_text() == "{}"
+
+
 def test_nothing_is_written_where_a_rank_fails(tmp_path: Path) -> None:
     """SH516, and the file that was there stays."""
     to = tmp_path / "machine.shard"
-    to.write_text("something else")
+    to.write_text(EARLIER)
     fails = FEW.replace("from shardlang.cli", "kernels.copies = lambda clock: 1 / 0\nfrom shardlang.cli")
     ran = warm.run([sys.executable, "-c", fails, "calibrate", "--device", "cpu", "-o", str(to)])
     assert ran.returncode == 3
     assert "error[SH516]: the measurement on 1 rank ended" in ran.stderr
     assert "ZeroDivisionError" in ran.stderr
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["something else"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == [EARLIER]
 
 
 def test_nothing_is_written_where_the_time_is_over(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ MISTAKES = [
     ("quickstart", None, "mesh a = auto; microbatches 0", "SH411", "number of microbatches is 0", "2 * pp"),
     ("quickstart", None, "mesh a = auto; recompute", "SH321", "needs a place", "at blocks[*]"),
     ("quickstart", None, "mesh a = auto; place on host", "SH321", "needs a selector", "at table: place on host"),
-    ("quickstart", None, "mesh a = 2; stages over a balanced", "SH425", "no layer cannot fill 2", "layer name"),
+    ("quickstart", None, "mesh a = 2; stages over a balanced", "SH425", "there is no layer, and 2", "layer name"),
     ("quickstart", 8, "strict", "SH303", "no mesh and no positional rule", "mesh dp = auto"),
 ]
 # fmt: on

@@ -162,3 +162,28 @@ def test_a_browser_draws_all_parts(tmp_path: Path) -> None:
         "Sources",
     ]  # fmt: skip
     assert "waiting for collectives over tp" in drawn.stdout and "most: 64.1 GB in 0F11" in drawn.stdout
+
+
+def test_a_page_or_a_course_replaces_its_own_kind_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, page, course = tmp_path / "net.shard", tmp_path / "r.html", tmp_path / "t.json"
+    text = (EXAMPLES / "digits.shard").read_text()
+    program.write_text(text)
+    words = [str(program), "--ranks", "4", "--strategy", "both", "--cluster", "std.clusters.h100_pod"]
+    for _ in range(2):
+        assert run(["report", *words, "-o", str(page)]) == 0
+        assert run(["plan", *words, "--trace", str(course)]) == 0
+    for wrong in (program, course, page):
+        ways = (["report", *words, "-o", str(wrong)], ["plan", *words, "--trace", str(wrong)])
+        for way in ways[wrong == page : 1 + (wrong != course)]:
+            assert run(way) == 2
+            assert "error[SH512]" in (said := capsys.readouterr().err) and "holds something else" in said
+    assert program.read_text() == text
+    assert run(["report", *words, "-o", str(tmp_path / "no" / "r.html")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_more_ranks_than_there_can_be_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(EXAMPLES / "digits.shard"), "--ranks", "100000000", "--cluster", "std.clusters.h100_pod"]
+    for command in (["tune"], ["plan"], ["report", "-o", "r.html"], ["why", "mesh"]):
+        assert run([command[0], words[0], *command[1:], *words[1:]]) == 1
+        assert "SH303" in capsys.readouterr().err

@@ -12,10 +12,11 @@ import click
 
 from shardlang import driver
 from shardlang.cli import output
-from shardlang.cli.files import replace, write_files
+from shardlang.cli.files import claimed, replace, write_files
 from shardlang.diagnostics.diagnostic import InternalError, Sink
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
+from shardlang.owned import MACHINE, PROFILE
 from shardlang.scratch import scratch
 from shardlang.source import Source
 
@@ -93,8 +94,9 @@ def command(ctx: click.Context, device: str | None, ranks: int, to: Path) -> Non
     """Measure this machine, which should do nothing else meanwhile."""
     if to.suffix != ".shard":
         raise click.BadParameter(f"`{to}` must end in `.shard`: it is a program", ctx, param_hint="-o")
-    if not to.absolute().parent.is_dir():
-        raise click.UsageError(f"`{to}` cannot be written: there is no folder `{to.parent}`")
+    profile = to.with_name(f"{to.stem}.profile.json")
+    for path, kind in ((to, MACHINE), (profile, PROFILE)):
+        claimed(path, kind)
     try:
         require_alone("`shardc calibrate`")
         with scratch("calibrate") as folder:
@@ -104,7 +106,6 @@ def command(ctx: click.Context, device: str | None, ranks: int, to: Path) -> Non
         ctx.exit(3)
     from shardlang.cost.calibrated import machine_of, profile_of
 
-    profile = to.with_name(f"{to.stem}.profile.json")
     name = re.sub(r"\W+", "_", str(found["model"]).lower()).strip("_")
     name = name if name.isidentifier() else f"device_{name}"
     texts = profile_of(found, name, small), machine_of(found, name, profile.name, ranks)

@@ -13,6 +13,7 @@ import click
 from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.owned import COURSE
 
 if TYPE_CHECKING:
     from shardlang.cost.predict import Prediction
@@ -44,6 +45,8 @@ def command(
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
     selects = _selector(at, ctx) if at is not None else None
+    if trace is not None:
+        files.claimed(Path(trace), COURSE)
     sink = Sink()
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     program = driver.with_cluster(program, cluster, sink) if program is not None else None
@@ -88,7 +91,7 @@ def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:
     hardware = with_speeds(plan.program, plan.ranks, sink)
     if hardware is None or sink.failed:
         return None
-    files.replace(Path(trace), json.dumps(trace_of(plan, hardware)))
+    files.replace(Path(trace), json.dumps(trace_of(plan, hardware), separators=(",", ":")))
     return predict(plan, hardware)
 
 

@@ -10,6 +10,7 @@ import click
 from shardlang import driver
 from shardlang.cli import files, options, output
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.owned import PAGE
 from shardlang.plan.plan import Plan
 
 
@@ -32,6 +33,7 @@ def command(
     """Write a page that shows where the time and the memory of a step go."""
     if len(strategies) > 2:
         raise click.UsageError(f"a page has one plan or two, and {len(strategies)} strategies are given")
+    files.claimed(Path(target), PAGE)
     sink, plans = Sink(), list[Plan]()
     for name in strategies or (None,):
         program = driver.check_source(options.source(file), sink, overrides, name)

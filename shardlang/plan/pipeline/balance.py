@@ -172,11 +172,12 @@ def _evenest(sums: Sequence[int], most: int, windows: Sequence[tuple[int, int]])
 
 def _report_few(groups: list[list[str]], rule: StageRule, sink: Sink) -> None:
     n = len(groups)
-    what = "1 layer" if n == 1 else f"{n} layers" if n else "no layer"
+    what = "1 layer" if n == 1 else f"{n} layers"
     together = max(groups, key=len, default=[])
     why = f"; values flow both ways between `{together[0]}` and `{together[-1]}`" if len(together) > 1 else ""
     size = f"`{rule.axis}` = {rule.coordinates}" + (f", virtual = {rule.virtual}" if rule.virtual > 1 else "")
+    fact = f"{what} cannot fill {rule.count} stages ({size}){why}"
     sink.report(
-        "SH425", f"{what} cannot fill {rule.count} stages ({size}){why}", rule.span, "",
+        "SH425", fact if n else f"there is no layer, and {rule.count} stages ({size}) need one each", rule.span, "",
         help=f"at most {n} stages would fit" if n > 1 else "stages are made of layers: `layer name = Model(...)`",
     )  # fmt: skip
