@@ -15,9 +15,12 @@ from shardlang.errors import RunError
 from shardlang.owned import Kind, target
 
 
-def claimed(path: Path, kind: Kind) -> None:
-    """Ends the command where a path leads to what is none of this kind, or to a folder that is not
-    there, before any work is done for it."""
+def claimed(name: str | Path | None, kind: Kind) -> None:
+    """Ends the command where a path (None: there is none) leads to what is none of this kind, or
+    to a folder that is not there, before any work is done for it."""
+    if name is None:
+        return
+    path = Path(name)
     if path.is_dir():
         raise click.UsageError(f"`{path}` is a directory")
     if not path.absolute().parent.is_dir():

@@ -44,10 +44,8 @@ def command(
     """Show mesh, schedule, time, memory and bytes; then each statement's layout and collectives."""
     if rank is not None and not 0 <= rank < ranks:
         raise click.BadParameter(f"{rank} is not one of the ranks 0 to {ranks - 1}", ctx, param_hint="--rank")
-    selects = _selector(at, ctx) if at is not None else None
-    if trace is not None:
-        files.claimed(Path(trace), COURSE)
-    sink = Sink()
+    selects, sink = _selector(at, ctx) if at is not None else None, Sink()
+    files.claimed(trace, COURSE)
     program = driver.check_source(options.source(file), sink, overrides, strategy)
     program = driver.with_cluster(program, cluster, sink) if program is not None else None
     plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
