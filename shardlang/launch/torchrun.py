@@ -15,18 +15,19 @@ START = "start.sh"
 PORT = 29500
 
 # The script waits for torchrun, so that it can hand on SIGUSR1. torchrun itself does not: it would
-# end by that signal, or take ranks that end with code 75 for failures, and start them again.
+# end by that signal, or take ranks that end with code 75 for failures, and start them again. Where
+# another host is done first, srun sends SIGTERM to all of this one, the `sleep` below too.
 _WAITS = """\
 saved=0
 save() {
   saved=1
   ranks=$(pgrep -P "$agent") || return 0
   kill -USR1 $ranks 2>/dev/null || true
-  while kill -0 $ranks 2>/dev/null; do sleep 0.2; done
+  while kill -0 $ranks 2>/dev/null; do sleep 0.2 || true; done
   kill -TERM "$agent" 2>/dev/null || true
 }
 trap save USR1
-trap 'kill -TERM "$agent" 2>/dev/null' TERM INT
+trap 'kill -TERM "$agent" 2>/dev/null || true' TERM INT
 """
 _ENDS = """\
 agent=$!
