@@ -64,7 +64,10 @@ def test_what_it_writes_is_planned_for(tmp_path: Path) -> None:
     found = with_speeds(program, 2, sink)
     assert found is not None, [d.message for d in sink.found]
     assert (found.devices, found.origin("launch"), found.profile is not None) == (2, MEASURED, True)
-    assert found.launch > 0 and profile.beside >= 1 and (profile.meeting or found.meeting) == profile.meeting
+    # From two sizes of a kernel, three turns each, a launch may come out as nothing; what `constants` makes of numbers
+    # that are known is tested below.
+    assert found.launch >= 0 and found.launch + profile.step > 0
+    assert profile.beside >= 1 and (profile.meeting or found.meeting) == profile.meeting
     assert found.origin("meeting") == MEASURED
     plan = driver.plan_program(program, "dp", 2, sink)
     assert plan is not None
