@@ -7,7 +7,6 @@ them runs anything of the program, or imports torch."""
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -155,9 +154,11 @@ def _count(ranks: object) -> int:
 
 def _value(path: object, value: object) -> str:
     """A value of Python as `--set` takes it."""
+    from shardlang.cli.options import PATH
+
     if not isinstance(path, str):
         raise TypeError(f"`set` is by paths, not by {type(path).__name__}")
-    if re.fullmatch(r"[A-Za-z_][\w.\[\]]*", path) is None:
+    if PATH.fullmatch(path) is None:
         raise ValueError(f"`set`: {path!r} is no path, as `batch` or `model.d`")
     if isinstance(value, bool):
         return str(value).lower()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # As wide as the text of a command that is piped.
 ROOM = 120
+TABLES = ("operators", "collectives", "parameters", "stages")
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,59 @@ class ProgramError(Exception):
 
 
 @dataclass(frozen=True)
-class RankView:
-    """A plan as one rank has it: its coordinates on each mesh, its slices, its groups."""
+class _Seen:
+    """The parts of a plan, of all ranks or of one. found: as `shardc plan --json` prints it."""
 
     found: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def operators(self) -> tuple[Row, ...]:
+        return self._rows("operators")
+
+    @property
+    def collectives(self) -> tuple[Row, ...]:
+        """Those of all operators, in order, each with the `operator` that it is for."""
+        every = ((o["name"], c) for o in self.found["operators"] for c in o["collectives"])
+        return tuple(Row({"operator": name, **c}) for name, c in every)
+
+    @property
+    def parameters(self) -> tuple[Row, ...]:
+        return self._rows("parameters")
+
+    @property
+    def memory(self) -> Row:
+        """Bytes of a rank (of all ranks the most): parameters, gradients, optimizer, activations,
+        its peak, and what it sends."""
+        return Row(self.found["per_rank"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `shardc plan --json`, key for key; a copy."""
+        found: dict[str, Any] = json.loads(json.dumps(self.found))
+        return found
+
+    def _rows(self, table: str) -> tuple[Row, ...]:
+        found: tuple[Row, ...] = frozen(self.found[table])
+        return found
+
+    def _repr_html_(self) -> str:
+        """The first screen as HTML, then the program and the parameters, folded."""
+        from shardlang.cli.plan_view.parameters import parameters
+        from shardlang.cli.plan_view.program import Detail, program
+        from shardlang.cli.plan_view.screen import screen
+
+        def texts(lines: Iterable[Line]) -> Iterator[str]:
+            return (line.text.rstrip() for line in lines)
+
+        return "".join([
+            text(texts(screen(self.found, ROOM))),
+            folded("program", texts(program(self.found, ROOM, Detail()))),
+            folded(f"{len(self.found['parameters'])} parameters", texts(parameters(self.found, ROOM, False))),
+        ])  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class RankView(_Seen):
+    """A plan as one rank has it: its coordinates on each mesh, its slices, its groups."""
 
     @property
     def rank(self) -> int:
@@ -121,46 +171,13 @@ class RankView:
     def coordinates(self) -> tuple[Row, ...]:
         return self._rows("coordinates")
 
-    @property
-    def operators(self) -> tuple[Row, ...]:
-        return self._rows("operators")
-
-    @property
-    def collectives(self) -> tuple[Row, ...]:
-        """Those of all operators, each with the `operator` that it is for."""
-        return collectives(self.found)
-
-    @property
-    def parameters(self) -> tuple[Row, ...]:
-        return self._rows("parameters")
-
-    @property
-    def memory(self) -> Row:
-        """Bytes of a rank: parameters, gradients, optimizer, activations, its peak, and what it
-        sends."""
-        return Row(self.found["per_rank"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON, a copy: as `shardc plan --rank R --json` prints it."""
-        found: dict[str, Any] = json.loads(json.dumps(self.found))
-        return found
-
-    def _rows(self, table: str) -> tuple[Row, ...]:
-        found: tuple[Row, ...] = frozen(self.found[table])
-        return found
-
     def __repr__(self) -> str:
         return f"RankView(rank={self.rank}, operators={len(self.found['operators'])})"
 
-    def _repr_html_(self) -> str:
-        return shown(self.found)
 
-
-@dataclass(frozen=True)
-class Plan:
-    """A plan: layouts, collectives and bytes. found: as `shardc plan --json` prints it."""
-
-    found: Mapping[str, Any] = field(repr=False)
+@dataclass(frozen=True, repr=False)
+class Plan(_Seen):
+    """A plan: layouts, collectives and bytes."""
 
     @property
     def strategy(self) -> str:
@@ -188,27 +205,6 @@ class Plan:
         """The time of a step, where the file has speeds (specs/predicted.md)."""
         return Row(self.found["predicted"]) if "predicted" in self.found else None
 
-    @property
-    def operators(self) -> tuple[Row, ...]:
-        return self._of_all().operators
-
-    @property
-    def collectives(self) -> tuple[Row, ...]:
-        """Those of all operators, each with the `operator` that it is for."""
-        return collectives(self.found)
-
-    @property
-    def parameters(self) -> tuple[Row, ...]:
-        return self._of_all().parameters
-
-    @property
-    def memory(self) -> Row:
-        """Bytes of a rank, the most over the ranks."""
-        return self._of_all().memory
-
-    def _of_all(self) -> RankView:
-        return RankView(self.found)
-
     def rank(self, rank: int) -> RankView:
         """The plan of one rank, from 0. ValueError where there is no such rank."""
         from shardlang.cli.plan_view.parts import of_rank
@@ -219,49 +215,17 @@ class Plan:
             raise ValueError(f"{rank} is not one of the ranks 0 to {self.ranks - 1}")
         return RankView(of_rank(self.found, rank))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of `shardc plan --json`, key for key; a copy."""
-        return self._of_all().to_dict()
-
     def dataframe(self, table: str = "operators") -> pandas.DataFrame:
         """A table of the plan for pandas: operators, collectives, parameters, stages."""
-        tables: Mapping[str, Callable[[], Iterable[Row]]] = {
-            "operators": lambda: self.operators, "collectives": lambda: self.collectives,
-            "parameters": lambda: self.parameters, "stages": lambda: self.stages,
-        }  # fmt: skip
-        if table not in tables:
-            raise ValueError(f"table is one of {', '.join(tables)}, not {table!r}")
+        if table not in TABLES:
+            raise ValueError(f"table is one of {', '.join(TABLES)}, not {table!r}")
         import pandas
 
-        return pandas.DataFrame([dict(row) for row in tables[table]()])
+        return pandas.DataFrame([dict(row) for row in getattr(self, table)])
 
     def __repr__(self) -> str:
         mesh = ", ".join(f"{axis}={size}" for axis, size in self.mesh.items())
         return f"Plan(strategy={self.strategy!r}, ranks={self.ranks}, mesh=({mesh}))"
-
-    def _repr_html_(self) -> str:
-        return shown(self.found)
-
-
-def collectives(found: Mapping[str, Any]) -> tuple[Row, ...]:
-    """The collectives of a plan's operators, in order."""
-    return tuple(Row({"operator": o["name"], **c}) for o in found["operators"] for c in o["collectives"])
-
-
-def shown(found: Mapping[str, Any]) -> str:
-    """A plan as HTML: the first screen, then the program and the parameters, folded."""
-    from shardlang.cli.plan_view.parameters import parameters
-    from shardlang.cli.plan_view.program import Detail, program
-    from shardlang.cli.plan_view.screen import screen
-
-    def texts(lines: Iterable[Line]) -> Iterator[str]:
-        return (line.text.rstrip() for line in lines)
-
-    return "".join([
-        text(texts(screen(found, ROOM))),
-        folded("program", texts(program(found, ROOM, Detail()))),
-        folded(f"{len(found['parameters'])} parameters", texts(parameters(found, ROOM, False))),
-    ])  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from shardlang.files import Unreadable, read_program
 from shardlang.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_PATH = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?(\.[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?)*")
+# What `--set` may name.
+PATH = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?(\.[A-Za-z_][A-Za-z_0-9]*(\[\d+\])?)*")
 
 
 def source(name: str) -> Source:
@@ -43,7 +44,7 @@ def _overrides(ctx: click.Context, param: click.Parameter, given: tuple[str, ...
     found: dict[str, str] = {}
     for text in given:
         path, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not value or _PATH.fullmatch(path) is None:
+        if not equals or not value or PATH.fullmatch(path) is None:
             example = "batch=64, model.d=256 or three_d.mp=4"
             raise click.BadParameter(f"`{text}` is not PATH=VALUE, as in {example}", ctx, param)
         if path in found and found[path] != value:

@@ -265,6 +265,52 @@ def test_parameters_are_named_by_patterns() -> None:
     assert len([*parameters(found_of(*THREE_D), 80, True)]) > 261
 
 
+FROZEN = """
+use std.nn: Linear
+
+dim batch = 4, d = 4
+
+model Net {
+  layer up = Linear(d, d)
+  layer mid = Linear(d, d)
+  layer head = Linear(d, d, bias = false)
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x |> up |> relu |> mid |> relu |> head
+  }
+}
+
+strategy s {
+  mesh dp = 2
+  split batch over dp
+  zero 2 over dp
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], y: [batch, d], batches = 1)
+  loss = mse_loss(model(x), y)
+  optimizer = sgd(lr = 0.1)
+  freeze at up, mid
+  steps = 1
+}
+"""
+
+
+def test_what_is_frozen_says_so_itself() -> None:
+    """Also where most are: the title is about those that are trained, and nobody else is frozen."""
+    sink = Sink()
+    program = check_source(Source("net.shard", FROZEN), sink)
+    plan = plan_program(program, None, 2, sink) if program is not None else None
+    assert plan is not None, [d.message for d in sink.found]
+    title, *rows = [line.text for line in parameters(report(plan), 120, False)][1:]
+    assert title == "5 parameters (bytes of one), zero 2 over dp, gradients summed over dp"
+    assert [(row.split("  ")[0], row.endswith(", frozen")) for row in rows] == [
+        ("{up,mid}.weight", True), ("{up,mid}.bias", True), ("head.weight", False),
+    ]  # fmt: skip
+    assert "summed" not in rows[0] and "zero" not in rows[-1]
+
+
 def test_a_selector_covers_what_it_names() -> None:
     found = part_of(found_of(*THREE_D), lambda path: path if path.endswith("mlp.up.weight") else "")
     assert found["blocks"] == [] and len(found["parameters"]) == 12

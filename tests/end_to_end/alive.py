@@ -19,6 +19,7 @@ from typing import Any
 from tests import warm
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
+from tests.end_to_end.watching import started
 
 QUIET = 5  # so many equal looks in a row
 
@@ -145,12 +146,5 @@ def _watch_stages(folder: Path) -> None:
     Pipeline._backward = measured  # type: ignore[method-assign]
 
 
-def main(main_file: Path, ranks: int) -> int:
-    from shardlang.runtime.launch.launcher import launch
-
-    _watch(main_file.parent)
-    return launch(main_file, ranks, device="cpu", base=main_file.parent)
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(started(_watch))

@@ -21,6 +21,7 @@ from typing import Any
 from tests import warm
 from tests.emit.sources import emitted_files
 from tests.end_to_end.curves import ROOT
+from tests.end_to_end.watching import started
 
 STEP = 3  # before it, ZeRO 3 learns what is used in which order
 
@@ -118,13 +119,5 @@ def _watch(folder: Path) -> None:
     Model.update = stepped  # type: ignore[method-assign]
 
 
-def main(main_file: Path, ranks: int) -> int:
-    from shardlang.runtime.launch.launcher import launch
-
-    _watch(main_file.parent)
-    weights = main_file.with_name("weights.safetensors")
-    return launch(main_file, ranks, device="cpu", base=main_file.parent, save_weights=weights)
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(started(_watch, save_weights=Path(sys.argv[1]).with_name("weights.safetensors")))

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests import warm
 from tests.end_to_end.curves import ROOT
+from tests.end_to_end.watching import started
 
 STEP = 2
 STAGES = 2  # coordinates of all programs that have stages
@@ -93,12 +94,5 @@ def _watch(folder: Path) -> None:
     Model.update = updated  # type: ignore[method-assign]
 
 
-def main(main_file: Path, ranks: int) -> int:
-    from shardlang.runtime.launch.launcher import launch
-
-    _watch(main_file.parent)
-    return launch(main_file, ranks, device="cpu", base=main_file.parent)
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(started(_watch))

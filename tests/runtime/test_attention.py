@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from shardlang import runtime as rt
 from shardlang.runtime.comm import blocks
@@ -21,6 +19,7 @@ from shardlang.runtime.device import Cpu
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.attention_kernels import KERNELS, Host, Seen
 from tests.runtime.forked import on_ranks
+from tests.runtime.largest import Largest
 
 SHAPES = (((2, 4), (2, 2)), ((2, 4), (2, 4)), ((4,), (2,)), ((), ()), ((2, 3, 4), (2, 3, 1)))  # leading dims of q, of k
 
@@ -68,19 +67,6 @@ def test_what_lies_in_columns_has_the_same_numbers(kernel: str, monkeypatch: pyt
         torch.testing.assert_close(ours, formula, rtol=0, atol=1e-12)
         for one, other in zip(*(torch.autograd.grad(y, given, slope) for y in (ours, formula)), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-class Largest(TorchDispatchMode):
-    """The most elements that a tensor made within has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        self.found = max([self.found, *(x.numel() for x in tree_leaves(made) if isinstance(x, Tensor))])
-        return made
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from shardlang import runtime as rt
 from shardlang.runtime.comm.mesh import Group
 from tests.runtime.forked import on_ranks
+from tests.runtime.largest import Largest
 
 ROWS, WIDTH, CLASSES = (3, 5), 4, 7
 
@@ -76,19 +74,6 @@ def test_in_bf16_a_weights_gradient_is_added_up_in_f32() -> None:
     assert bool(((ours.double() - theirs).abs() <= room.detach()).all())
     # Rows are drawn alike, so that what is rounded of them goes both ways: far less than all of it is left.
     assert float((ours.double() - theirs).abs().max()) <= float(unit * theirs.abs().max())
-
-
-class Largest(TorchDispatchMode):
-    """The most elements that a tensor made within has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        self.found = max([self.found, *(x.numel() for x in tree_leaves(made) if isinstance(x, Tensor))])
-        return made
 
 
 @pytest.mark.parametrize("reduction", ["sum", "none"])

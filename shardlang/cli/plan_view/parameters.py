@@ -24,21 +24,19 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
     for p in every:
         shape = ", ".join(f"{a}:{b}" for a, b in p["slices"]) if "slices" in p else "x".join(map(str, p["local_shape"]))
         gradient = f"summed{reduced[p['path']]}" if p["path"] in reduced else ""
-        key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), _notes(p), gradient
+        kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
+        key = f"{p['layout']}  {shape or 'one number'}", size(p["local_bytes"]), kind, _notes(p), gradient
         groups.setdefault((*key, p["path"] if full else ""), []).append(p["path"])
-    counts: tuple[Counter[str], ...] = (Counter(), Counter())
-    for (*_, note, gradient, _), paths in groups.items():
-        counts[0][note] += len(paths)
-        counts[1][gradient] += len(paths)
-    usual = [count.most_common(1)[0][0] for count in counts]
+    usual = _usual(groups)
     yield Line("")
     notes = [usual[0], f"gradients {usual[1]}" if usual[1] else ""]
     title = ", ".join(filter(None, [f"{len(every):,} parameter{'s' * (len(every) != 1)} (bytes of one)", *notes]))
     yield from (Line(text, "title") for text in filled(title.split(" "), room, "", "  "))
-    for (tensor, each, *notes, _), paths in groups.items():
-        each_note = zip(notes, usual, ("no zero", "not summed"), strict=True)
-        said = [text or none for text, common, none in each_note if text != common]
-        right = f"{tensor}  {', '.join([each, *said])}"
+    for (tensor, each, kind, *own_notes, _), paths in groups.items():
+        # Nobody expects the gradient of what is not trained.
+        absent = ("", "") if kind else ("no zero", "not summed")
+        said = [text or none for text, common, none in zip(own_notes, usual, absent, strict=True) if text != common]
+        right = f"{tensor}  {', '.join(filter(None, [each, kind, *said]))}"
         names = ", ".join(patterns(paths))
         if width(names) + 2 + width(right) > room:
             own = set(paths)
@@ -46,11 +44,21 @@ def parameters(found: Found, room: int, full: bool) -> Iterator[Line]:
         yield from (Line(text) for text in beside("", one_line(names), right, room))
 
 
+def _usual(groups: Mapping[tuple[str, ...], list[str]]) -> list[str]:
+    """The notes that most have, of what is trained if anything is: the title says them."""
+    some = any(not kind for _, _, kind, *_ in groups)
+    counts: tuple[Counter[str], ...] = (Counter(), Counter())
+    for (_, _, kind, note, gradient, _), paths in groups.items():
+        if not kind or not some:
+            counts[0][note] += len(paths)
+            counts[1][gradient] += len(paths)
+    return [count.most_common(1)[0][0] for count in counts]
+
+
 def _notes(p: Found) -> str:
     """The remarks on a parameter."""
-    kind = "frozen" if p["frozen"] else "" if p["trained"] else "state"
     zero = f"zero {p['zero']}{over(p['zero_axes'])}{', keep' * p['keep']}" if p["zero"] else ""
     stages = p["stages"] if p["stages"] is not None and len(p["stages"]) > 1 else []
     shared = f"in stages {', '.join(map(str, stages))}" if stages else ""
     rows, host = "gradients of rows" if p["rows"] else "", "on the host" if p["place"] == "host" else ""
-    return ", ".join(filter(None, [kind, zero, rows, host, shared]))
+    return ", ".join(filter(None, [zero, rows, host, shared]))

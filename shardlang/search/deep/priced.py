@@ -97,8 +97,8 @@ class Priced:
         share = of.share(sizes) / count / examples / inner
         key = found.schedule, len(found.layers), found.size, count, share
         if key not in self._ideal:
-            scaled = tuple(Run(run.forward * share, run.backward * share) for run in runs)
-            course = self._course(scaled, found, count, 0.0, False)  # type: ignore[arg-type]
+            before, first, middle, end, after = (Run(run.forward * share, run.backward * share) for run in runs)
+            course = self._course((before, first, middle, end, after), found, count, 0.0, False)
             self._ideal[key] = bound(course, [0.0] * len(found.layers), 0.0)
         return self._ideal[key]
 

@@ -201,20 +201,24 @@ def local_bytes(tensor: Tensor, layout: Layout, table: LayoutTable) -> int:
 def _handed(planning: Planning, table: LayoutTable, choices: Sequence[Choice], rates: Rates) -> tuple[Handed, ...]:
     """The values that choices hand on, equal ones once."""
     of = {op: at for at, choice in enumerate(choices) for op in choice.ops}
-    counts: dict[tuple[object, ...], int] = {}
+    counts: dict[_Value, int] = {}
     for op in planning.graph.ops:
         for at, value in enumerate(op.results):
             readers = dict.fromkeys((of[user], operand) for user, operand in planning.users[value])
             if readers:
                 key = of[op.id], at, planning.tensors[value], tuple(readers)
                 counts[key] = counts.get(key, 0) + 1
-    return tuple(_value(table, choices, rates, key, times) for key, times in counts.items())  # type: ignore[arg-type]
+    return tuple(_value(table, choices, rates, key, times) for key, times in counts.items())
+
+
+# The choice that makes a value, which of its results it is, the tensor, and the choices that read
+# it, each with the number of the operand.
+_Value = tuple[int, int, Tensor, tuple[tuple[int, int], ...]]
 
 
 def _value(
-    table: LayoutTable, choices: Sequence[Choice], rates: Rates,
-    key: tuple[int, int, Tensor, tuple[tuple[int, int], ...]], times: int,
-) -> Handed:  # fmt: skip
+    table: LayoutTable, choices: Sequence[Choice], rates: Rates, key: _Value, times: int
+) -> Handed:
     producer, result, tensor, readers = key
     numbers: dict[Layout, int] = {}
 
