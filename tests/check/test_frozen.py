@@ -169,3 +169,8 @@ def test_freeze_keeps_parameters(lines: list[str], trained: list[str]) -> None:
 def test_mistakes_of_freeze(lines: list[str], says: str) -> None:
     (message,) = freeze(*lines).messages
     assert message.startswith(says)
+
+
+def test_a_misspelt_freeze_and_a_setting_without_a_value() -> None:
+    helps = [freeze(line).found[0].help for line in ("frezee at head", "optimizer at head")]
+    assert helps == [("did you mean `freeze`?",), ("write `optimizer at .. = ..`",)]

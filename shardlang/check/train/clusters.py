@@ -40,7 +40,8 @@ def _declared(name: str, sink: Sink, load: Loader) -> Mapping[str, Machine] | No
     source = load("-", name, is_file)
     if isinstance(source, Unreadable):
         what = "file" if is_file else "library"
-        sink.report("SH203", f"{what} `{name}` {source}", None, help=source.help or offer(name, LIBRARIES))
+        known = "write the path of a file" if is_file else "there is `std.clusters`, as in `std.clusters.h100_pod`"
+        sink.report("SH203", f"{what} `{name}` {source}", None, help=source.help or offer(name, LIBRARIES, known))
         return None
     context, before = Context(sink), len(sink.found)
     library = Library(context, {})

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from shardlang.check.context import Frame
 from shardlang.check.selectors import Specificity, select, specificity
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.diagnostics.nearest import nearest
 from shardlang.graph.graph import Graph
 from shardlang.syntax import ast
 
@@ -19,7 +20,8 @@ def frozen(freezes: Sequence[ast.Setting], optimizers: Sequence[ast.Setting], gr
     found: dict[int, tuple[Specificity, ast.Setting]] = {}
     for setting in freezes:
         if setting.name.text != "freeze":
-            help = f"write `{setting.name.text} at .. = ..`, or `freeze at ..`"
+            meant = nearest(setting.name.text, ("freeze",))
+            help = "did you mean `freeze`?" if meant else f"write `{setting.name.text} at .. = ..`"
             frame.wrong("SH111", f"`{setting.span.text}` lacks a `=` and a value", setting.span, "no value", help=help)
             continue
         for param, rank in _covered(setting, graph, frame.context.sink).items():
