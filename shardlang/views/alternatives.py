@@ -11,16 +11,16 @@ from shardlang.check.program import Program
 from shardlang.check.selectors import text as selector_text
 from shardlang.cost.hardware import Hardware
 from shardlang.cost.predict import predict
-from shardlang.diagnostics.diagnostic import Diagnostic, InternalError, Severity, Sink
+from shardlang.diagnostics.diagnostic import Diagnostic, Severity, Sink
 from shardlang.plan.bytes.memory import stages_by_coordinate
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.bytes.traffic import sent_bytes
 from shardlang.plan.plan import Plan
 from shardlang.plan.planner import plan
 from shardlang.records import dataclass
-from shardlang.source import Source, Span
+from shardlang.search import made
+from shardlang.source import Span
 from shardlang.syntax import ast
-from shardlang.syntax.parse import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,7 @@ class Asked:
 
 def rules_of(text: str) -> tuple[ast.Rule, ...]:
     """The rules of a text that shardc wrote."""
-    sink = Sink()
-    file = parse(Source("the alternative", f"strategy s {{\n  {text}\n}}\n"), sink)
-    if sink.failed:
-        raise InternalError(f"`{text}` is no rule: {sink.found[0].message}")
-    return file.strategies[0].rules
+    return made.rules_of(text, "the alternative")
 
 
 def without(rules: Sequence[ast.Rule], kinds: tuple[type, ...], selector: str = "") -> list[ast.Rule]:

@@ -73,16 +73,14 @@ def _selector(text: str) -> ast.Selector | None:
     """The selector that a text is; None for what is none. The model's result can be asked for, and
     no rule can name it."""
     from shardlang.source import Source, Span
-    from shardlang.syntax.parse import parse
+    from shardlang.syntax.parse import parse_rules
 
     if text == RESULT:
         span = Span(Source("why", text), 0, len(text))
         return ast.Selector((ast.Segment(text, None, span=span),), span=span)
 
-    sink = Sink()
-    file = parse(Source("why", f"strategy s {{\n  at {text}: recompute\n}}\n"), sink)
-    rules = [rule for strategy in file.strategies for rule in strategy.rules]
-    if sink.failed or len(rules) != 1 or not isinstance(rules[0], ast.At) or len(rules[0].selectors) != 1:
+    rules = parse_rules("why", f"at {text}: recompute") or ()
+    if len(rules) != 1 or not isinstance(rules[0], ast.At) or len(rules[0].selectors) != 1:
         return None
     return rules[0].selectors[0]
 

@@ -96,14 +96,11 @@ def _timed(plan: Plan, trace: str | None, sink: Sink) -> Prediction | None:
 def _selector(text: str, ctx: click.Context) -> Callable[[str], str]:
     """Paths that a selector of the language covers."""
     from shardlang.check.selectors import matcher
-    from shardlang.source import Source
     from shardlang.syntax import ast
-    from shardlang.syntax.parse import parse
+    from shardlang.syntax.parse import parse_rules
 
-    sink = Sink()
-    file = parse(Source("--at", f"strategy s {{\n  at {text}: recompute\n}}\n"), sink)
-    rules = [rule for strategy in file.strategies for rule in strategy.rules]
-    if sink.failed or len(rules) != 1 or not isinstance(rules[0], ast.At):
+    rules = parse_rules("--at", f"at {text}: recompute") or ()
+    if len(rules) != 1 or not isinstance(rules[0], ast.At):
         raise click.BadParameter(f"`{text}` is no selector; write a path, as `blocks[0..2].norm` or `**.weight`", ctx)
     matchers = [matcher(selector) for selector in rules[0].selectors]
     return lambda path: next(filter(None, (match(path) for match in matchers)), "")
