@@ -28,8 +28,8 @@ def parse_expression(source: Source, sink: Sink) -> ast.Expr | None:
 
 
 def parse_rules(name: str, text: str) -> tuple[ast.Rule, ...] | None:
-    """The rules that a text is made of, as they stand in a strategy; None where it is something else.
-    `name`: of the text, in spans."""
+    """The rules that a text is made of, as they stand in a strategy; None where it is something
+    else. `name`: of the text, in spans."""
     sink = Sink()
     file = parse(Source(name, f"strategy s {{\n  {text}\n}}\n"), sink)
     return file.strategies[0].rules if len(file.items) == 1 and not sink.failed else None
