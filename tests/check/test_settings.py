@@ -131,3 +131,28 @@ def test_a_model_and_its_dims_are_overridden_by_set() -> None:
     assert found.value("train.x").type.shape == (4, 16)
     assert checked(text, {"model.nothing": "1"}).messages[0].startswith("SH224: ")
     assert checked(text, {"train.clip": "0.5"}).program.training.clip == 0.5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", ["train.optimizer.lr", "optimizer.lr", "lr"])
+def test_an_argument_of_a_setting_is_set_from_outside(path: str) -> None:
+    text = TEXT.replace(END, END + "  optimizer at **.bias = adamw(weight_decay = 0.0)\n")
+    found = checked(text, {path: "0.25", "optimizer.eps": "1 / 8", "data.batches": "6"})
+    assert found.program is not None and found.program.training is not None, found.messages
+    optimizers = found.program.training.optimizers
+    assert [(o.arguments["lr"], o.arguments["eps"]) for o in optimizers] == [(0.25, 0.125)] * 2
+    assert found.program.training.data.arguments["batches"] == 6
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("optimizer.lrr", "1", "SH220: `adamw` has no argument `lrr`"),
+        ("optimizer.lr", "-1", "SH237: `lr` must be at least 0"),
+        ("optimizer.lr.x", "1", "SH224: there is no `optimizer.lr.x`"),
+        ("loss.x", "1", "SH224: there is no `loss.x`"),
+        ("lr_schedule.min", "1", "SH224: there is no `lr_schedule.min`"),
+        ("x", "1", "SH224: there is no `x`"),
+    ],
+)
+def test_an_argument_that_is_not_there_or_cannot_be(path: str, value: str, told: str) -> None:
+    assert [m for m in checked(TEXT, {path: value}).messages if m.startswith(told)]

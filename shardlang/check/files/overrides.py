@@ -1,11 +1,12 @@
 """`--set PATH=VALUE` -> what it overrides: a dim, a formal of the root model, a mesh axis, a
-setting.
+setting, or an argument of one.
 
 Turns texts into expressions by place; evaluating them is left to where the place is checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shardlang.check.declared import called
 from shardlang.check.files.removed_members import flat
@@ -15,8 +16,10 @@ from shardlang.source import Source
 from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 
+# The settings whose arguments may be set.
+_CALLS = ("optimizer", "lr_schedule", "data", "eval", "checkpoint", "log")
 # What takes the place of names, by what these belong to: "dim", "model", "train" or a strategy. The
-# root model may lack a name of "model".
+# root model may lack a name of "model", and a setting one of "train" that has a dot.
 Overrides = Mapping[str, Mapping[str, ast.Expr]]
 
 
@@ -26,14 +29,17 @@ def read_overrides(file: ast.File, given: Mapping[str, str], strategy: str | Non
     found: dict[str, dict[str, ast.Expr]] = {}
     others = {s.name.text for s in file.strategies if strategy not in (None, s.name.text)}
     places = list(_places(file))
+    # Which arguments there are besides is known where the model and the settings are read.
+    arguments = ("model", *(f"train.{name}" for name, _ in _calls(file)))
     for path, text in given.items():
         expression = parse_expression(Source(f"--set {path}", text), sink)
         if expression is None:
             continue
         full = [p for p in places if path in (p, p.partition(".")[2])]
+        full = full or [p for p in places if path == p.rpartition(".")[2]]
         if len(full) > 1:
             full = [p for p in full if p.partition(".")[0] not in others]
-        full = [path] if path.startswith("model.") and not full else full
+        full = full or [p for p in (path, f"train.{path}") if p.rpartition(".")[0] in arguments]
         if len(full) > 1:
             help = f"say which: `--set {full[0]}={text}`"
             sink.report("SH224", f"`--set {path}` could mean {_listed(full)}", None, help=help)
@@ -67,9 +73,31 @@ def _places(file: ast.File) -> Iterator[str]:
                 yield from (f"model.{name}" for name in member_dims(item.members))
             case ast.Train():
                 yield from (f"train.{name}" for name in ("epochs", "steps", "seed", "clip", "precision", "compile"))
+                yield from (f"train.{name}.{k.name.text}" for name, call in _calls(file) for k in call.keywords)
             case ast.Strategy():
                 meshes = [r for r in item.rules if isinstance(r, ast.Mesh)]
                 yield from (f"{item.name.text}.{a.name.text}" for m in meshes for a in m.axes)
+
+
+def _calls(file: ast.File) -> Iterator[tuple[str, ast.Call]]:
+    """The settings of `train` whose arguments may be set, with their calls."""
+    for setting in (s for item in file.items if isinstance(item, ast.Train) for s in item.settings):
+        if setting.name.text in _CALLS and not setting.at and isinstance(setting.value, ast.Call):
+            yield setting.name.text, setting.value
+
+
+def with_arguments(train: ast.Train, overrides: Mapping[str, ast.Expr]) -> ast.Train:
+    """`train` with the arguments that are set from outside: `optimizer.lr`, `checkpoint.keep`."""
+    settings = []
+    for setting in train.settings:
+        call, name = setting.value, setting.name.text
+        given = {key.partition(".")[2]: node for key, node in overrides.items() if key.startswith(f"{name}.")}
+        if given and not setting.at and isinstance(call, ast.Call):
+            others = [k for k in call.keywords if k.name.text not in given]
+            added = [ast.Keyword(ast.Name(key, span=node.span), node, span=node.span) for key, node in given.items()]
+            setting = replace(setting, value=replace(call, keywords=(*others, *added)))
+        settings.append(setting)
+    return replace(train, settings=tuple(settings))
 
 
 def member_dims(members: Sequence[ast.Member]) -> list[str]:

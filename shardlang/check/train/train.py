@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from shardlang.check.context import Frame
-from shardlang.check.files.overrides import Overrides, member_dims
+from shardlang.check.files.overrides import Overrides, member_dims, with_arguments
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
 from shardlang.check.train.data_sources import read_source
@@ -55,7 +55,7 @@ class _Reading:
 
 def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     """The graph and the training settings; None after errors that leave nothing to plan."""
-    reading = _Reading(frame)
+    reading, node = _Reading(frame), with_arguments(node, overrides.get("train", {}))
     for setting in node.settings:
         _note(setting, reading)
     _apply(overrides.get("train", {}), node, reading)
@@ -124,6 +124,8 @@ def _twice(setting: ast.Setting, first: ast.Setting, reading: _Reading) -> None:
 def _apply(overrides: Mapping[str, ast.Expr], node: ast.Train, reading: _Reading) -> None:
     """Settings given from outside; `epochs` takes the place of `steps` and the other way round."""
     for name, value in overrides.items():
+        if "." in name:  # an argument of a setting, which is in its place already
+            continue
         place = ast.Name(name, span=node.span)
         reading.given[name] = ast.Setting("", place, (), value, span=value.span)
         if name in ("epochs", "steps"):
