@@ -5,6 +5,7 @@ from shardlang.ops.families import (
     attention,
     convolution,
     elementwise,
+    extents,
     internal,
     lookups,
     losses,
@@ -18,6 +19,6 @@ from shardlang.ops.families import (
 )
 
 __all__ = [
-    "arithmetic", "attention", "convolution", "elementwise", "internal", "lookups", "losses", "losses_in_chunks",
-    "normalisations", "products", "random", "ranking", "reductions", "shapes",
+    "arithmetic", "attention", "convolution", "elementwise", "extents", "internal", "lookups", "losses",
+    "losses_in_chunks", "normalisations", "products", "random", "ranking", "reductions", "shapes",
 ]  # fmt: skip

@@ -215,6 +215,27 @@ def quoted(name: str) -> str:
     return name if " " in name else f"`{name}`"
 
 
+def no_arrow(site: CallSite) -> None:
+    """Reports that the dims of a result are not written."""
+    name, dims = site.operator.name, ", ".join(map(term_text, site.operands[0].dims))
+    site.sink.report(
+        "SH284", f"`{name}` needs the dims of its result", site.span, help=f"`{name}({site.names[0]} -> [{dims}])`, say"
+    )
+
+
+def twice(site: CallSite, terms: Sequence[Term]) -> bool:
+    """Whether a dim occurs twice in the result, which is reported."""
+    names = [d for term in terms for d in term]
+    found = next((d for i, d in enumerate(names) if d in names[:i]), None)
+    if found is not None:
+        site.sink.report(
+            "SH253", f"dim `{found.name}` occurs twice in one type", site.span,
+            labels=[(site.spans[0], str(site.operands[0]))],
+            help=f"declare `dim other = {found.name}` and give one of them that name",
+        )  # fmt: skip
+    return found is not None
+
+
 _ORDER = {"bool": 0, "i32": 1, "i64": 2, "f16": 3, "bf16": 3, "f32": 4, "f64": 5}
 
 

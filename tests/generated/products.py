@@ -212,6 +212,25 @@ def broadcast(s: Scope) -> Value | None:
     return None
 
 
+def repeated(s: Scope) -> Value | None:
+    """`expand` of a parameter along the dims of a value, or of the value along one that it lacks and no longer."""
+    x = s.pick(least=2)
+    if x is None:
+        return None
+    if s.rng.random() < 0.5:
+        own = x.dims[s.rng.randint(0, len(x.dims) - 1) :]
+        p = s.param(tuple(() if s.batch(t) or s.rng.random() < 0.3 else t for t in own))
+        return s.let(f"{x.name} + expand({p} -> {typed(x.dims)})", x.dims, FLOAT, x.size + 1, x)
+    new = s.others(x.parts())
+    if not new:
+        return None
+    at = s.rng.randint(1, len(x.dims))
+    dims = (*x.dims[:at], (new[0],), *x.dims[at:])
+    wide = s.let(f"expand({x.name} -> {typed(dims)})", dims, FLOAT, x.size, x)
+    return s.let(f"mean({wide.name} * {s.param(((new[0],), *x.dims[at:]))}, over = {new[0]})", x.dims, FLOAT, x.size,
+                 wide)  # fmt: skip
+
+
 def looked_up(s: Scope) -> Value | None:
     """Rows of a table by ids of the data, or by what another operator found best."""
     ids = [v for v in s.live if v.kind == WHOLE and v.named and v.bound]
@@ -255,5 +274,5 @@ def taken(s: Scope) -> Value | None:
 
 PIECES: tuple[Piece, ...] = (
     linear, linear, linear, matrix, matrix, contracted, contracted, batched, attention, fused, fused, turned, turned,
-    moved, moved, flat, apart, renamed, broadcast, looked_up, head, taken,
+    moved, moved, flat, apart, renamed, broadcast, repeated, looked_up, head, taken,
 )  # fmt: skip

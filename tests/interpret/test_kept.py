@@ -19,7 +19,8 @@ from shardlang.ops.declaration import REGISTRY, Precision
 from shardlang.ops.rule import Split
 from shardlang.types.dim import DTYPES
 from tests.end_to_end.alive import following
-from tests.ops.oracles import ORACLES, Oracle
+from tests.ops.oracle import Oracle
+from tests.ops.oracles import ORACLES
 from tests.ops.simulate import Case, Local, evaluate, text
 from tests.ops.test_factor_rules import case_of
 
@@ -130,6 +131,7 @@ def in_type(operand: str, dtype: str) -> str:
     return operand if operand.split(" ")[0] in DTYPES else f"{dtype} {operand}".strip()
 
 
+torch.manual_seed(11)
 LOW = {named(oracle): case for oracle in TRAINED if (case := low(oracle)) is not None}
 
 

@@ -18,7 +18,8 @@ from shardlang.interpret.meaning.operators import OPERATORS
 from shardlang.interpret.meaning.statistics import moved_statistics
 from shardlang.ops.declaration import REGISTRY
 from tests.interpret.test_operators import call_of
-from tests.ops.oracles import ORACLES, Oracle
+from tests.ops.oracle import Oracle
+from tests.ops.oracles import ORACLES
 from tests.ops.simulate import Case, gradients, whole
 from tests.ops.test_factor_rules import case_of
 

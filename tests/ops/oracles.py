@@ -8,48 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import torch
 
+from tests.ops.oracle import Array, below, oracle, positive, truth
 from tests.ops.oracles_images import average, convolved, greatest, windows
-from tests.ops.test_factor_rules import Example, below, positive, truth
-
-Array = np.ndarray
-Fill = Callable[[tuple[int, ...]], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """A call (in the notation of calls.py) and its meaning. smooth: what to differentiate in place of it."""
-
-    operator: str
-    operands: tuple[str | None, ...]
-    meaning: Callable[..., Array]
-    static: dict[str, Any] = field(default_factory=dict)
-    make: dict[int, Fill] = field(default_factory=dict)
-    constant: tuple[int, ...] = ()
-    smooth: Callable[..., Array] | None = None
-
-    @property
-    def example(self) -> Example:
-        return Example(self.operator, self.operands, None, self.static, dict(self.make), self.constant)
-
-
-def oracle(
-    name: str,
-    *operands: str | None,
-    means: Callable[..., Array],
-    make: dict[int, Fill] | None = None,
-    constant: tuple[int, ...] = (),
-    smooth: Callable[..., Array] | None = None,
-    **static: Any,
-) -> Oracle:
-    return Oracle(name, operands, means, static, make or {}, constant, smooth)
-
+from tests.ops.oracles_more import MORE
 
 # --- elementwise ---
 
@@ -377,5 +344,5 @@ RANDOM = (
 )  # fmt: skip
 
 ORACLES = (
-    *ELEMENTWISE, *PRODUCTS, *REDUCED, *NORMALISED, *LOSSES, *LOOKUPS, *MOVED, *IMAGES, *ATTENTION, *RANDOM,
+    *ELEMENTWISE, *PRODUCTS, *REDUCED, *NORMALISED, *LOSSES, *LOOKUPS, *MOVED, *IMAGES, *ATTENTION, *RANDOM, *MORE,
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,19 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.ops.calls import call
+from tests.ops.oracle import Example, below, positive, ties, truth
+from tests.ops.oracles_more import MORE
 from tests.ops.simulate import Case, check, labelled, splits, whole
-
-
-@dataclass
-class Example:
-    """`make`: how to fill operand i (default: normal numbers, or small indices); `oracle`: the whole result."""
-
-    name: str
-    operands: tuple[str | None, ...]
-    oracle: Callable[..., Tensor] | None
-    static: dict[str, Any]
-    make: dict[int, Callable[[tuple[int, ...]], Tensor]]
-    constant: tuple[int, ...] = ()
 
 
 def ex(
@@ -36,22 +25,6 @@ def ex(
     **static: Any,
 ) -> Example:
     return Example(name, operands, oracle, static, make or {}, constant)
-
-
-def positive(shape: tuple[int, ...]) -> Tensor:
-    return torch.rand(shape, dtype=torch.float64) + 0.5
-
-
-def below(size: int) -> Callable[[tuple[int, ...]], Tensor]:
-    return lambda shape: torch.randint(0, size, shape)
-
-
-def ties(shape: tuple[int, ...]) -> Tensor:
-    return torch.randint(0, 3, shape).double()
-
-
-def truth(shape: tuple[int, ...]) -> Tensor:
-    return torch.rand(shape) > 0.5
 
 
 def ce(dim: int, **options: Any) -> Callable[..., Tensor]:
@@ -324,6 +297,7 @@ EXAMPLES = [
     ex("dropout", "b=4 c=6", p=0.5, oracle=None),
     ex("dropout", "b=4 h=2*e=3", p=0.5, oracle=None),
     ex("dropout2d", "b=4 c=6 h=2 w=3", p=0.5, oracle=None),
+    *[more.example for more in MORE],
 ]
 
 _DTYPES = {

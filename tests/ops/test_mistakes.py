@@ -65,6 +65,14 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "a `rearrange` makes `s` a dim of its own first; then `mean(.., over = s)` removes it",
     ),
     (
+        ("expand", "b=4 h=2", {"arrow": "h b"}),
+        "SH284",
+        "`expand` keeps every dim in its order: `b` (4) of `x` is not there",
+        "`rearrange` permutes",
+    ),
+    (("expand", "h=2", {"arrow": "h h"}), "SH253", "dim `h` occurs twice in one type", "`dim other = h`"),
+    (("expand", "h=2", {}), "SH284", "`expand` needs the dims of its result", "`expand(x -> [h])`, say"),
+    (
         ("einsum", "b=4 h=2*e=3", "h*e o=5", {"arrow": "b h"}),
         "SH283",
         "the result of `einsum` names `h`, which is no dim of its operands",

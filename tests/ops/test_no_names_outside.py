@@ -23,6 +23,7 @@ OTHER_WORDS = {
     ("emit/text/names.py", "sum"): "a function of Python's, which no variable may hide",
     ("emit/text/names.py", "slice"): "likewise",
     ("matched/read_back/keeping.py", "detach"): "a method of a tensor in the emitted text",
+    ("matched/read_back/keeping.py", "expand"): "likewise",
     ("matched/read_back/keeping.py", "flatten"): "likewise",
     ("matched/read_back/keeping.py", "sum"): "likewise",
     ("matched/read_back/text.py", "detach"): "likewise",

@@ -75,6 +75,8 @@ def name(node: ast.Name, frame: Frame) -> Any:
 _FROM_TORCH = {
     **dict.fromkeys(("reshape", "view", "permute", "transpose"), "write `rearrange(x -> [batch, heads, d])`"),
     **dict.fromkeys(("torch", "F", "nn"), "operators go by their names alone: `relu(x)`"),
+    "squeeze": "write `rearrange(x -> [batch, d])`: a dim of size 1 need not be named",
+    **dict.fromkeys(("expand_as", "broadcast_to"), "write `expand(x -> [batch, 1, d])`"),
     "cat": "write `concat(a, b, over = d)`",
     "unsqueeze": "write `rearrange(x -> [batch, 1, d])`",
 }

@@ -104,6 +104,12 @@ def _rearrange(call: Call, x: Tensor) -> Tensor:
     return apart.permute([have.index(f) for f in want]).reshape(call.local(after))
 
 
+def _expand(call: Call, x: Tensor) -> Tensor:
+    """x with a 1 for each dim that it lacks, repeated along these."""
+    (before,), (after,) = call.rule.operands, call.rule.results
+    return x.reshape([*call.local(tuple(t if t in before else () for t in after))]).expand(call.local(after)).clone()
+
+
 def _flatten(call: Call, x: Tensor) -> Tensor:
     kept = len(call.rule.results[0]) - 1
     return x.reshape([*x.shape[:kept], math.prod(x.shape[kept:])])
@@ -117,6 +123,7 @@ def _slice(call: Call, x: Tensor) -> Tensor:
 
 SHAPES: dict[str, Function] = {
     "rearrange": _rearrange,
+    "expand": _expand,
     "relabel": _elementwise(lambda x: x),
     "flatten": _flatten,
     "concat": lambda call, *xs: torch.cat(xs, call.attrs["dim"]),

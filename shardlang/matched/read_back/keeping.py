@@ -11,8 +11,8 @@ from shardlang.matched.read_back.text import is_runtime
 from shardlang.plan.plan import MoveKind
 
 _LINEAR = frozenset({
-    "contiguous", "detach", "double", "expand", "flatten", "float", "movedim", "permute", "reshape", "squeeze", "sum",
-    "to", "transpose", "unsqueeze", "view",
+    "contiguous", "detach", "double", "expand", "flatten", "float", "movedim", "permute", "repeat", "reshape",
+    "squeeze", "sum", "to", "transpose", "unsqueeze", "view",
 })  # fmt: skip
 _CONVERSIONS = frozenset(kind.value for kind in MoveKind)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from shardlang.ops.code import TORCH, Code, around, atom, joined, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, namesakes, quoted, sized, unary_rule
+from shardlang.ops.factors import Factors, namesakes, no_arrow, quoted, sized, twice, unary_rule
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.saved_activations import Aliasing, Local, nothing, own, rearranged, view
@@ -35,7 +35,7 @@ def _typed(dims: Sequence[Term]) -> str:
 def _infer_rearrange(site: CallSite) -> Inference | None:
     type = site.operands[0]
     if site.arrow is None:
-        _no_arrow(site)
+        no_arrow(site)
         return None
     _unify_literals(site, type.dims, site.arrow)
     resolve = site.dims.resolve
@@ -51,13 +51,6 @@ def _infer_rearrange(site: CallSite) -> Inference | None:
     operand = factors.dims(before)
     rule = factors.rule((operand,), (factors.dims(after),), _THROUGH)
     return Inference((TensorType(type.dtype, tuple(after)),), rule)
-
-
-def _no_arrow(site: CallSite) -> None:
-    name, dims = site.operator.name, _typed(site.operands[0].dims)
-    site.sink.report(
-        "SH284", f"`{name}` needs the dims of its result", site.span, help=f"`{name}({site.names[0]} -> [{dims}])`, say"
-    )
 
 
 def _unify_literals(site: CallSite, before: Sequence[Term], after: Sequence[Term]) -> None:
@@ -140,7 +133,7 @@ declare("rearrange", (_X,), _infer_rearrange, _emit_rearrange,
 def _infer_relabel(site: CallSite) -> Inference | None:
     type = site.operands[0]
     if site.arrow is None:
-        _no_arrow(site)
+        no_arrow(site)
         return None
     pairs = list(zip(type.dims, site.arrow, strict=False))
     wrong = [(a, b) for a, b in pairs if term_size(a) != term_size(b) and None not in (term_size(a), term_size(b))]
@@ -155,13 +148,7 @@ def _infer_relabel(site: CallSite) -> Inference | None:
             labels=[(site.spans[0], str(type))], help="`rearrange` permutes, splits and merges dims",
         )  # fmt: skip
         return None
-    names = [d for term in site.arrow for d in term]
-    twice = next((d for i, d in enumerate(names) if d in names[:i]), None)
-    if twice is not None:
-        site.sink.report(
-            "SH253", f"dim `{twice.name}` occurs twice in one type", site.span, labels=[(site.spans[0], str(type))],
-            help=f"declare `dim other = {twice.name}` and give one of them that name",
-        )  # fmt: skip
+    if twice(site, site.arrow):
         return None
     factors = Factors()
     lines = [_relabelled(factors, a, b) for a, b in pairs]
@@ -225,15 +212,17 @@ declare("flatten", (_X, Param("keep", "dims", None)), _infer_flatten, _emit_flat
 
 
 def _infer_concat(site: CallSite) -> Inference | None:
-    first = site.operands[0]
-    at = single_position(site, (site.static["over"],))
-    if at is None:
+    first, over = site.operands[0], site.static["over"]
+    # In its place the first may have a literal 1.
+    at = next((at for type in site.operands for at, t in enumerate(type.dims) if t == over and t), None)
+    if at is None or at >= len(first.dims):
+        single_position(site, (over,))
         return None
     for i, type in enumerate(site.operands[1:], 1):
         if not _fits(site, first, type, at):
             site.sink.report(
                 "SH292",
-                f"`concat` over `{term_text(first.dims[at])}` needs all other dims alike: "
+                f"`concat` over `{term_text(over)}` needs all other dims alike: "
                 f"{quoted(site.names[0])} is {first}, {quoted(site.names[i])} is {type}",
                 site.span, labels=[(site.spans[0], str(first)), (site.spans[i], str(type))],
                 help=namesakes([first, type]) or "only the dim it is over may differ, and it must be in the same place",
@@ -241,7 +230,7 @@ def _infer_concat(site: CallSite) -> Inference | None:
             return None
     sizes = [term_size(t.dims[at]) for t in site.operands]
     total = None if None in sizes else sum(s or 0 for s in sizes)
-    new = site.dims.fresh(_name(first.dims[at]), total)
+    new = site.dims.fresh(_name(over), total)
     resolve = site.dims.resolve
     factors = Factors()
     operands = [_with(factors, [resolve(d) for d in t.dims], {at: factors.alone(t.dims[at])}) for t in site.operands]
@@ -271,7 +260,8 @@ def _with(factors: Factors, dims: Sequence[Term], own: dict[int, DimFactors]) ->
 declare(
     "concat", (Param("operands", "tensors"), Param("over", "dim")), _infer_concat,
     lambda site: TORCH("cat", joined(site.operands, brackets="[]"), dim=site.attrs["dim"]),
-    "Several values one after the other along a dim of the first, which is a new dim in the result.",
+    "Several values one after the other along a dim, which is a new dim in the result; others may have a literal 1 or "
+    "another dim in its place.",
     example="(a: [batch, d], b: [batch, e]) { concat(a, b, over = d) }", saved=nothing, work=parts, moves=True,
     precision=Precision.ALIKE,
 )  # fmt: skip

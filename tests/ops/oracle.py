@@ -1,0 +1,71 @@
+"""A call of an operator and what it means in numpy, which gives both a numpy oracle and an example for each split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = np.ndarray
+Fill = Callable[[tuple[int, ...]], torch.Tensor]
+
+
+@dataclass
+class Example:
+    """`make`: how to fill operand i (default: normal numbers, or small indices); `oracle`: the whole result."""
+
+    name: str
+    operands: tuple[str | None, ...]
+    oracle: Callable[..., Tensor] | None
+    static: dict[str, Any]
+    make: dict[int, Callable[[tuple[int, ...]], Tensor]]
+    constant: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A call (in the notation of calls.py) and its meaning. smooth: what to differentiate in place of it."""
+
+    operator: str
+    operands: tuple[str | None, ...]
+    meaning: Callable[..., Array]
+    static: dict[str, Any] = field(default_factory=dict)
+    make: dict[int, Fill] = field(default_factory=dict)
+    constant: tuple[int, ...] = ()
+    smooth: Callable[..., Array] | None = None
+
+    @property
+    def example(self) -> Example:
+        return Example(self.operator, self.operands, None, self.static, dict(self.make), self.constant)
+
+
+def oracle(
+    name: str,
+    *operands: str | None,
+    means: Callable[..., Array],
+    make: dict[int, Fill] | None = None,
+    constant: tuple[int, ...] = (),
+    smooth: Callable[..., Array] | None = None,
+    **static: Any,
+) -> Oracle:
+    return Oracle(name, operands, means, static, make or {}, constant, smooth)
+
+
+def positive(shape: tuple[int, ...]) -> Tensor:
+    return torch.rand(shape, dtype=torch.float64) + 0.5
+
+
+def below(size: int) -> Callable[[tuple[int, ...]], Tensor]:
+    return lambda shape: torch.randint(0, size, shape)
+
+
+def ties(shape: tuple[int, ...]) -> Tensor:
+    return torch.randint(0, 3, shape).double()
+
+
+def truth(shape: tuple[int, ...]) -> Tensor:
+    return torch.rand(shape) > 0.5
