@@ -17,10 +17,10 @@ class Overlap:
 
     ahead: so many units the gathers of ZeRO 3 begin before they are needed. dual: a collective of
     backward travels beside the gradients of weights that it names. reductions: sums of gradients
-    travel beside backward. one_sum: of ZeRO's sums one travels at a time, and the last one of a
-    backward is waited for there. posted: so many actions a receive is posted before its own.
-    copies: what is gathered and summed is packed and unpacked. published: gathers of ZeRO 1 and 2
-    are waited for after the update."""
+    travel beside backward. one_sum: of ZeRO's sums one travels at a time, and is waited for when
+    the next bucket begins, be it in a later backward. posted: so many actions a receive is posted
+    before its own. copies: what is gathered and summed is packed and unpacked. published: gathers
+    of ZeRO 1 and 2 are waited for after the update."""
 
     ahead: int = 1
     dual: bool = True
@@ -62,8 +62,8 @@ LINES = (
          f"{_GATHERS}: comes_ahead"),
     Line("a bucket starts when its last gradient is there", "reductions", "runtime/state/buckets.py: _hook",
          f"{_GATHERS}: sums_begin_in_backward"),
-    Line("of ZeRO's sums one travels at a time", "one_sum", "runtime/state/buckets.py: _launch",
-         f"{_ORDER}: test_of_sums_that_hold_memory_one_travels_at_a_time"),
+    Line("of ZeRO's sums one travels at a time, also beside the next microbatch's forward", "one_sum",
+         "runtime/state/buckets.py: _launch", f"{_GATHERS}: sums_begin_in_backward"),
     Line("a receive is posted an action ahead", "posted", "runtime/step/pipeline.py: _expect",
          f"{_PIPELINE}: receives_are_posted_an_action_ahead"),
     Line("what is gathered and summed is copied", "copies", "runtime/state/zero.py: packed",

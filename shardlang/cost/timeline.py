@@ -180,7 +180,7 @@ class _Coordinate:
             self.buckets.setdefault(bucket.at, []).append(bucket)
         self.last = {a.stage: n for n, a in enumerate(actions) if a.kind in "BW"}
         self.sums: dict[tuple[str, Axes], float] = {}  # of what has been sent, when it ends
-        self.latest: tuple[float, Job] | None = None
+        self.latest: tuple[float, Job] | None = None  # of ZeRO's
         self.then: list[Job] = []
         self.first = {a.stage: n for n, a in reversed([*enumerate(actions)]) if a.kind == "F"}
         self.brought = self._gathers() if scripts.prices.work.zero3 else []
@@ -264,8 +264,6 @@ class _Coordinate:
                 if number:
                     self._compute(beat, len(sums))
                 self._reduce(beat, bucket, last)
-        if action.kind in "BW" and self.scripts.overlap.one_sum:
-            self._collect()
         name = f"{action.stage}{action.kind}{action.microbatch}"
         self.line.spans.append(Span(self.begins[-1], self.now, -1, name))
         self.at += 1
@@ -288,8 +286,9 @@ class _Coordinate:
         self.now += beat.total / parts + beside
 
     def _reduce(self, beat: Beat, bucket: Bucket, last: bool) -> None:
-        if bucket.held and self.scripts.overlap.one_sum:
-            self._collect()
+        if self.latest is not None and self.scripts.overlap.one_sum:
+            self._wait(self.latest[0], STEP, self.latest[1])
+            self.latest = None
         end = self._send(bucket.first, self.now)
         if bucket.first:
             self.sums[bucket.first[0].kind, bucket.first[0].axes] = end
@@ -298,13 +297,6 @@ class _Coordinate:
             self._wait(end, beat.layer, bucket.first[0])
         if last:
             self.then += bucket.then
-
-    def _collect(self) -> None:
-        """ZeRO's latest sum is waited for."""
-        if self.latest is not None:
-            end, job = self.latest
-            self._wait(end, STEP, job)
-            self.latest = None
 
     # --- once a step
 

@@ -50,14 +50,20 @@ def test_the_overlap_of_a_device_is_that_of_its_kind() -> None:
 
 
 def test_of_sums_that_hold_memory_one_travels_at_a_time() -> None:
+    """Also from one microbatch to the next; at the end of the step the last one is waited for with the others."""
     seen: list[str] = []
     buckets = [Noted("a", seen), Noted("b", seen)]
     reducer = Reducer(buckets)  # type: ignore[arg-type]
-    reducer.start()
-    for bucket in buckets:
-        bucket.members[0].sum().backward()
-    reducer.complete()
-    assert seen == ["launch a", "collect a", "launch b", "collect b"]
+    for number in range(2):
+        seen.append(f"backward {number}")
+        reducer.start()
+        for bucket in buckets:
+            bucket.members[0].sum().backward()
+        reducer.complete()
+    reducer.finish()
+    first, second = ("launch a", "collect a", "launch b"), ("collect b", "launch a", "collect a", "launch b")
+    end = "advance a", "advance b", "finish a", "finish b"
+    assert seen == ["backward 0", *first, "backward 1", *second, *end]
 
 
 def test_updated_rows_are_waited_for_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

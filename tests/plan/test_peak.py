@@ -45,6 +45,15 @@ def test_a_bucket_is_there_beside_the_gradients_that_fill_it() -> None:
     assert found.parts["buckets"] == found.parts["gradients"] == kept.gradients
 
 
+def test_the_last_sum_of_a_microbatch_is_there_in_the_next_one() -> None:
+    """ZeRO's: until the next one begins. In the third its rows are among the gradients too."""
+    rules, embed = "mesh dp = 2\n  split batch over dp\n  zero ZERO over dp\n  bucket gradients 1KB", 2048 * 128 * 4
+    for zero, microbatches, at, there in (("2", 1, 0, 0), ("1", 2, 1, 0), ("2", 4, 2, embed + embed // 2)):
+        found = peak(rules.replace("ZERO", zero) + f"\n  microbatches {microbatches}", 2, 2048)
+        assert found.doing == "backward" and found.parts.get("buckets", 0) == there
+        assert found.microbatch == at
+
+
 def test_what_is_computed_again_is_there_for_one_layer() -> None:
     whole, again = peak("mesh dp = 1", vocab=64), peak("mesh dp = 1\n  at blocks[*]: recompute", vocab=64)
     assert again.parts["activations"] < whole.parts["activations"] / 2

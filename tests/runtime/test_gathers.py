@@ -14,7 +14,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.logs import Log
 from shardlang.runtime.state import alive
-from shardlang.runtime.state.buckets import SumBucket
+from shardlang.runtime.state.buckets import Reducer, SumBucket
 from shardlang.runtime.state.zero import Held, ShardBucket
 from shardlang.runtime.state.zero3 import Gathers, Line, Stored, Together, Unit
 from shardlang.runtime.step.train import Run, datasets
@@ -96,7 +96,7 @@ class _Watched(TorchDispatchMode):
         self.names, self.events = names, []
         self.made: list[tuple[str, weakref.ref[torch.Tensor]]] = []
         self.real = Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish
-        self.sums = primitives.begin_reduce, SumBucket.finish
+        self.sums = primitives.begin_reduce, SumBucket.finish, ShardBucket.collect
 
     def __enter__(self) -> _Watched:
         begin, arrived, scatter, finish = self.real
@@ -113,7 +113,7 @@ class _Watched(TorchDispatchMode):
         Unit.begin, Together.arrived = begun, came
         primitives.begin_reduce_scatter = lambda x, group: (self.events.append(("sum",)), scatter(x, group))[1]
         ShardBucket.finish = lambda bucket: (self.events.append(("wait",)), finish(bucket))[1]
-        reduce, end = self.sums
+        reduce, end, collect = self.sums
 
         def reduced(x: torch.Tensor, *rest: object, **more: object) -> primitives.Ready:
             self.events += [("sum",)] * (x.dtype != torch.float64)  # figures are
@@ -121,11 +121,17 @@ class _Watched(TorchDispatchMode):
 
         primitives.begin_reduce = reduced
         SumBucket.finish = lambda bucket: (self.events.append(("wait",)), end(bucket))[1]
+
+        def collected(bucket: ShardBucket) -> None:
+            self.events += [("came",)] * (bucket.sum is not None)
+            collect(bucket)
+
+        ShardBucket.collect = collected
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         Unit.begin, Together.arrived, primitives.begin_reduce_scatter, ShardBucket.finish = self.real
-        primitives.begin_reduce, SumBucket.finish = self.sums
+        primitives.begin_reduce, SumBucket.finish, ShardBucket.collect = self.sums
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -137,7 +143,8 @@ class _Watched(TorchDispatchMode):
 def comes_ahead() -> None:
     """The gather of the next layer begins before this one computes, also from microbatch to microbatch; of the layer
     before this one nothing is there by then. Backward begins with the layer that forward ended with, and does not read
-    the first. A bucket's sum begins as soon as its layers' gradients are there, and is waited for after all.
+    the first. A bucket's sum begins as soon as its layers' gradients are there. It is waited for when the next one
+    begins: that of a microbatch's last bucket travels beside the next one's forward.
     """
     made = program(3, 2 * EACH * 4, parts=2)
     run = Run(made, datasets(made), Log(None, None))
@@ -148,9 +155,10 @@ def comes_ahead() -> None:
         at, product = number % len(one), ("product", f"layers[{layer}]")
         events += [("begin", f"layers[{following}]")] * (following >= 0)
         events += [product] * (1 if at < LAYERS - 1 else 3 if at == LAYERS - 1 else 2)
-        events += [("sum",)] * (at in (6, 8))
-        events += [product, ("sum",)] * (at == 9)  # the first layer's, whose weight is not needed
-    events += [("wait",)] * 3
+        came = [("came",)] * (number > 6)
+        events += [*came, ("sum",)] * (at in (6, 8))
+        events += [product, *came, ("sum",)] * (at == 9)  # the first layer's, whose weight is not needed
+    events += [("came",), *[("wait",)] * 3]
     with _Watched(names) as watched:
         for _, batch in zip(range(2), run.loader.epoch(1), strict=False):
             watched.events.clear()
@@ -161,15 +169,43 @@ def comes_ahead() -> None:
 
 
 def sums_begin_in_backward() -> None:
-    """Without ZeRO 3 in the last microbatch alone, as soon as the gradients of two layers are there."""
+    """As soon as the gradients of two layers are there; below ZeRO 2 in the last microbatch alone. One of ZeRO travels
+    until the next one begins, beside the forward between them too; the last one until the end of the step.
+    """
     forward, backward, last = [("product",)] * LAYERS, [("product",)] * (2 * LAYERS - 1), [("wait",)] * 3
     for zero in (0, 1, 2):
         made = program(zero, 2 * EACH * 4, parts=2)
         run = Run(made, datasets(made), Log(None, None))
-        reduced = [event for at, event in enumerate(backward) for event in [event, *[("sum",)] * (at in (3, 7, 10))]]
+        came = [("came",)] * (zero > 0)
+        reduced = [event for at, one in enumerate(backward) for event in [one, *[*came, ("sum",)] * (at in (3, 7, 10))]]
+        first = [*backward[:4], *reduced[4 + len(came) :]]  # no other one travels yet
+        each = [*first, *forward, *reduced] if zero == 2 else [*backward, *forward, *first]
         with _Watched({}) as watched:
             run.passes.step(next(run.loader.epoch(1)))
-        assert watched.events == [*forward, *(reduced if zero == 2 else backward), *forward, *reduced, *last]
+        assert watched.events == [*forward, *each, *came, *last]
+
+
+def when_a_sum_is_waited_for_changes_no_bit() -> None:
+    """As if the last one of each backward was waited for at its end."""
+    later = Reducer.complete
+
+    def at_once(reducer: Reducer) -> None:
+        later(reducer)
+        for bucket in reducer.buckets:
+            bucket.collect()
+
+    for zero in (1, 2, 3):
+        weights = []
+        for way in (later, at_once):
+            Reducer.complete = way
+            made = program(zero, 2 * EACH * 4, parts=4)
+            run = Run(made, datasets(made), Log(None, None))
+            for step, batch in enumerate(run.loader.epoch(1), 1):
+                run.passes.step(batch)
+                run.model.update(step, 8)
+            weights.append(run.model.trained)
+        Reducer.complete = later
+        assert all(torch.equal(weights[0][path], weights[1][path]) for path in weights[0])
 
 
 def levels_have_buckets_of_their_own() -> None:
@@ -195,8 +231,8 @@ def another_way_is_no_harm() -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["follows_the_paper", "comes_ahead", "sums_begin_in_backward", "levels_have_buckets_of_their_own",
-             "another_way_is_no_harm"],
+    "what", ["follows_the_paper", "comes_ahead", "sums_begin_in_backward", "when_a_sum_is_waited_for_changes_no_bit",
+             "levels_have_buckets_of_their_own", "another_way_is_no_harm"],
 )
 def test_on_four_ranks(what: str) -> None:
     on_ranks(__file__, what, 4)

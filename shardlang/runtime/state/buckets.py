@@ -164,7 +164,8 @@ class Reducer:
                 return
             del self._missing[number]
             self._started.add(number)
-            # What is sent is as large as whole gradients: of one bucket at a time.
+            # What is sent is as large as whole gradients: of one bucket at a time. That of the
+            # microbatch before may have travelled beside this one's forward.
             if self._latest is not None:
                 self._latest.collect()
             with self.cited[number]:
@@ -179,8 +180,6 @@ class Reducer:
     def complete(self) -> None:
         """After a backward: starts the rest of its buckets, with zeros for missing gradients."""
         self._launch(lambda _: True)
-        if self._latest is not None:
-            self._latest.collect()
 
     def finish(self) -> None:
         """At the end of a step: starts the buckets that no backward has, and waits for all."""

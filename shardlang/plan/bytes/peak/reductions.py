@@ -62,10 +62,23 @@ class Buckets:
         return found
 
 
-class Gradients:
-    """Those of one backward. there: parameter -> bytes of its gradient so far."""
+class Sent(NamedTuple):
+    """A bucket of ZeRO that is under way: bytes sent, and of the rows that come; of these the bytes
+    that stay, which are none where those of earlier microbatches take them up."""
 
-    def __init__(self, buckets: Buckets, beside: Beside, stage: int = 0, first: bool = True, last: bool = True) -> None:
+    whole: int
+    rows: int
+    stay: int
+
+
+class Gradients:
+    """Those of one backward. there: parameter -> bytes of its gradient so far. sent: the bucket
+    that is under way, if any, also before this backward and after it."""
+
+    def __init__(
+        self, buckets: Buckets, beside: Beside, stage: int = 0, first: bool = True, last: bool = True,
+        sent: Sent | None = None,
+    ) -> None:  # fmt: skip
         self.plan, self.buckets, self.beside, self.last = buckets.plan, buckets, beside, last
         # The parameters, and the buckets' rows, that have a gradient from earlier microbatches.
         kept = () if first else [value for value in buckets.trained if self.plan.params[value].zero < 2]
@@ -74,8 +87,7 @@ class Gradients:
         mine = (value for value in buckets.of if used(self.plan, value, (stage,)))
         self.missing = Counter(buckets.of[value] for value in mine)
         self.waiting = sorted(self.missing, reverse=True)
-        # Of the bucket under way: bytes sent, bytes of rows that come, its number.
-        self.sent: tuple[int, int, int] | None = None
+        self.sent = sent
 
     def given(self, value: int, size: int) -> None:
         """The gradient of a microbatch is whole; it is added to that of earlier ones."""
@@ -95,12 +107,12 @@ class Gradients:
         plan, param = self.plan, self.plan.params[members[0]]
         if not self.last and param.zero < 2:
             return
+        self.settle()
         sizes = [self.buckets.sizes[value] for value in members]
         if not param.zero:
             size = sum(each.whole for each in sizes)
             self.beside.look("reduce", -1, size if len(members) > 1 else 0, BUCKETS)
             return
-        self.settle()
         rows = sum(each.rows for each in sizes)
         whole = rows * plan.meshes[param.stored.mesh].degree(param.zero_axes)
         for size in (whole, rows):
@@ -108,20 +120,17 @@ class Gradients:
         self.beside.look("reduce")
         for value in members:
             self.beside.add(GRADIENTS, -self.there.pop(value, 0))
-        self.sent = whole, rows, at
+        self.sent = Sent(whole, rows, 0 if at in self.rows else rows)
+        self.rows.add(at)
 
     def settle(self) -> None:
-        """The rows of the last bucket have come: what was sent for them goes, and rows of earlier
-        microbatches take them up."""
+        """The rows of the bucket under way have come: what was sent for them goes."""
         if self.sent is None:
             return
-        whole, rows, at = self.sent
+        self.beside.add(BUCKETS, -self.sent.whole)
+        self.beside.add(BUCKETS, -self.sent.rows)
+        self.beside.add(GRADIENTS, self.sent.stay)
         self.sent = None
-        self.beside.add(BUCKETS, -whole)
-        self.beside.add(BUCKETS, -rows)
-        if at not in self.rows:
-            self.rows.add(at)
-            self.beside.add(GRADIENTS, rows)
 
 
 def update(buckets: Buckets, beside: Beside) -> None:

@@ -14,7 +14,7 @@ from shardlang.plan.bytes.peak.course import Section, follow, repeats, sections
 from shardlang.plan.bytes.peak.gathers import Gathers
 from shardlang.plan.bytes.peak.ledger import NONE, USED, Beside, Event, Rise, When
 from shardlang.plan.bytes.peak.passes import FLOWING, KEPT, MESSAGES, NAMED, StagePass, for_loss, received
-from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sizes, sizes_of, update
+from shardlang.plan.bytes.peak.reductions import Buckets, Gradients, Sent, Sizes, sizes_of, update
 from shardlang.plan.bytes.peak.windows import Shallow, shallow, unfolded
 from shardlang.plan.bytes.saved_activations import form_bytes, saved_activations
 from shardlang.plan.bytes.traffic import conversion_stages
@@ -97,7 +97,7 @@ class _Stages:
     """The passes of all stages, forward and backward; those of equal stages are worked out once."""
 
     of: Shallow
-    rises: dict[object, Rise] = field(default_factory=dict)
+    rises: dict[object, tuple[Rise, Sent | None]] = field(default_factory=dict)
     courses: dict[object, tuple[list[Section], list[Section]]] = field(default_factory=dict)
 
     @cached_property
@@ -181,9 +181,14 @@ class _Line:
             of.course(stage)
         pipeline = self.plan.pipeline
         self.there = of.there.get(pipeline.coordinates[self.mine[0]] if pipeline is not None else 0, [])
-        self.done: set[int] = set()
+        self._begin()
         self.best, self.best_at = Peak(NONE, {}), 0
         self.seen: list[Peak] | None = None
+
+    def _begin(self) -> None:
+        """Before a step. done: stages with a backward; sent: ZeRO's bucket that is under way."""
+        self.done = set[int]()
+        self.sent: Sent | None = None
 
     def always(self) -> Counter[str]:
         """The bytes that are there all the time."""
@@ -245,7 +250,8 @@ class _Line:
         for value in self.there:
             yield from self._always(value)
         brought = orders(self.plan).line([(action.kind, action.stage) for action in self.actions])
-        self.done, sent = set(), 0
+        self._begin()
+        sent = 0
         few, left = self._few(), Counter[str]()
         for at, action in enumerate(self.actions[: self.best_at + 1]):
             over, own = sent * self._gives(action), list[tuple[str, int]]()
@@ -304,11 +310,12 @@ class _Line:
             self.done.add(action.stage)
         ends = action is self.actions[0], action is self.actions[-1]
         gathered = (*ends, *brought[1:]) if orders(self.plan).cut else ()
-        key = self.kind, self.mine.index(action.stage), forward or (first, last), gathered
+        under_way = None if forward else self.sent
+        key = self.kind, self.mine.index(action.stage), forward or (first, last, ends[1], under_way), gathered
         if key not in self.of.rises or ops is not None:
             beside = Beside(ops)
             gathers = Gathers(self.plan, beside, brought, ends[0])
-            taken = Gradients(self.buckets, beside, action.stage, first, last)
+            taken = Gradients(self.buckets, beside, action.stage, first, last, under_way)
 
             def happens(event: Event, later: int) -> None:
                 step = self.of.original(action.stage, event.step, later)
@@ -322,11 +329,13 @@ class _Line:
                     taken.given(value, event.size)
 
             follow(self.of.course(action.stage)[not forward], self.of.of, forward, beside, happens)
-            taken.settle()
             if ends[1]:
+                taken.settle()
                 gathers.end()
-            self.of.rises[key] = beside.over()
-        return self.of.rises[key]
+            self.of.rises[key] = beside.over(), taken.sent
+        rise, after = self.of.rises[key]
+        self.sent = self.sent if forward else after
+        return rise
 
     def _see(self, before: Counter[str], rise: Rise, action: Action, at: int) -> None:
         total = before.total() + rise.most
