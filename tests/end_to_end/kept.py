@@ -39,12 +39,13 @@ def memory_of(tensors: Iterable[Any]) -> int:
 
 
 def _gradients(model: Any) -> int:
-    """What is left of the gradients after a microbatch that is not the last: with the parameters, or in buckets."""
+    """What is left of the gradients after a microbatch that is not the last: with the parameters, or in buckets, the
+    last of which is waited for.
+    """
     whole = [leaf.grad for leaf in (*model.leaves.values(), *model.trained.values())]
     parts = []
     for bucket in model.buckets:
-        if getattr(bucket, "sum", None) is not None and hasattr(bucket, "_collect"):
-            bucket._collect()
+        bucket.collect()
         parts.append(getattr(bucket, "total", None))
     return memory_of([*whole, *parts])
 

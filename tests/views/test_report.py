@@ -161,7 +161,7 @@ def test_a_browser_draws_all_parts(tmp_path: Path) -> None:
         "By layer", "A step over time", "Memory over time", "The mesh on the cluster", "Operators", "Assumptions",
         "Sources",
     ]  # fmt: skip
-    assert "waiting for collectives over tp" in drawn.stdout and "most: 64.4 GB in 0F11" in drawn.stdout
+    assert "waiting for collectives over tp" in drawn.stdout and "most: 64.4 GB in 0F8" in drawn.stdout
 
 
 def test_a_page_or_a_course_replaces_its_own_kind_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
