@@ -178,6 +178,8 @@ class Cuda(Cpu):
     def copied(self, x: Tensor, device: torch.device) -> Tensor:
         """From page-locked memory on a stream of its own, so that it runs beside what the device
         was given before."""
+        if x.device.type == self.name:
+            return x.to(device)
         current = torch.cuda.current_stream(device)
         stream = self._stream(device)
         with torch.cuda.stream(stream):

@@ -37,9 +37,9 @@ class KeyParts:
     step = 0
 
 
-def start(seed: int) -> None:
-    """Sets the run's seed and goes back to step 0."""
-    KeyParts.seed, KeyParts.step = seed, 0
+def start(seed: int, step: int = 0) -> None:
+    """Sets the run's seed and its step, by default that before the first."""
+    KeyParts.seed, KeyParts.step = seed, step
 
 
 def at_step(step: int) -> None:

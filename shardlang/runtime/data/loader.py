@@ -26,7 +26,7 @@ from shardlang.runtime.comm.mesh import microbatches, world
 from shardlang.runtime.data import arrays, criteo, csv_columns, data_files, drawn, text
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.device import kind_of
-from shardlang.runtime.program import Program, Source, dtype_of
+from shardlang.runtime.program import Block, Field, Program, Source, dtype_of
 
 # From a source, the folder of its paths and, for `eval`, the training data, whose vocabulary it
 # shares.
@@ -83,15 +83,32 @@ def made_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
             thread.shutdown(cancel_futures=True)
 
 
-class Loader:
-    """The batches of one source for this rank: the fields that it uses."""
+class Cut:
+    """The fields of a source that this rank uses, and its part of each in every microbatch."""
 
-    def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
-        self.source, self.dataset = source, dataset
+    def __init__(self, program: Program, source: Source) -> None:
+        self.source = source
         used = {name for stage in program.stages_here for name in program.stages[stage].fields}
         self.fields = [field for field in source.fields if program.pipeline is None or field.name in used]
         self.blocks = [[program.block(field) for field in self.fields] for _ in microbatches(program.microbatches)]
         self.dtypes = [dtype_of(program, field) for field in self.fields]
+
+    def taken(self, take: Callable[[Field, Block], Tensor]) -> Batch:
+        """A batch on this rank's devices. take: gives a block of a field."""
+        batch: Batch = [{} for _ in self.blocks]
+        for part, blocks in zip(batch, self.blocks, strict=True):
+            for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
+                device = device_of(field.place)
+                part[field.name] = kind_of(device).copied(take(field, block).to(dtype), device)
+        return batch
+
+
+class Loader(Cut):
+    """The batches of one source for this rank."""
+
+    def __init__(self, program: Program, source: Source, dataset: Dataset) -> None:
+        super().__init__(program, source)
+        self.dataset = dataset
         # A source's own seed draws its examples; the order is the run's unless the source says
         # otherwise.
         self.seed = int(source.arguments.get("seed", program.seed))
@@ -139,11 +156,9 @@ class Loader:
 
     def _batch(self, examples: np.ndarray) -> Batch:
         """The batch that `examples` are."""
-        batch: Batch = [{} for _ in self.blocks]
-        for part, blocks in zip(batch, self.blocks, strict=True):
-            for field, block, dtype in zip(self.fields, blocks, self.dtypes, strict=True):
-                mine = examples[block.slices()[0]]
-                values = np.ascontiguousarray(self.dataset.take(field, mine, block))
-                device = device_of(field.place)
-                part[field.name] = kind_of(device).copied(torch.from_numpy(values).to(dtype), device)
-        return batch
+
+        def take(field: Field, block: Block) -> Tensor:
+            mine = examples[block.slices()[0]]
+            return torch.from_numpy(np.ascontiguousarray(self.dataset.take(field, mine, block)))
+
+        return self.taken(take)

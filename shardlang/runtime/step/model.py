@@ -238,21 +238,37 @@ class Model:
     def update(self, step: int, total: int) -> bool:
         """One step of all optimizers, step from 1; clears the gradients. Whether there was one: not
         where gradients are too large for f16."""
-        fits = self.scale is None or self.scale.removed(list(self.trained.values()))
+        fits = self.fits()
         if fits:
-            self._updated(step, total)
-        self.skipped += not fits
-        for leaf in (*self.leaves.values(), *self.trained.values()):
-            leaf.grad = None
+            if self.program.clip is not None:
+                self.clip(self.program.clip)
+            for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
+                with timed(hosted) if hosted else contextlib.nullcontext():
+                    optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+            self.updated()
+        self.clear()
         return fits
 
-    def _updated(self, step: int, total: int) -> None:
-        if self.program.clip is not None:
-            optimizers.clip(self.counted, self.program.clip, list(self.trained.values()), self.counts_all)
-        for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
-            with timed(hosted) if hosted else contextlib.nullcontext():
-                optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+    def fits(self) -> bool:
+        """Takes the loss scale out of the gradients. Whether they are finite on all ranks; else the
+        step counts as one that updates nothing."""
+        fits = self.scale is None or self.scale.removed(list(self.trained.values()))
+        self.skipped += not fits
+        return fits
+
+    @torch.no_grad()
+    def clip(self, limit: float) -> Tensor:
+        """Scales all gradients so that their norm is at most `limit`; the norm before."""
+        return optimizers.clip(self.counted, limit, list(self.trained.values()), self.counts_all)
+
+    def updated(self) -> None:
+        """What is trained has been updated: the rest follows."""
         self.refresh(path for path, leaf in self.leaves.items() if leaf.requires_grad)
+
+    def clear(self) -> None:
+        """Forgets the gradients."""
+        for leaf in (*self.leaves.values(), *self.trained.values()):
+            leaf.grad = None
 
     @torch.no_grad()
     def refresh(self, changed: Iterable[str]) -> None:

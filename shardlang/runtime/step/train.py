@@ -16,9 +16,8 @@ import torch
 
 from shardlang.ending import Saved
 from shardlang.errors import RunError
-from shardlang.runtime import compiled, random
-from shardlang.runtime.comm.collectives import Beside
-from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime import compiled
+from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.comm.record import record
 from shardlang.runtime.data.dataset import Dataset
 from shardlang.runtime.data.loader import Batch, Loader, load
@@ -27,16 +26,14 @@ from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, numbers_of
 from shardlang.runtime.speed import Speed
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
-from shardlang.runtime.state.weights import brought, save
+from shardlang.runtime.state.weights import save
 from shardlang.runtime.step import not_finite
 from shardlang.runtime.step.asked import Asked
-from shardlang.runtime.step.microbatches import Accumulation
-from shardlang.runtime.step.model import Model
-from shardlang.runtime.step.pipeline import Pipeline
 from shardlang.runtime.step.profile import Profile
 from shardlang.runtime.step.resume import checkpoints, facts, resume
 from shardlang.runtime.step.resume import save as save_checkpoint
-from shardlang.runtime.step.totals import Pending, Totals, WholeSet
+from shardlang.runtime.step.stepper import Stepper
+from shardlang.runtime.step.totals import Pending
 from shardlang.runtime.step.watched import first
 
 # Seconds for which a step's figures may be held back: what a live line does not show either.
@@ -57,27 +54,15 @@ def datasets(program: Program) -> dict[str, Dataset]:
     return read
 
 
-class Run:
+class Run(Stepper):
     """One rank's run of a program over its data."""
 
     def __init__(self, program: Program, data: Mapping[str, Dataset], log: Log) -> None:
-        random.start(program.seed)
-        compiled.start(program)
-        # A backward in two parts computes the gradients of weights later anyhow.
-        split = program.pipeline is not None and program.pipeline.splits_backward
-        Beside.on = kind_of(world.device).overlaps and not split
-        self.program, self.log = program, log
-        self.model = Model(program)
+        super().__init__(program, _PAUSE)
+        self.log = log
         self.loader = Loader(program, program.data, data["data"])
         self.test = Loader(program, program.eval, data["eval"]) if program.eval is not None else None
-        shown = {"loss": program.loss_pending, **program.metrics_pending}
-        self.figures = Totals(program.mesh, shown, stages=program.stage_axis, pause=_PAUSE)
-        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), program.stage_axis)
-        passes = Accumulation if program.pipeline is None else Pipeline
-        self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
-        self._connect()
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
-        self.step = 0
         self.checkpoints = checkpoints(program)
         self.asked = Asked()
         self.facts = facts(program, data["data"].length)
@@ -88,18 +73,6 @@ class Run:
         self._timed: dict[int, dict[str, float]] = {}
         self._logged = 0
         self._clock, self._begun = time.perf_counter(), 0
-
-    def _connect(self) -> None:
-        """Makes the process groups of a step, and of what is saved."""
-        program, listed = self.program, [(self.program.mesh, self.program.groups), *self.program.further_meshes]
-        groups = [mesh[tuple(axes)] for mesh, own in listed for axes in own]
-        totals = [self.figures.group, *([self.evaluated.group] if self.test is not None else [])]
-        channels: set[tuple[int, int]] = set()
-        if isinstance(self.passes, Pipeline):
-            channels = {*self.passes.channels, *brought(program)}
-        host = any(parameter.place == "host" for parameter in program.parameters)
-        everywhere = [everyone()] if program.checkpoint is not None else []
-        world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
 
     def train(self) -> None:
         """All epochs, with an evaluation after each and at the end."""
@@ -166,9 +139,7 @@ class Run:
         for batch in self.loader.epoch(epoch, self.step % self.loader.batches):
             if self.step == self.total:
                 return
-            self.step += 1
-            random.at_step(self.step)
-            record.at_step(self.step)
+            self.begin()
             with self.profile.step(self.step, self.log):
                 self._step(epoch, batch)
             if self.checkpoints is not None:
@@ -233,12 +204,8 @@ class Run:
     def _evaluate(self, epoch: int) -> None:
         if self.test is None or self.program.finish is None:
             return
-        whole = WholeSet(self.evaluated, self.program.eval_joined)
-        with torch.no_grad(), record.during("evaluating"):
-            for batch, rows in self.test.once():
-                whole.add(self.passes.evaluate(batch, rows))
-            finished = self.program.finish(whole.totals())
-        figures = {name: float(value) for name, value in finished.items()}
+        with record.during("evaluating"):
+            figures = self.evaluation(self.test.once())
         self.log.evaluation(epoch, self.step, figures)
         if not all(map(math.isfinite, figures.values())):
             for note in not_finite.notes(self.test):

@@ -1,0 +1,77 @@
+"""What goes through the steps of a program on this rank: its model, the passes over a batch, the
+figures of a step and of an evaluation, and the process groups of all of them.
+
+The training loop of an emitted program (train.py) and a loop that the user writes (shardlang.torch)
+both step by this, and differ in what they do around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from shardlang.runtime import compiled, random
+from shardlang.runtime.comm.collectives import Beside
+from shardlang.runtime.comm.mesh import everyone, world
+from shardlang.runtime.comm.record import record
+from shardlang.runtime.data.loader import Batch
+from shardlang.runtime.device import kind_of
+from shardlang.runtime.program import Program
+from shardlang.runtime.state.weights import brought
+from shardlang.runtime.step.microbatches import Accumulation
+from shardlang.runtime.step.model import Model
+from shardlang.runtime.step.pipeline import Pipeline
+from shardlang.runtime.step.totals import Totals, WholeSet
+
+
+class Stepper:
+    """step: the steps that have begun. pause: seconds for which a step's figures may be held
+    back."""
+
+    def __init__(self, program: Program, pause: float = 0.0) -> None:
+        self.program, self.step = program, 0
+        self.enter()
+        self.model = Model(program)
+        shown = {"loss": program.loss_pending, **program.metrics_pending}
+        self.figures = Totals(program.mesh, shown, stages=program.stage_axis, pause=pause)
+        self.evaluated = Totals(program.mesh, program.eval_pending, (2,), program.stage_axis)
+        passes = Accumulation if program.pipeline is None else Pipeline
+        self.passes: Accumulation | Pipeline = passes(program, self.model, self.figures, self.evaluated)
+        self._connect()
+
+    def enter(self) -> None:
+        """Makes this program that of the process, as far as it can have one at a time only."""
+        program = self.program
+        random.start(program.seed, self.step)
+        compiled.start(program)
+        # A backward in two parts computes the gradients of weights later anyhow.
+        split = program.pipeline is not None and program.pipeline.splits_backward
+        Beside.on = kind_of(world.device).overlaps and not split
+
+    def _connect(self) -> None:
+        """Makes the process groups of a step, and of what is saved."""
+        program, listed = self.program, [(self.program.mesh, self.program.groups), *self.program.further_meshes]
+        groups = [mesh[tuple(axes)] for mesh, own in listed for axes in own]
+        totals = [self.figures.group, *([self.evaluated.group] if program.eval is not None else [])]
+        channels: set[tuple[int, int]] = set()
+        if isinstance(self.passes, Pipeline):
+            channels = {*self.passes.channels, *brought(program)}
+        host = any(parameter.place == "host" for parameter in program.parameters)
+        everywhere = [everyone()] if program.checkpoint is not None else []
+        world.open([*groups, *totals, *everywhere, *self.model.groups()], channels, host)
+
+    def begin(self) -> None:
+        """The next step begins."""
+        self.step += 1
+        random.at_step(self.step)
+        record.at_step(self.step)
+
+    @torch.no_grad()
+    def evaluation(self, batches: Iterable[tuple[Batch, int]]) -> dict[str, float]:
+        """The figures of a whole set, by name. batches: each with its number of real rows; all
+        ranks must call it with as many."""
+        assert self.program.finish is not None
+        whole = WholeSet(self.evaluated, self.program.eval_joined)
+        for batch, rows in batches:
+            whole.add(self.passes.evaluate(batch, rows))
+        return {name: float(value) for name, value in self.program.finish(whole.totals()).items()}
