@@ -31,7 +31,7 @@ class Scratch:
 @contextmanager
 def scratch(purpose: str) -> Iterator[Scratch]:
     """A new folder whose name says what for."""
-    _sweep()
+    sweep()
     with ExitStack() as stack:
         with ending.held():
             made = Scratch(Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")))
@@ -52,7 +52,7 @@ def _end(made: Scratch) -> None:
             shutil.rmtree(made.path, ignore_errors=True)
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Removes this user's folders whose commands are no more: their locks can be had."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         with suppress(OSError):

@@ -1,11 +1,14 @@
-"""The examples of specs/python.md are true."""
+"""The examples of specs/python.md and of specs/bind.md are true."""
 
 from __future__ import annotations
 
 import doctest
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -14,3 +17,10 @@ def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     found = doctest.testfile(str(ROOT / "specs" / "python.md"), module_relative=False)
     assert found.attempted == 8 and found.failed == 0
+
+
+def test_the_page_of_loops() -> None:
+    """In a process of its own, which forks ranks."""
+    script = "import doctest, sys; sys.exit(doctest.testfile('specs/bind.md', module_relative=False).failed)"
+    done = warm.run([sys.executable, "-c", script], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -149,7 +149,7 @@ def is_up_to_date(run: train.Run) -> None:
     for bucket in model.sharded:
         bucket.settle()
     for path, copy in model.copies.items():
-        assert torch.equal(copy, model._block(path)().to(torch.bfloat16)), path
+        assert torch.equal(copy, model.block(path)().to(torch.bfloat16)), path
 
 
 def files() -> None:

@@ -37,6 +37,9 @@ class World:
         self._marks: dict[int, Tensor] = {}
         self.device = HOST
         self.store: dist.Store | None = None
+        # The process group of the user's that was joined, and how often one was.
+        self.joined: Any = None
+        self._joins = 0
         self.handles: dict[str, tuple[Cpu, Any]] = {}
         self._by_ranks: dict[tuple[tuple[int, ...], str], Any] = {}
 
@@ -52,7 +55,7 @@ class World:
         members alone; torch orders its members by rank."""
         if (ranks, device) not in self._by_ranks:
             members = sorted(ranks)
-            if len(members) == self.size and device == self.device.type:
+            if len(members) == self.size and device == self.device.type and self.joined is None:
                 self._by_ranks[ranks, device] = KINDS[device].everyone()
             else:
                 self._by_ranks[ranks, device] = self._made(members, "-".join(map(str, members)), device)
@@ -62,7 +65,7 @@ class World:
         """The process group for messages between two ranks, one of them this, and a number."""
         other = target if source == self.rank else source
         if kind_of(self.device).tags:
-            return dist.group.WORLD, other
+            return dist.group.WORLD if self.joined is None else self.handle(everyone().ranks, self.device.type), other
         return self._made(sorted((source, target)), f"{source}>{target}", self.device.type), int(other > self.rank)
 
     def open(self, groups: Iterable[Group], channels: Iterable[tuple[int, int]] = (), host: bool = False) -> None:
@@ -104,17 +107,35 @@ def connect(rank: int, size: int, device: torch.device, store: dist.Store | None
     variables.
 
     One rank alone joins nothing: all its groups are of size 1."""
+    kind, bound = _begin(rank, size, device)
+    if size == 1:
+        return
+    world.store = rendezvous() if store is None else store
+    dist.init_process_group(kind.backend, store=world.store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+
+
+def join(group: Any, device: torch.device) -> None:
+    """Takes a process group of torch.distributed for all ranks of the run, numbered as in it.
+
+    Its own connections stay its user's: what is sent here goes over further ones."""
+    _begin(dist.get_rank(group), dist.get_world_size(group), device)
+    world.joined, world._joins = group, world._joins + 1
+    theirs = dist.distributed_c10d._get_process_group_store(group)
+    world.store = dist.PrefixStore(f"shardlang {world._joins}/", theirs)
+    if world.size > 1:
+        world.handle(everyone().ranks, device.type)
+
+
+def _begin(rank: int, size: int, device: torch.device) -> tuple[Cpu, dict[str, Any]]:
+    """Makes this process a rank; the kind of its device, and what torch.distributed is to be told
+    of it."""
     world.rank, world.size, world.device = rank, size, device
     keep_freed_memory()
     # Backward has a thread for each device, and which of them comes first differs from rank to
     # rank; collectives have one order on all. So all of it runs in this thread.
     torch.autograd.set_multithreading_enabled(False)
     kind = kind_of(device)
-    bound = kind.take(device)
-    if size == 1:
-        return
-    world.store = rendezvous() if store is None else store
-    dist.init_process_group(kind.backend, store=world.store, rank=rank, world_size=size, timeout=TIMEOUT, **bound)
+    return kind, kind.take(device)
 
 
 def rendezvous() -> dist.Store:
@@ -149,9 +170,9 @@ def _all_of(size: int) -> Group:
 def disconnect() -> None:
     """Destroys all process groups of this process; its meshes may be connected again afterwards."""
     world.leave()
-    if dist.is_initialized():
+    if dist.is_initialized() and world.joined is None:
         dist.destroy_process_group()
-    world.rank, world.size, world.microbatch = 0, 1, 0
+    world.rank, world.size, world.microbatch, world.joined = 0, 1, 0, None
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,16 @@ def report_of(error: BaseException, main_file: Path) -> Report:
         return Report("error", str(error))
     cited, line = place(error, main_file)
     message = f"{type(error).__name__}: {error}"
-    return Report("exception", message, cited, line, any(text in message for text in _PEER_GONE))
+    return Report("exception", message, cited, line, peer_gone(message))
 
 
-def _die_with_parent(parent: int) -> None:
+def peer_gone(message: str) -> bool:
+    """Whether an error says only that another rank is gone."""
+    return any(text in message for text in _PEER_GONE)
+
+
+def die_with_parent(parent: int) -> None:
+    """This process, a child of `parent`, ends with it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -131,7 +137,7 @@ def written(text: str = "") -> str:
 def main(task: Task, rank: int, parent: int, log_file: Path, report: int, release: int) -> None:
     """The life of a forked rank; never returns. `report`: where it writes how it ended; `release`:
     closed once all are done."""
-    _die_with_parent(parent)
+    die_with_parent(parent)
     code, logs = FAILED, False
     try:
         ending.in_rank()

@@ -24,12 +24,12 @@ from shardlang.runtime.state.row_optimizers import Adagrad, Ftrl, LazyAdam
 
 # Elements of a vector of any processor's, and so of which a kernel's last steps, one element each,
 # have none.
-_UNIT = 16
+UNIT = 16
 
 
 def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors themselves; flat copies, padded with zeros, if no multiple of the unit."""
-    return [t if t.numel() % _UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % _UNIT)) for t in tensors]
+    return [t if t.numel() % UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % UNIT)) for t in tensors]
 
 
 class Slots:

@@ -262,7 +262,7 @@ class Model:
         return optimizers.clip(self.counted, limit, list(self.trained.values()), self.counts_all)
 
     def updated(self) -> None:
-        """What is trained has been updated: the rest follows."""
+        """Brings the rest up to date, once what is trained has been updated."""
         self.refresh(path for path, leaf in self.leaves.items() if leaf.requires_grad)
 
     def clear(self) -> None:
@@ -295,9 +295,11 @@ class Model:
     def blocks(self) -> list[tuple[Declared, Callable[[], Tensor] | None]]:
         """Every parameter and state with a function that gives this rank's block of it (collective
         under ZeRO-3); None where that is another stage's to give."""
-        return [(t, self._block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
+        return [(t, self.block(t.path) if self.program.keeps(t) else None) for t in self.program.tensors]
 
-    def _block(self, path: str) -> Callable[[], Tensor]:
+    def block(self, path: str) -> Callable[[], Tensor]:
+        """A function that gives this rank's block of a tensor that it holds (collective under
+        ZeRO)."""
         shared = self._shared(path)
         return shared.gather if shared is not None else lambda: {**self.leaves, **self.states}[path]
 

@@ -200,17 +200,17 @@ def _pieces(model: Model) -> Iterator[Piece]:
     """Every block of this rank; of parameters under ZeRO its rows."""
     kept = _kept(model)
     for tensor in model.parameters:
-        offsets = _offsets(model, tensor)
-        yield Piece(tensor.path, tensor.shape, offsets, model.trained[tensor.path].detach())
+        first = offsets(model, tensor)
+        yield Piece(tensor.path, tensor.shape, first, model.trained[tensor.path].detach())
         for name, local in kept[tensor.path].items():
-            yield Piece(f"{tensor.path}:{name}", tensor.shape, offsets, local)
+            yield Piece(f"{tensor.path}:{name}", tensor.shape, first, local)
     for state in model.program.states:
         if state.path in model.states:
             block = model.program.block(state)
             yield Piece(state.path, state.shape, block.offsets, model.states[state.path])
 
 
-def _offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
+def offsets(model: Model, tensor: Parameter) -> tuple[int, ...]:
     """Where what this rank trains of a parameter begins in the whole."""
     block = model.program.block(tensor)
     group = model.zero_group(tensor)

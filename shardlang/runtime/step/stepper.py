@@ -1,5 +1,5 @@
-"""What goes through the steps of a program on this rank: its model, the passes over a batch, the
-figures of a step and of an evaluation, and the process groups of all of them.
+"""All that takes part in the steps of a program on this rank: its model, the passes over a batch,
+the figures of a step and of an evaluation, and the process groups of all of them.
 
 The training loop of an emitted program (train.py) and a loop that the user writes (shardlang.torch)
 both step by this, and differ in what they do around it."""

@@ -1,0 +1,247 @@
+"""`launch(function, ranks=2)`: ranks of this machine, forked from this process, each of which calls
+a function; what they return.
+
+A forked rank has what this process has: functions that a notebook's cells define need no pickling.
+It has one thread alone. So nothing of the notebook's own threads runs in it, its output is taken
+down a pipe, and torch computes in one thread: the threads that GNU's OpenMP began here are gone
+there, and more than one would wait for them for ever."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from shardlang.errors import RunError
+from shardlang.runtime.comm import mesh
+from shardlang.runtime.launch.devices import Choice, chosen
+from shardlang.runtime.launch.rank import die_with_parent, peer_gone
+from shardlang.scratch import scratch, sweep
+from shardlang.torch.ranks import RankError, alone, began
+
+# After a first failure: seconds for the other ranks to say theirs, so that the cause is told.
+_GRACE = 0.5
+
+
+def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str = "cpu") -> list[Any]:
+    """A list of what `function(*args)` returns on each of so many ranks. It and its arguments are as
+    they are here; what it returns is pickled. Lines that a rank prints are printed here.
+
+    RankError where a rank raises, dies, or returns what cannot be pickled: all are ended then. A
+    rank computes in one thread."""
+    if not callable(function):
+        raise TypeError(f"what is launched is a function, not {type(function).__name__}")
+    if not isinstance(ranks, int) or isinstance(ranks, bool):
+        raise TypeError(f"ranks is a whole number, not {type(ranks).__name__}")
+    if ranks < 1:
+        raise ValueError(f"ranks is at least 1, not {ranks}")
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device is `cpu` or `cuda`, not {device!r}")
+    if not alone():
+        raise RuntimeError("this process is one of several ranks, and launches no others")
+    if device == "cuda" and torch.cuda.is_initialized():
+        fact = "this process has used CUDA, which ranks that are forked from it cannot do then"
+        raise RunError("SH503", fact, help="restart the notebook and launch first, or use torchrun")
+    devices = chosen(device if device != "cpu" else None, ranks) if device == "cuda" else Choice("cpu")
+    # What torch's optimizers import at their first step, once for all ranks.
+    importlib.import_module("torch._dynamo")
+    with scratch("launch") as folder:
+        run = _Run(function, args, ranks, devices, folder.path / "store")
+        try:
+            run.fork()
+            return run.results()
+        finally:
+            run.end()
+            # What the ranks have left of theirs.
+            sweep()
+
+
+@dataclass
+class _Rank:
+    """A forked rank: its process, and the pipes of what it returns and what it prints."""
+
+    number: int
+    pid: int
+    result: int
+    output: int
+    given: bytes = b""
+    printed: bytes = b""
+    ended: bool = False
+    status: int | None = None
+
+    def answer(self) -> tuple[str, Any]:
+        """("returned", value), ("failed", (text, traceback)), or ("died", how)."""
+        try:
+            kind, value = pickle.loads(self.given)
+        except Exception as error:
+            if not self.given or self.status:
+                return "died", self._how()
+            return "failed", (f"what it returned cannot be read here: {type(error).__name__}: {error}", "")
+        return kind, value
+
+    def _how(self) -> str:
+        status = self.status or 0
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+
+
+@dataclass
+class _Run:
+    """Ranks from fork to end; none is left when it is over."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    size: int
+    devices: Choice
+    store: Path
+    ranks: list[_Rank] = field(default_factory=list)
+    release: int = -1
+
+    def fork(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        wait_end, self.release = os.pipe()
+        parent = os.getpid()
+        for number in range(self.size):
+            result, give = os.pipe()
+            output, put = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                others = [end for rank in self.ranks for end in (rank.result, rank.output)]
+                for descriptor in (result, output, self.release, *others):
+                    os.close(descriptor)
+                self._begin(number, parent, give, put, wait_end)
+            os.close(give)
+            os.close(put)
+            self.ranks.append(_Rank(number, pid, result, output))
+        os.close(wait_end)
+
+    def _begin(self, number: int, parent: int, give: int, put: int, wait_end: int) -> NoReturn:
+        """The life of a rank."""
+        code = 1
+        try:
+            die_with_parent(parent)
+            _settle(put)
+            store = dist.FileStore(str(self.store), self.size) if self.size > 1 else None
+            began(number, self.size, self.devices.device(number), store)
+            answer = pickle.dumps(("returned", self.function(*self.args)))
+            code = 0
+        except BaseException as error:
+            text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            answer = pickle.dumps(("failed", (text, traceback.format_exc())))
+        with suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            with open(give, "wb") as pipe:
+                pipe.write(answer)
+            # A rank that closes its connections early would fail one that is still in its last
+            # collective.
+            os.read(wait_end, 1)
+            mesh.disconnect()
+        os._exit(code)
+
+    def results(self) -> list[Any]:
+        """Waits for all; RankError of the rank that is the cause where one fails."""
+        self._until(lambda: all(rank.ended for rank in self.ranks) or bool(self._failed()))
+        if not self._failed():
+            os.close(self.release)
+            self.release = -1
+            self._until(lambda: False)
+            return [rank.answer()[1] for rank in self.ranks]
+        self._until(lambda: len(self._failed()) == self.size, time.monotonic() + _GRACE)
+        cause = min(self._failed(), key=self._weight)
+        kind, value = cause.answer()
+        if kind == "died":
+            raise RankError(cause.number, f"rank {cause.number} {value}")
+        text, trace = value
+        raise RankError(cause.number, f"rank {cause.number} failed: {text}", trace)
+
+    def _failed(self) -> list[_Rank]:
+        return [rank for rank in self.ranks if rank.ended and rank.answer()[0] != "returned"]
+
+    @staticmethod
+    def _weight(rank: _Rank) -> tuple[bool, int]:
+        """Last come those that see only that another one is gone."""
+        kind, value = rank.answer()
+        return kind == "failed" and peer_gone(value[0]), rank.number
+
+    def _until(self, over: Callable[[], bool], deadline: float | None = None) -> None:
+        """Takes in what ranks return and print until `over()`, the deadline, or all have closed
+        their pipes."""
+        while not over() and (deadline is None or time.monotonic() < deadline):
+            pipes = {end: rank for rank in self.ranks for end in (rank.result, rank.output) if end >= 0}
+            if not pipes:
+                return
+            for end in select.select(list(pipes), [], [], 0.1 if deadline is not None else None)[0]:
+                self._take(pipes[end], end)
+
+    def _take(self, rank: _Rank, end: int) -> None:
+        chunk = os.read(end, 1 << 16)
+        if end == rank.result:
+            rank.given += chunk
+        else:
+            *lines, rank.printed = (rank.printed + chunk).split(b"\n")
+            if not chunk and rank.printed:
+                lines, rank.printed = [rank.printed], b""
+            for line in lines:
+                before = f"[rank {rank.number}] " if self.size > 1 else ""
+                print(f"{before}{line.decode(errors='replace')}")
+        if chunk:
+            return
+        os.close(end)
+        if end == rank.output:
+            rank.output = -1
+            return
+        rank.result, rank.ended = -1, True
+        if not rank.given:
+            self._reap(rank)
+
+    @staticmethod
+    def _reap(rank: _Rank) -> None:
+        if rank.status is None:
+            rank.status = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
+
+    def end(self) -> None:
+        """Ends what is left of the ranks, and closes what is open."""
+        if self.release >= 0:
+            for rank in self.ranks:
+                if rank.status is None:
+                    os.kill(rank.pid, signal.SIGKILL)
+            os.close(self.release)
+            self.release = -1
+        for rank in self.ranks:
+            self._reap(rank)
+            for end in (rank.result, rank.output):
+                if end >= 0:
+                    os.close(end)
+            rank.result = rank.output = -1
+
+
+def _settle(put: int) -> None:
+    """Leaves behind what a forked rank must not share with the process that it comes from."""
+    # Nothing of what was there is finalised here: sockets and threads of a notebook are not ours.
+    gc.freeze()
+    signal.set_wakeup_fd(-1)
+    # Ctrl-C goes to the process that waits for the ranks.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.dup2(put, 1)
+    os.dup2(put, 2)
+    os.close(put)
+    sys.stdin = open(os.devnull)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    torch.set_num_threads(1)

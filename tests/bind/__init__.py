@@ -1,0 +1,1 @@
+"""`shardlang.torch`: loops of the user's own, beside `shardc run`."""
