@@ -38,8 +38,8 @@ _GRACE = 0.5
 
 
 def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str = "cpu") -> list[Any]:
-    """A list of what `function(*args)` returns on each of so many ranks. It and its arguments are as
-    they are here; what it returns is pickled. Lines that a rank prints are printed here.
+    """A list of what `function(*args)` returns on each of so many ranks. It and its arguments are
+    as they are here; what it returns is pickled. Lines that a rank prints are printed here.
 
     RankError where a rank raises, dies, or returns what cannot be pickled: all are ended then. A
     rank computes in one thread."""

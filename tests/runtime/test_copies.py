@@ -21,7 +21,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.launch.observe import Figures
-from shardlang.runtime.step import train
+from shardlang.runtime.step import stepper, train
 from shardlang.runtime.step.model import Model
 from tests.runtime.forked import on_ranks
 
@@ -117,7 +117,7 @@ def run(program: rt.Program, kind: type[Model]) -> tuple[train.Run, Any, dict[st
         def evaluation(self, epoch: int, step: int, figures: Any) -> None:
             self.steps[-step] = dict(figures)
 
-    train.Model, log = kind, Kept()  # type: ignore[misc]
+    stepper.Model, log = kind, Kept()  # type: ignore[misc]
     found = train.Run(program, train.datasets(program), log)
     found.train()
     blocks = {tensor.path: block for tensor, block in found.model.blocks() if block is not None}
