@@ -142,7 +142,7 @@ class Frame:
         for member in members:
             names = [e.name for e in member.entries] if isinstance(member, ast.DimDecl) else []
             body = member.body if isinstance(member, ast.Forward) and self.spans else ()
-            names += [s.name for s in body if isinstance(s, ast.Assign)]
+            names += [name for s in body if isinstance(s, ast.Assign) for name in s.names]
             names += [member.name] if isinstance(member, ast.Layer | ast.Tensor) else []
             for found in names:
                 if found.text == name:

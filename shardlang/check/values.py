@@ -48,6 +48,13 @@ class Tensor:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The values of a call whose body returns several."""
+
+    values: tuple[Tensor, ...]
+
+
 @dataclass(eq=False)
 class FileScope:
     """`names`: dims, models, functions, hardware, imports of a file. `spans`: where each was
@@ -149,7 +156,7 @@ def unfit(needed: str, value: object, span: Span, sink: Sink, help: str = "") ->
 _KINDS: Mapping[type, str] = {
     Tensor: "a tensor", DimValue: "a dim", bool: "a truth value", int: "a number", float: "a number",
     Fraction: "a number", str: "a text", tuple: "a tuple", Instance: "a layer", LayerArray: "an array of layers",
-    ModelDecl: "a model", FunctionDecl: "a function", HardwareDecl: "hardware",
+    Results: "several values", ModelDecl: "a model", FunctionDecl: "a function", HardwareDecl: "hardware",
 }  # fmt: skip
 
 

@@ -235,21 +235,28 @@ class Tensor(Node):
 
 @node
 class Assign(Node):
+    """`a = value`, or `a, b = value`: `others` are the names after the first."""
+
     name: Name
     value: Expr
+    others: tuple[Name, ...] = ()
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        return (self.name, *self.others)
 
 
 @node
 class Return(Node):
-    value: Expr
+    values: tuple[Expr, ...]
 
 
 @node
 class Forward(Node):
-    """`forward(x: [..]) -> [..] { body }`."""
+    """`forward(x: [..]) -> [..], [..] { body }`."""
 
     formals: tuple[Formal, ...]
-    result: TensorType | None
+    results: tuple[TensorType, ...]
     body: tuple[Assign | Return, ...]
 
 
@@ -278,7 +285,7 @@ class Function(Node):
 
     name: Name
     formals: tuple[Formal, ...]
-    result: TensorType | None
+    results: tuple[TensorType, ...]
     body: tuple[Assign | Return, ...]
 
 
@@ -288,12 +295,18 @@ class Function(Node):
 @node
 class Setting(Node):
     """`name = value`; `keyword`: "metric" for a metric, "freeze" for `name at SELECTORS`, whose
-    value is its name; `at`: the selectors of an optimizer, or of what is frozen."""
+    value is its name; `at`: the selectors of an optimizer, or of what is frozen; `others`: the
+    names after the first in `a, b = value`."""
 
     keyword: str
     name: Name
     at: tuple[Selector, ...]
     value: Expr
+    others: tuple[Name, ...] = ()
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        return (self.name, *self.others)
 
 
 @node

@@ -165,11 +165,11 @@ _LISTS = (
 )  # fmt: skip
 # The nodes of these rules have the rules' children as their fields.
 _FIELDS = {
-    "assign": ast.Assign, "attribute": ast.Attribute, "bucket": ast.Bucket, "chunks": ast.Chunks,
+    "attribute": ast.Attribute, "bucket": ast.Bucket, "chunks": ast.Chunks,
     "dim_entry": ast.DimEntry,
     "field": ast.Field, "formal": ast.Formal, "index": ast.Index, "keyword": ast.Keyword, "choice": ast.Conditional,
     "mesh_axis": ast.MeshAxis, "microbatches": ast.Microbatches, "pin": ast.Pin, "place": ast.Place, "range": ast.Range,
-    "returns": ast.Return, "schedule": ast.Schedule, "shard": ast.Shard,
+    "schedule": ast.Schedule, "shard": ast.Shard,
     "stage_entry": ast.StageEntry, "strategy": ast.Strategy, "strict": ast.Strict, "train": ast.Train,
 }  # fmt: skip
 def _hardware(c: Children, s: Span) -> ast.Hardware:
@@ -193,10 +193,12 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "split": _split,
     "dims": lambda c, s: ast.DimDecl(tuple(c), span=s),
     "model": lambda c, s: ast.Model(c[0], c[1] if len(c) == 3 else (), c[-1], span=s),
-    "function": lambda c, s: ast.Function(c[0], c[1], c[2] if len(c) == 4 else None, c[-1], span=s),
+    "function": lambda c, s: ast.Function(c[0], c[1], tuple(c[2:-1]), c[-1], span=s),
+    "assign": lambda c, s: ast.Assign(c[0], c[-1], tuple(c[1:-1]), span=s),
+    "returns": lambda c, s: ast.Return(tuple(c), span=s),
     "layer": lambda c, s: ast.Layer(c[0], c[1] if len(c) == 3 else None, c[-1], span=s),
     "tensor": lambda c, s: ast.Tensor(c[0].text, c[1], c[2], c[3], span=s),
-    "forward": lambda c, s: ast.Forward(c[0], c[1] if len(c) == 3 else None, c[-1], span=s),
+    "forward": lambda c, s: ast.Forward(c[0], tuple(c[1:-1]), c[-1], span=s),
     "hardware": _hardware,
     "level": lambda c, s: ast.Hardware("level", c[0], c[1], span=s),
     "dim_path": lambda c, s: ast.DimPath(tuple(c), span=s),
@@ -210,6 +212,7 @@ ACTIONS: dict[str, Callable[[Children, Span], Any]] = {
     "setting": lambda c, s: ast.Setting("", c[0], (), c[1], span=s),
     "setting_at": lambda c, s: ast.Setting("", c[0], c[1], c[2], span=s),
     "freeze": lambda c, s: ast.Setting("freeze", c[0], c[1], c[0], span=s),
+    "several": lambda c, s: ast.Setting("", c[0], (), c[-1], tuple(c[1:-1]), span=s),
     "metric": lambda c, s: ast.Setting("metric", c[0], (), c[1], span=s),
     "type": _type,
     "dim_term": lambda c, s: ast.DimTerm(tuple(c), False, span=s),

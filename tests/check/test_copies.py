@@ -173,7 +173,9 @@ def test_generated_arrays_of_one_to_eight(monkeypatch: pytest.MonkeyPatch) -> No
         rng = random.Random(seed)
         text = program.write(rng).text("", rng.choice(["f32", "bf16"]))
         for array in sorted(re.findall(r"layer \w+\[\d+\]", text)):
-            text = text.replace(array, f"{array.partition('[')[0]}[{rng.randint(1, 8)}]")
+            name = array.partition("[")[0]
+            asked = re.findall(rf"\b{name.split()[1]}\[(\d+)\]", text.replace(array, ""))
+            text = text.replace(array, f"{name}[{rng.randint(1 + max(map(int, asked), default=0), 8)}]")
         here = both(text, monkeypatch)
         sound, made = sound + here[0], made + here[1]
     assert sound == 25 and made > 5, (sound, made)

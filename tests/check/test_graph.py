@@ -164,3 +164,46 @@ def test_the_layers_of_std_nn_have_the_shapes_of_torch() -> None:
         "ln.bias": (6,), "rms.weight": (6,), "mlp.up.weight": (24, 6), "mlp.up.bias": (24,),
         "mlp.down.weight": (6, 24), "mlp.down.bias": (6,), "head.weight": (6, 64), "head.bias": (6,),
     }  # fmt: skip
+
+SEVERAL = """
+dim batch = 8, d = 16
+
+fn parted(x: [batch, d]) -> [batch, d], [batch, d] {
+  h = x * 0.5
+  return h - 1, tanh(h)
+}
+
+model Net {
+  param w: [d] = ones()
+
+  forward(x: [batch, d]) -> [batch, d], [batch, d] {
+    FIRST, b = parted(x * w)
+    c, _ = parted(b)
+    return c, USED
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 1)
+  y, z = model(x)
+  loss = mean(square(y)) + mean(z)
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+
+
+def test_several_results_are_values_of_their_own() -> None:
+    graph = checked(SEVERAL.replace("FIRST", "a").replace("USED", "a * b")).graph
+    assert graph is not None
+    paths = {name: graph.values[graph.addresses[name][0]].path for name in ("a", "b", "c", "train.y", "train.z")}
+    assert paths == {"a": "a", "b": "b", "c": "c", "train.y": "c", "train.z": "return"}
+    assert [op.operator for op in graph.ops].count("tanh") == 1  # that of `_` is not computed
+
+
+def test_what_only_unused_results_need_is_not_computed() -> None:
+    graph = checked(SEVERAL.replace("FIRST", "_").replace("USED", "b")).graph
+    assert graph is not None and "a" not in graph.addresses
+    assert [op.operator for op in graph.ops].count("sub") == 1  # of the second call alone
+    assert all(v.kind is not Kind.RESULT or v.id in graph.producers for v in graph.values)

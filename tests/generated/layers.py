@@ -14,6 +14,8 @@ FUNCTIONS = {
     "  w = softmax(a * scale, over = h)\n  return w * tanh(b)\n}",
     "levelled": "fn levelled(a: [..., g, h], b: [..., g, h], scale: float = 2.0) -> [..., g, h] {\n"
     "  u = layer_norm(a, over = (g, h))\n  v = cumsum(tanh(b), over = g)\n  return u + scale * v\n}",
+    "parted": "fn parted(a: [..., h], b: [..., h], scale: float = 0.4) -> [..., h], [..., h] {\n"
+    "  c = tanh(a) * scale\n  return c - b, c * sigmoid(b)\n}",
     "turned": "fn turned(a: [..., g, h], b: [..., g, h], scale: float = 0.3) -> [..., h, g] {\n"
     "  c = relu(a) - scale * abs(b)\n  return rearrange(c -> [..., h, g])\n}",
 }
@@ -34,7 +36,21 @@ def function(s: Scope) -> Value | None:
     if name in ("turned", "levelled") and any(len(t) != 1 for t in x.dims[-2:]):
         return None
     form = f"{x.name} |> {name}({y.name}{scale})" if s.rng.random() < 0.4 else f"{name}({x.name}, {y.name}{scale})"
+    if name == "parted":
+        return _several(s, form, dims, y.size + 1, x, y)
     return s.let(form, dims, FLOAT, max(x.size * y.size, 4.0), x, y)
+
+
+def _several(s: Scope, form: str, dims: Dims, size: float, *reads: Value) -> Value:
+    """Both results of a call, or one of them."""
+    names = [s.shared.fresh("v"), s.shared.fresh("v")]
+    unused = s.rng.choice([None, None, 0, 1])
+    s.feature("several results" if unused is None else "a result that nothing uses")
+    s.lines.append(", ".join("_" if at == unused else name for at, name in enumerate(names)) + f" = {form}")
+    for value in reads:
+        value.uses += 1
+    used = [name for at, name in enumerate(names) if at != unused]
+    return s.let(" * ".join(used) if unused is None else f"tanh({used[0]})", dims, FLOAT, size * size)
 
 
 def mlp(s: Scope) -> Value | None:
@@ -68,9 +84,11 @@ def nested(s: Scope) -> Value | None:
     name, model = s.shared.fresh("block"), body.declare(result)
     call = f"{model}({', '.join(body.arguments)})"
     dims = body.returned(result)
-    if dims == x.dims and s.rng.random() < 0.7:
+    if dims == x.dims and not body.two and s.rng.random() < 0.7:
         return _array(s, x, name, call, result)
     s.members.append(f"layer {name} = {call}")
+    if body.two:
+        return _several(s, f"{name}({x.name})", dims, result.size, x)
     s.layers[name] = (x.dims, dims)
     form = s.rng.choice([f"{x.name} |> {name}", f"{name}({x.name})"])
     return s.let(form, dims, FLOAT, result.size, x)
@@ -90,6 +108,7 @@ class _Body:
 
     def __init__(self, s: Scope, x: Value, array: bool) -> None:
         self.caller, self.x, self.array = s, x, array
+        self.two = not array and s.rng.random() < 0.3
         self.inner = Scope(s.shared, depth=s.depth + 1)
         self.formals: list[str] = []
         self.arguments: list[str] = []
@@ -150,10 +169,11 @@ class _Body:
         """Writes the model down; its name."""
         rng, shared, inner = self.caller.rng, self.caller.shared, self.inner
         name = shared.fresh("Block")
-        returns = f" -> {typed(result.dims)}" if rng.random() < 0.5 and result.named else ""
+        types = ", ".join([typed(result.dims)] * (1 + self.two))
+        returns = f" -> {types}" if rng.random() < 0.5 and result.named else ""
         head = f"forward(x: {typed(self.given.dims)})"
         lines = [*inner.members, f"{head}{returns} {{", *(f"  {line}" for line in inner.lines),
-                 f"  return {result.name}", "}"]  # fmt: skip
+                 f"  return {result.name}" + f", relu({result.name})" * self.two, "}"]  # fmt: skip
         if rng.random() < 0.2:
             shared.features.add("static if")
             self.formals.append("whole: bool = true")

@@ -42,8 +42,8 @@ def _declare(members: Sequence[ast.Member], prefix: str, frame: Frame, depth: in
                 _declare_layer(member, _below(prefix, member.name.text), frame, depth)
             case ast.Forward():
                 for statement in member.body:
-                    if isinstance(statement, ast.Assign):
-                        declare(_below(prefix, statement.name.text))
+                    for name in statement.names if isinstance(statement, ast.Assign) else ():
+                        declare(_below(prefix, name.text))
 
 
 def _declare_layer(member: ast.Layer, path: str, frame: Frame, depth: int) -> None:

@@ -4,9 +4,9 @@ Frozen graph values are made from the drafts by `finish`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from shardlang.graph.graph import Init, Kind, LayerCall
@@ -123,34 +123,41 @@ class Builder:
         self.ops.append(draft)
         return at
 
-    def close(self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int) -> None:
+    def close(
+        self, ops: list[int], result: int, prefix: str, address: str, name: str, call: int,
+        others: Sequence[tuple[str, int]] = (),
+    ) -> None:  # fmt: skip
         """Name what `ops` (the operators of one statement, without those of layers it calls)
         computed.
 
         The statement's own value gets the statement's path, values on the way `path:1`, `path:2`;
         later calls of the same layer add `#call`, which no user can write. `result`: the value that
-        the statement names, or -1."""
-        path = f"{prefix}.{address}" if prefix else address
+        the statement names, or -1; `others`: further ones that it names, with their addresses."""
+        at_path = f"{prefix}." if prefix else ""
+        path = at_path + address
+        named = {id: (at_path + other, other) for other, id in others if id >= 0} | {result: (path, name)}
         suffix = f"#{call}" if call else ""
         written = [at for at in ops if not self.ops[at].implied]
         step = 0
         for at in ops:
             op = self.ops[at]
             op.call = call
-            if result in op.results:
-                op.path = path
+            own = next((named[id] for id in op.results if id in named), None)
+            if own is not None:
+                op.path = own[0]
             elif not op.implied:
                 step += 1
                 op.path = f"{path}:{step}"
             for index, id in enumerate(op.results):
                 value = self.values[id]
                 value.path = op.path + (f":{index}" if index else "") + suffix
-                value.name = name
+                value.name = named[id][1] if id in named else name
                 value.statement = len(written)
-        if result >= 0:
-            self.address(path, result)
-        else:
-            self.declare(path)
+        for place, id in ((address, result), *others):
+            if id >= 0:
+                self.address(at_path + place, id)
+            else:
+                self.declare(at_path + place)
 
     def name_casts(self) -> None:
         """Name the casts that mixed precision needs after their operands, which may be of
@@ -159,3 +166,40 @@ class Builder:
             if op.implied:
                 made = self.values[op.results[0]]
                 op.path = made.path = f"{self.values[op.operands[0]].path}:{made.type.dtype}"
+
+    def needed(self, values: Iterable[int]) -> set[int]:
+        """The operators that values are computed by."""
+        found: set[int] = set()
+        waiting = list(values)
+        while waiting:
+            producer = self.values[waiting.pop()].producer
+            if producer >= 0 and producer not in found:
+                found.add(producer)
+                waiting += [o for o in self.ops[producer].operands if o >= 0]
+        return found
+
+    def keep(self, wanted: Sequence[int]) -> list[int]:
+        """Leaves out the operators that no value of `wanted` needs, with what they make: results of
+        a call of which only others are used. Gives the new numbers of `wanted`."""
+        needed = self.needed(wanted)
+        if len(needed) == len(self.ops):
+            return list(wanted)
+        left = sorted(needed)
+        read = {o for at in left for o in self.ops[at].operands}
+        made = {r for at in left for r in self.ops[at].results}
+        sources = {i for i, v in enumerate(self.values) if v.kind not in (Kind.RESULT, Kind.CONSTANT)}
+        ids = {old: new for new, old in enumerate(sorted(read - {-1} | made | sources))}
+        self.values = [self.values[old] for old in ids]
+        self.ops = [self.ops[at] for at in left]
+        for at, op in enumerate(self.ops):
+            op.operands = tuple([ids.get(o, -1) for o in op.operands])
+            op.results = tuple([ids[r] for r in op.results])
+            for result in op.results:
+                self.values[result].producer = at
+        kept = {path: tuple([ids[v] for v in at if v in ids]) for path, at in self.addresses.items()}
+        self.addresses = {path: at for path, at in kept.items() if at}
+        self.calls = [
+            replace(call, arguments={ids[v]: name for v, name in call.arguments.items() if v in ids})
+            for call in self.calls
+        ]
+        return [ids[v] for v in wanted]

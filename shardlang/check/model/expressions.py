@@ -167,7 +167,7 @@ def _index(node: ast.Index, frame: Frame) -> Any:
     count = len(owner)
     if 0 <= index < count:
         return owner[index]
-    fact = f"`{owner.path}` has {count} layers, and this asks for {index}"
+    fact = f"`{owner.path}` has {count} layer{'s' * (count != 1)}, and this asks for {index}"
     return frame.wrong("SH215", fact, node.index.span, f"0 to {count - 1} exist")
 
 

@@ -12,11 +12,12 @@ from shardlang.check.context import DEPTH, Frame
 from shardlang.check.model.arguments import Argument, by_name, missing_argument
 from shardlang.check.model.formals import bind_static
 from shardlang.check.model.signatures import bind_tensor, check_result
-from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Tensor, unfit
+from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, Results, Tensor, unfit
 from shardlang.source import Span
 from shardlang.syntax import ast
 
 Given = tuple[Any, Span]
+UNUSED = "_"  # among several names: that for a value which nothing uses
 CALLS_LIMIT = 15_000  # about a second of checking
 
 
@@ -35,7 +36,7 @@ def call_layer(
     tired = _too_many_calls(span, frame)
     if tired or not layer.sound or not _bind(forward.formals, values, keywords, name, span, frame, inner):
         _skip(forward.body, inner)
-        layer.results = {s.name.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign)}
+        layer.results = {n.text: UNKNOWN for s in forward.body if isinstance(s, ast.Assign) for n in s.names}
         return UNKNOWN
     given: dict[int, str] = {}
     for name, value in inner.names.items():
@@ -45,7 +46,7 @@ def call_layer(
     with context.sink.called(layer.span, span), made:
         result = _run(forward.body, inner, inner.leaf())
         layer.results, layer.result_nodes = inner.names, inner.nodes
-        return _hand_out(result, forward.result, forward.span, inner)
+        return _hand_out(result, forward.results, forward.span, inner)
 
 
 def call_function(
@@ -63,7 +64,7 @@ def call_function(
     with context.sink.called(None, span):
         result = _run(node.body, inner, "")
     context.stack.pop()
-    return _hand_out(result, node.result, node.span, inner)
+    return _hand_out(result, node.results, node.span, inner)
 
 
 def _endless(function: FunctionDecl, span: Span, frame: Frame) -> bool:
@@ -140,28 +141,53 @@ def _bind_one(formal: ast.Formal, given: Given | None, callee: str, span: Span, 
     return inner.bind(name, tensor, formal.name.span, formal)
 
 
-def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> Any:
-    """Evaluate the statements; gives what `return` returns."""
-    result: Any = None
-    build, candidates = frame.context.build, frame.context.candidates
+def _run(body: Sequence[ast.Assign | ast.Return], frame: Frame, leaf: str) -> tuple[Any, ...]:
+    """Evaluate the statements; gives what `return` returns, nothing where there is none."""
     for statement in body:
-        if not frame.inline:
-            frame.ops, build.statement = [], frame.context.sink.placed(statement.span)
-        value = frame.evaluate(statement.value)
-        made = value.id if isinstance(value, Tensor) else -1
-        if isinstance(statement, ast.Return):
-            if not frame.inline:
-                build.close(frame.ops, made, frame.prefix, "return", leaf, frame.call)
-            result = value
-            _check_last(statement, body, frame)
-            break
-        name = statement.name.text
-        if not frame.inline and (frame.ops or made >= 0 or value is UNKNOWN):
-            build.close(frame.ops, made, frame.prefix, name, name, frame.call)
-        if id(statement) not in candidates:
-            candidates[id(statement)] = ("value", name, statement.name.span)
-        frame.bind(name, value, statement.name.span, statement)
-    return result
+        if isinstance(statement, ast.Assign):
+            _assign(statement, frame)
+            continue
+        result = _evaluate(statement.values, statement, frame)
+        if not frame.inline:  # further results are steps on the way, and called as the caller calls them
+            frame.context.build.close(frame.ops, _id(result[0]), frame.prefix, "return", leaf, frame.call)
+        _check_last(statement, body, frame)
+        return result
+    return ()
+
+
+def _assign(statement: ast.Assign, frame: Frame) -> None:
+    (value,) = _evaluate((statement.value,), statement, frame)
+    values = spread(value, statement, frame)
+    (name, first), *others = named(statement, values)
+    if not frame.inline and (frame.ops or value is UNKNOWN or first >= 0):
+        frame.context.build.close(frame.ops, first, frame.prefix, name, name, frame.call, others)
+    bind_each(statement, values, frame)
+
+
+def named(statement: ast.Assign | ast.Setting, values: Sequence[Any]) -> list[tuple[str, int]]:
+    """The names of a statement with the numbers of their values, at least one."""
+    pairs = [(name.text, _id(value)) for name, value in zip(statement.names, values, strict=True)]
+    return [pair for pair in pairs if pair[0] != UNUSED] or pairs[:1]
+
+
+def bind_each(statement: ast.Assign | ast.Setting, values: Sequence[Any], frame: Frame) -> None:
+    """Binds the names of a statement; something has to use each but `_` among others."""
+    for name, value in zip(statement.names, values, strict=True):
+        if name.text != UNUSED or not statement.others:
+            frame.context.candidates.setdefault(id(name), ("value", name.text, name.span))
+            frame.bind(name.text, value, name.span, name)
+
+
+def _evaluate(nodes: Sequence[ast.Expr], statement: ast.Assign | ast.Return, frame: Frame) -> tuple[Any, ...]:
+    """The values of a statement's expressions; their operators are the statement's."""
+    if not frame.inline:
+        frame.ops, frame.context.build.statement = [], frame.context.sink.placed(statement.span)
+    return tuple([frame.evaluate(node) for node in nodes])
+
+
+def _id(value: Any) -> int:
+    """The number of a tensor's value; -1 of anything else."""
+    return value.id if isinstance(value, Tensor) else -1
 
 
 def _check_last(end: ast.Return, body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
@@ -177,17 +203,56 @@ def _check_last(end: ast.Return, body: Sequence[ast.Assign | ast.Return], frame:
 def _skip(body: Sequence[ast.Assign | ast.Return], frame: Frame) -> None:
     """A body that is not run still declares its names, so that selectors find them."""
     for statement in body:
-        if isinstance(statement, ast.Assign):
-            frame.context.build.close([], -1, frame.prefix, statement.name.text, "", frame.call)
+        for name in statement.names if isinstance(statement, ast.Assign) else ():
+            frame.context.build.close([], -1, frame.prefix, name.text, "", frame.call)
 
 
-def _hand_out(result: Any, written: ast.TensorType | None, span: Span, inner: Frame) -> Any:
-    """The result in the caller's dims, held against the declared type."""
-    context = inner.context
-    if result is None:
+def _hand_out(results: tuple[Any, ...], written: Sequence[ast.TensorType], span: Span, inner: Frame) -> Any:
+    """The results in the caller's dims, held against the declared types."""
+    if not results:
         return inner.wrong("SH207", "a body returns nothing", span, "no `return`", help="end it with `return VALUE`")
+    if written and len(written) != len(results):
+        fact = f"the body returns {_counted(len(results), 'value')}, and declares {_counted(len(written), 'type')}"
+        return inner.wrong("SH225", fact, written[0].span, "declared here", help="declare a type for each value, with commas")
+    handed = tuple([_one_result(r, written[at] if written else None, span, inner) for at, r in enumerate(results)])
+    if any([result is UNKNOWN for result in handed]):
+        return UNKNOWN
+    return handed[0] if len(handed) == 1 else Results(handed)
+
+
+def _one_result(result: Any, written: ast.TensorType | None, span: Span, inner: Frame) -> Any:
+    context = inner.context
     if not isinstance(result, Tensor):
         return result if result is UNKNOWN else unfit("a body must return a tensor", result, span, context.sink)
     if written is not None and not check_result(result, written, inner):
         return UNKNOWN
     return Tensor(result.id, context.dims.outward_type(result.type, inner.steps), result.name)
+
+
+def spread(value: Any, statement: ast.Assign | ast.Setting, frame: Frame) -> tuple[Any, ...]:
+    """A value for each name of `a, b = value`; UNKNOWN for each after a report."""
+    names = statement.names
+    values = value.values if isinstance(value, Results) else (value,)
+    if value is UNKNOWN or len(values) != len(names):
+        if value is not UNKNOWN:
+            _report_count(len(values), statement, frame)
+        return (UNKNOWN,) * len(names)
+    if statement.others and all(name.text == UNUSED for name in names):
+        frame.wrong("SH225", "no value of this gets a name", _place(names), "none", help="delete the line")
+    return values
+
+
+def _report_count(count: int, statement: ast.Assign | ast.Setting, frame: Frame) -> None:
+    text, names = statement.value.span.text, statement.names
+    fact = f"{f'`{text}`' if len(text) < 40 else 'this'} gives {_counted(count, 'value')}"
+    wanted = ", ".join("abcdefgh"[:count]) if count <= 8 else "a, b, .."
+    help = f"write `{wanted} = ...`" + (f"; `{UNUSED}` stands for one that nothing uses" if count > 1 else "")
+    frame.wrong("SH225", fact, _place(names), _counted(len(names), "name"), help=help)
+
+
+def _place(names: Sequence[ast.Name]) -> Span:
+    return names[0].span.to(names[-1].span)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -100,7 +100,7 @@ def _bounded(values: tuple[Value, ...], ops: tuple[Op, ...]) -> tuple[Value, ...
 
 
 def _ops(context: Context, loss: int | None) -> tuple[Op, ...]:
-    needed = _ancestors(context, loss)
+    needed = context.build.needed(() if loss is None else (loss,))
     return tuple([
         Op(
             i, o.operator.name, tuple([v for v in o.operands if v >= 0]) if -1 in o.operands else o.operands,
@@ -126,19 +126,6 @@ def _gradients(context: Context, loss: int | None, frozen: Set[int]) -> list[boo
                 if o >= 0:
                     wanted[o] = True
     return [a and b for a, b in zip(trained, wanted, strict=True)]
-
-
-def _ancestors(context: Context, loss: int | None) -> set[int]:
-    """The operators that the loss needs."""
-    values, ops = context.build.values, context.build.ops
-    needed: set[int] = set()
-    waiting = [] if loss is None else [loss]
-    while waiting:
-        producer = values[waiting.pop()].producer
-        if producer >= 0 and producer not in needed:
-            needed.add(producer)
-            waiting += [o for o in ops[producer].operands if o >= 0]
-    return needed
 
 
 def _dims(context: Context) -> dict[str, tuple[Dim, ...]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardlang.check.context import Frame
 from shardlang.check.files.overrides import Overrides, member_dims, with_arguments
+from shardlang.check.model.forward import bind_each, named, spread
 from shardlang.check.model.instantiate import declare_model, model_call
 from shardlang.check.program import DataSource, Training
 from shardlang.check.train.data_sources import read_source
@@ -72,6 +73,8 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         report_unused(frame.context, reading.values)
     if reading.loss is None or reading.source is None or frame.context.sink.failed:
         return None
+    loss, *metrics = frame.context.build.keep([reading.loss, *reading.metrics.values()])
+    reading.loss, reading.metrics = loss, dict(zip(reading.metrics, metrics, strict=True))
     graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
     kept = frozen(reading.freezes, reading.optimizers, graph, frame)
     if kept:
@@ -100,9 +103,15 @@ def _check_names(graph: Graph, frame: Frame) -> None:
 def _note(setting: ast.Setting, reading: _Reading) -> None:
     """Sort a setting; a second of the same name is an error."""
     name = setting.name.text
-    if setting.keyword == "metric":
+    reserved = next((n for n in setting.names if n.text in RESERVED), None) if setting.others else None
+    if reserved is not None:
+        help = f"give it another name, and write `{reserved.text} = ` that name in a line of its own"
+        fact = f"`{reserved.text}` is a setting, and stands alone"
+        reading.frame.wrong("SH225", fact, reserved.span, "here", help=help)
+        reading.again.add(id(setting))
+    elif setting.keyword == "metric":
         return
-    if setting.keyword == "freeze":
+    elif setting.keyword == "freeze":
         reading.freezes.append(setting)
     elif name == "optimizer":
         first = next((s for s in reading.optimizers if not s.at), None)
@@ -230,35 +239,30 @@ def _eval(setting: ast.Setting, reading: _Reading) -> None:
         reading.eval = source
 
 
-def _evaluate(setting: ast.Setting, reading: _Reading, address: str) -> Any:
-    """The value of a statement, its operators named after it."""
-    frame, name = reading.frame, setting.name.text
+def _evaluate(setting: ast.Setting, reading: _Reading, address: str = "") -> tuple[Any, ...]:
+    """The values of a statement, one a name, its operators named after it, or after `address`."""
+    frame = reading.frame
     frame.ops, frame.context.build.statement = [], setting.span
-    value = frame.evaluate(setting.value)
-    made = value.id if isinstance(value, Tensor) else -1
-    frame.context.build.close(frame.ops, made if frame.ops else -1, frame.prefix, address, name, 0)
-    if made >= 0:
-        frame.context.build.address(f"train.{address}", made)
-    return value
+    values = spread(frame.evaluate(setting.value), setting, frame)
+    (first, made), *others = named(setting, values)
+    frame.context.build.close(frame.ops, made, "train", address or first, first, 0, others)
+    return values
 
 
 def _value(setting: ast.Setting, reading: _Reading) -> None:
-    frame, name = reading.frame, setting.name.text
-    if name in frame.spans:
-        frame.bind(name, UNKNOWN, setting.name.span)  # reports it; what it says may be large, and is said already
-        return
-    value = _evaluate(setting, reading, name)
-    frame.context.candidates[id(setting)] = ("value", name, setting.name.span)
-    reading.values[id(setting)] = (name, tuple(RESERVED))
-    frame.bind(name, value, setting.name.span, setting)
+    frame = reading.frame
+    for name in setting.names:
+        if name.text in frame.spans:
+            frame.bind(name.text, UNKNOWN, name.span)  # reports it; what it says may be large, and is said already
+            return
+    reading.values.update({id(name): (name.text, tuple(RESERVED)) for name in setting.names})
+    bind_each(setting, _evaluate(setting, reading), frame)
 
 
 def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
     value = _scalar(setting, reading, "loss")
-    if value is None:
-        return None
-    reading.frame.bind("loss", value, setting.name.span)
-    return value.id
+    reading.frame.bind("loss", value or UNKNOWN, setting.name.span)
+    return value.id if value is not None else None
 
 
 def _metric(setting: ast.Setting, reading: _Reading) -> None:
@@ -275,7 +279,7 @@ def _metric(setting: ast.Setting, reading: _Reading) -> None:
 
 def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | None:
     """One floating or whole number that is computed; None after a report."""
-    value, span = _evaluate(setting, reading, address), setting.value.span
+    (value,), span = _evaluate(setting, reading, address), setting.value.span
     what = "the loss" if address == "loss" else f"metric `{setting.name.text}`"
     if isinstance(value, Tensor) and not value.type.dims:
         return value

@@ -190,6 +190,11 @@ class _Writing:
             there = f"stage {last['stage']}" if last["operator"] == TRANSFER else f"the {last['place']}"
             text = f"{_below(called(last['name']), layers)}, handed to {there}"
         yield from self._beside(margin, one_line(text), _tensor(last["local_shapes"]["result"]))
+        for operator in statement.operators[:-1]:
+            name = operator["name"].partition("#")[0]
+            if ":" not in name and not name.endswith("return"):  # the first name of `a, b = f(x)`
+                result = _tensor(operator["local_shapes"]["result"])
+                yield from self._beside(f"{margin}    ", _below(called(name), layers), result)
         if self.detail.operands or self.detail.full:
             yield from self._operands(statement, f"{margin}    ", layers)
         names = {called(o["name"]) for o in statement.operators}

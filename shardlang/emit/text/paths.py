@@ -62,6 +62,8 @@ def readable(path: str, results: Mapping[str, str]) -> str:
         return path
     statement, step, call = match["statement"], match["step"] or "", match["call"] or ""
     if _RETURN.search(statement):
+        if step and path in results:  # the second result of a layer, `up.return:1`
+            return results[path].removeprefix("train.")
         named = results.get(statement + call)
         statement, call = (named, "") if named else (_RETURN.sub(_out, statement), call)
     return f"{statement}{step}{call}".removeprefix("train.")
