@@ -198,7 +198,7 @@ def test_several_results_are_values_of_their_own() -> None:
     graph = checked(SEVERAL.replace("FIRST", "a").replace("USED", "a * b")).graph
     assert graph is not None
     paths = {name: graph.values[graph.addresses[name][0]].path for name in ("a", "b", "c", "train.y", "train.z")}
-    assert paths == {"a": "a", "b": "b", "c": "c", "train.y": "c", "train.z": "return"}
+    assert paths == {"a": "a", "b": "b", "c": "c", "train.y": "c", "train.z": "return:1"}
     assert [op.operator for op in graph.ops].count("tanh") == 1  # that of `_` is not computed
 
 

@@ -213,7 +213,8 @@ def _hand_out(results: tuple[Any, ...], written: Sequence[ast.TensorType], span:
         return inner.wrong("SH207", "a body returns nothing", span, "no `return`", help="end it with `return VALUE`")
     if written and len(written) != len(results):
         fact = f"the body returns {_counted(len(results), 'value')}, and declares {_counted(len(written), 'type')}"
-        return inner.wrong("SH225", fact, written[0].span, "declared here", help="declare a type for each value, with commas")
+        help = "declare a type for each value, with commas"
+        return inner.wrong("SH225", fact, written[0].span, "declared here", help=help)
     handed = tuple([_one_result(r, written[at] if written else None, span, inner) for at, r in enumerate(results)])
     if any([result is UNKNOWN for result in handed]):
         return UNKNOWN
