@@ -27,11 +27,11 @@ import torch
 import torch.distributed as dist
 
 from shardlang.errors import RunError
-from shardlang.runtime.comm import mesh
+from shardlang.launch.started import require_alone
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import die_with_parent, peer_gone
 from shardlang.scratch import scratch, sweep
-from shardlang.torch.ranks import RankError, alone, began
+from shardlang.torch.ranks import RankError, begin, end
 
 # After a first failure: seconds for the other ranks to say theirs, so that the cause is told.
 _GRACE = 0.5
@@ -51,12 +51,13 @@ def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str 
         raise ValueError(f"ranks is at least 1, not {ranks}")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device is `cpu` or `cuda`, not {device!r}")
-    if not alone():
+    if dist.is_initialized():
         raise RuntimeError("this process is one of several ranks, and launches no others")
+    require_alone("`launch`")
     if device == "cuda" and torch.cuda.is_initialized():
         fact = "this process has used CUDA, which ranks that are forked from it cannot do then"
         raise RunError("SH503", fact, help="restart the notebook and launch first, or use torchrun")
-    devices = chosen(device if device != "cpu" else None, ranks) if device == "cuda" else Choice("cpu")
+    devices = chosen(device, ranks) if device == "cuda" else Choice("cpu")
     # What torch's optimizers import at their first step, once for all ranks.
     importlib.import_module("torch._dynamo")
     with scratch("launch") as folder:
@@ -135,8 +136,7 @@ class _Run:
         try:
             die_with_parent(parent)
             _settle(put)
-            store = dist.FileStore(str(self.store), self.size) if self.size > 1 else None
-            began(number, self.size, self.devices.device(number), store)
+            begin(number, self.size, self.devices.device(number), self.store)
             answer = pickle.dumps(("returned", self.function(*self.args)))
             code = 0
         except BaseException as error:
@@ -150,7 +150,7 @@ class _Run:
             # A rank that closes its connections early would fail one that is still in its last
             # collective.
             os.read(wait_end, 1)
-            mesh.disconnect()
+            end()
         os._exit(code)
 
     def results(self) -> list[Any]:
@@ -182,15 +182,15 @@ class _Run:
         """Takes in what ranks return and print until `over()`, the deadline, or all have closed
         their pipes."""
         while not over() and (deadline is None or time.monotonic() < deadline):
-            pipes = {end: rank for rank in self.ranks for end in (rank.result, rank.output) if end >= 0}
+            pipes = {pipe: rank for rank in self.ranks for pipe in (rank.result, rank.output) if pipe >= 0}
             if not pipes:
                 return
-            for end in select.select(list(pipes), [], [], 0.1 if deadline is not None else None)[0]:
-                self._take(pipes[end], end)
+            for pipe in select.select(list(pipes), [], [], 0.1 if deadline is not None else None)[0]:
+                self._take(pipes[pipe], pipe)
 
-    def _take(self, rank: _Rank, end: int) -> None:
-        chunk = os.read(end, 1 << 16)
-        if end == rank.result:
+    def _take(self, rank: _Rank, pipe: int) -> None:
+        chunk = os.read(pipe, 1 << 16)
+        if pipe == rank.result:
             rank.given += chunk
         else:
             *lines, rank.printed = (rank.printed + chunk).split(b"\n")
@@ -201,8 +201,8 @@ class _Run:
                 print(f"{before}{line.decode(errors='replace')}")
         if chunk:
             return
-        os.close(end)
-        if end == rank.output:
+        os.close(pipe)
+        if pipe == rank.output:
             rank.output = -1
             return
         rank.result, rank.ended = -1, True
@@ -224,9 +224,9 @@ class _Run:
             self.release = -1
         for rank in self.ranks:
             self._reap(rank)
-            for end in (rank.result, rank.output):
-                if end >= 0:
-                    os.close(end)
+            for pipe in (rank.result, rank.output):
+                if pipe >= 0:
+                    os.close(pipe)
             rank.result = rank.output = -1
 
 

@@ -130,7 +130,8 @@ class ShardModule(nn.Module):
         """Forward and backward of all microbatches and stages; gradients are summed over the ranks
         when it returns. All ranks call it."""
         if not isinstance(batch, Batch) or batch.of is not self:
-            raise TypeError(f"a step takes what `place` of this module gives, not {type(batch).__name__}")
+            other = "what another one gives" if isinstance(batch, Batch) else type(batch).__name__
+            raise TypeError(f"a step takes what `place` of this module gives, not {other}")
         self._require_stepped("step")
         self._agree("step")
         with self._computing():
@@ -310,6 +311,8 @@ class ShardModule(nn.Module):
             raise RuntimeError(f"the state does not fit: {'; '.join(wrong) or 'it is copied, never assigned'}")
         self._agree("load_state_dict")
         with torch.no_grad():
+            for bucket in self._stepper.model.sharded:
+                bucket.settle()
             for path in mine.keys() & state_dict.keys():
                 mine[path].copy_(state_dict[path])
             self._stepper.model.refresh(self._stepper.model.leaves)

@@ -79,12 +79,11 @@ class Placing(loader.Cut):
         those that count, of a batch that is shorter than it should be."""
         if not isinstance(given, Mapping):
             raise TypeError(f"a batch is a mapping from the names of fields, not {type(given).__name__}")
-        mine = {field.name for field in self.fields}
-        due = {f.name for f in self.all} if whole else mine
-        known = {f.name for f in self.all}
+        known = [f.name for f in self.all]
+        due = known if whole else [field.name for field in self.fields]
         if unknown := sorted(str(name) for name in given if name not in known):
             raise ValueError(f"the batch has {_names(unknown)}, and the program takes {_names(known)}")
-        if lacking := sorted(name for name in due if name not in given):
+        if lacking := [name for name in due if name not in given]:
             raise ValueError(f"the batch lacks {_names(lacking)}; the program takes {_names(known)}")
         found = {f.name: self._checked(f, given[f.name], whole, rows) for f in self.all if f.name in due}
         at = dict.fromkeys(found, 0)

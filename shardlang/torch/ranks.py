@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -16,7 +17,7 @@ from shardlang.errors import RunError
 from shardlang.launch.started import started
 from shardlang.runtime.comm import mesh
 from shardlang.runtime.comm.mesh import world
-from shardlang.runtime.device import KINDS
+from shardlang.runtime.device import KINDS, TIMEOUT
 from shardlang.runtime.launch.devices import chosen, of_rank
 from shardlang.runtime.state.checkpoints import exchanged
 
@@ -31,10 +32,12 @@ class RankError(RuntimeError):
 
 
 class _Connected:
-    """How this process has become a rank: the process, and the user's group (None: by us)."""
+    """How a process has become a rank: which it was, and the group (None: by us). launched: the
+    process that `launch` has begun, and its device."""
 
     process = -1
     group: Any = None
+    launched: tuple[int, torch.device] | None = None
 
 
 Device: TypeAlias = "str | torch.device | None"
@@ -46,8 +49,10 @@ def connected(ranks: int, group: Any, device: Device) -> None:
     if _Connected.process == os.getpid():
         _require_same(group, device)
         return _require(ranks, world.size)
-    if group is None and dist.is_available() and dist.is_initialized():
+    if group is None and dist.is_initialized():
         group = dist.group.WORLD
+    if device is None and _Connected.launched is not None and _Connected.launched[0] == os.getpid():
+        device = _Connected.launched[1]
     if group is not None:
         _join(ranks, group, device)
     else:
@@ -56,15 +61,22 @@ def connected(ranks: int, group: Any, device: Device) -> None:
     return None
 
 
-def began(rank: int, ranks: int, device: torch.device, store: dist.Store | None) -> None:
-    """Makes this process a rank of those that `launch` has started."""
-    mesh.connect(rank, ranks, device, store)
-    _Connected.process, _Connected.group = os.getpid(), None
+def begin(rank: int, ranks: int, device: torch.device, store: Path) -> None:
+    """Starts torch.distributed on a rank that `launch` has forked; programs take part in it when
+    they are bound. store: a file by which the ranks find each other."""
+    _Connected.launched = os.getpid(), device
+    kind = KINDS[device.type]
+    bound = kind.take(device)
+    if ranks > 1:
+        there = dist.FileStore(str(store), ranks)
+        dist.init_process_group(kind.backend, store=there, rank=rank, world_size=ranks, timeout=TIMEOUT, **bound)
 
 
-def alone() -> bool:
-    """Whether this process is not one of several ranks."""
-    return _Connected.process != os.getpid() or world.size == 1
+def end() -> None:
+    """Gives up all that this rank has made."""
+    mesh.disconnect()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _require_same(group: Any, device: Device) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     emitter,
+    loops,
     microbatches,
     operators,
     oracle,
@@ -23,6 +24,7 @@ FAULTS = (
     *planner.FAULTS,
     *python_text.FAULTS,
     *emitter.FAULTS,
+    *loops.FAULTS,
     *microbatches.FAULTS,
     *runtime_collectives.FAULTS,
     *runtime_files.FAULTS,
