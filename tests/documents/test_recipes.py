@@ -106,3 +106,46 @@ def test_a_recipe_is_what_torch_has(
         optimizer.step()
         theirs.append(found.item())
     assert losses(path, 2) == pytest.approx(theirs, rel=1e-12)
+
+
+class Gan(torch.nn.Module):
+    """The recipe's two halves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.nn.ModuleDict({"up": torch.nn.Linear(8, 32), "down": torch.nn.Linear(32, 64)})
+        self.judge = torch.nn.ModuleDict({"up": torch.nn.Linear(64, 32)})
+        self.judge.down = torch.nn.Parameter(torch.randn(32) / 6)
+
+    def made(self, z: torch.Tensor) -> torch.Tensor:
+        return self.generator["down"](torch.relu(self.generator["up"](z))).sigmoid()
+
+    def judged(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.judge["up"](x)) @ self.judge.down
+
+
+def test_each_loss_of_the_gan_trains_its_own_half(tmp_path: Path) -> None:
+    """Weights after three steps in float64, beside the loop that one writes by hand."""
+    torch.manual_seed(5)
+    gan, logits = Gan().double(), F.binary_cross_entropy_with_logits
+    save_file({name: weight.detach() for name, weight in gan.named_parameters()}, tmp_path / "w.safetensors")
+    real, z = torch.rand(16, 64, dtype=torch.float64), torch.randn(16, 8, dtype=torch.float64)
+    np.savez(tmp_path / "d.npz", real=real.numpy(), z=z.numpy())
+    text = RECIPES["A GAN"].text.replace("random(", 'numpy("d.npz", ').replace("batches = 4", "shuffle = false")
+    more = '  precision = f64\n  init = safetensors("w.safetensors")\n  steps = 3'
+    path = tmp_path / "gan.shard"
+    path.write_text(text.replace("  steps = 3", more), "utf-8")
+    groups = [{"params": gan.judge.parameters()}, {"params": gan.generator.parameters(), "lr": 1e-4}]
+    optimizer, theirs, ones = torch.optim.Adam(groups, lr=2e-4, betas=(0.5, 0.999)), [], torch.ones(16).double()
+    for _ in range(3):
+        made, of_real = gan.made(z), gan.judged(real)
+        judging = logits(of_real, ones) + logits(gan.judged(made.detach()), 0 * ones)
+        fooling = logits(gan.judged(made), ones)
+        mine = list(gan.generator.parameters())
+        optimizer.zero_grad()
+        judging.backward()
+        for weight, gradient in zip(mine, torch.autograd.grad(fooling, mine), strict=True):
+            weight.grad = gradient
+        optimizer.step()
+        theirs.append((judging + fooling).item())
+    assert losses(path, 2) == pytest.approx(theirs, rel=1e-12)

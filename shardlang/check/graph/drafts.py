@@ -188,9 +188,15 @@ class Builder:
         read = {o for at in left for o in self.ops[at].operands}
         made = {r for at in left for r in self.ops[at].results}
         sources = {i for i, v in enumerate(self.values) if v.kind not in (Kind.RESULT, Kind.CONSTANT)}
-        ids = {old: new for new, old in enumerate(sorted(read - {-1} | made | sources))}
-        self.values = [self.values[old] for old in ids]
-        self.ops = [self.ops[at] for at in left]
+        ids = self.arrange(sorted(read - {-1} | made | sources), left)
+        return [ids[v] for v in wanted]
+
+    def arrange(self, values: Sequence[int], ops: Sequence[int]) -> Mapping[int, int]:
+        """Puts values and operators into this order and leaves out all others; gives the new
+        numbers of the values."""
+        ids = {old: new for new, old in enumerate(values)}
+        self.values = [self.values[old] for old in values]
+        self.ops = [self.ops[at] for at in ops]
         for at, op in enumerate(self.ops):
             op.operands = tuple([ids.get(o, -1) for o in op.operands])
             op.results = tuple([ids[r] for r in op.results])
@@ -202,4 +208,4 @@ class Builder:
             replace(call, arguments={ids[v]: name for v, name in call.arguments.items() if v in ids})
             for call in self.calls
         ]
-        return [ids[v] for v in wanted]
+        return ids

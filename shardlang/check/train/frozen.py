@@ -24,11 +24,11 @@ def frozen(freezes: Sequence[ast.Setting], optimizers: Sequence[ast.Setting], gr
             help = "did you mean `freeze`?" if meant else f"write `{setting.name.text} at .. = ..`"
             frame.wrong("SH111", f"`{setting.span.text}` lacks a `=` and a value", setting.span, "no value", help=help)
             continue
-        for param, rank in _covered(setting, graph, frame.context.sink).items():
+        for param, rank in covered(setting, graph, frame.context.sink).items():
             if param not in found or rank > found[param][0]:
                 found[param] = rank, setting
     for optimizer in (setting for setting in optimizers if setting.at):
-        _take_out(found, optimizer, _covered(optimizer, graph, Sink()), graph, frame)
+        _take_out(found, optimizer, covered(optimizer, graph, Sink()), graph, frame)
     return set(found)
 
 
@@ -52,7 +52,7 @@ def _take_out(
             del found[param]
 
 
-def _covered(setting: ast.Setting, graph: Graph, sink: Sink) -> dict[int, Specificity]:
+def covered(setting: ast.Setting, graph: Graph, sink: Sink, to_do: str = "freeze") -> dict[int, Specificity]:
     """Parameters under the selectors of a setting, with how specific the selector is; reports one
     that covers none."""
     found: dict[int, Specificity] = {}
@@ -62,7 +62,7 @@ def _covered(setting: ast.Setting, graph: Graph, sink: Sink) -> dict[int, Specif
         covered = params & scope.values.keys()
         if scope.values and not covered:
             sink.report(
-                "SH238", f"`{selector.span.text}` covers no parameter", selector.span, "nothing to freeze",
+                "SH238", f"`{selector.span.text}` covers no parameter", selector.span, f"nothing to {to_do}",
                 help="name a parameter, or a layer that has some",
             )  # fmt: skip
         for param in covered:

@@ -99,8 +99,8 @@ def _report_reader(graph: Graph, op: Op, value: int, mover: Op, sink: Sink) -> N
     )  # fmt: skip
 
 
-def check_loss(graph: Graph, declared: set[int], span: Span | None, sink: Sink) -> None:
-    """The loss, at `span`, must depend on a parameter, and train each `declared` unless frozen."""
+def check_loss(graph: Graph, trained: set[int], span: Span | None, sink: Sink) -> None:
+    """The loss, at `span`, must depend on a parameter, and train each of `trained`."""
     assert graph.loss is not None
     if not graph.values[graph.loss].gradient:
         sink.report(
@@ -108,9 +108,8 @@ def check_loss(graph: Graph, declared: set[int], span: Span | None, sink: Sink) 
             help="compute it from `model(...)`; `detach`, comparisons, `argmax` and `freeze` stop gradients",
         )  # fmt: skip
         return
-    frozen = detached(graph)
-    unused = [graph.values[p] for p in graph.params if not graph.values[p].gradient and p in declared - frozen]
-    used = [graph.values[p].path for p in graph.params if graph.values[p].gradient or p in frozen]
+    unused = [graph.values[p] for p in graph.params if not graph.values[p].gradient and p in trained]
+    used = [graph.values[p].path for p in graph.params if graph.values[p].gradient or p not in trained]
     told: set[str] = set()
     for value in unused:
         layer = _unused_layer(value.path, used)

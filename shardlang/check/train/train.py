@@ -17,7 +17,8 @@ from shardlang.check.program import DataSource, Training
 from shardlang.check.train.data_sources import read_source
 from shardlang.check.train.finished import finish, report_unused
 from shardlang.check.train.frozen import frozen
-from shardlang.check.train.graph_checks import check_indices, check_loss
+from shardlang.check.train.graph_checks import check_indices, check_loss, detached
+from shardlang.check.train.losses import joined, trained_by
 from shardlang.check.train.optimizers import assign, read_optimizers
 from shardlang.check.train.settings import RESERVED, read_settings
 from shardlang.check.train.weight_names import fitted
@@ -50,6 +51,8 @@ class _Reading:
     batch: Dim | None = None
     eval: DataSource | None = None
     loss: int | None = None
+    several: bool = False  # whether some loss is `loss at ..`
+    losses: list[tuple[ast.Setting, int]] = field(default_factory=list)  # where there are several
     root: Instance | None = None
     again: set[int] = field(default_factory=set)  # settings that are there already, which say nothing
 
@@ -57,6 +60,7 @@ class _Reading:
 def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     """The graph and the training settings; None after errors that leave nothing to plan."""
     reading, node = _Reading(frame), with_arguments(node, overrides.get("train", {}))
+    reading.several = any(s.name.text == "loss" and s.at for s in node.settings)
     for setting in node.settings:
         _note(setting, reading)
     _apply(overrides.get("train", {}), node, reading)
@@ -73,21 +77,42 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
         report_unused(frame.context, reading.values)
     if reading.loss is None or reading.source is None or frame.context.sink.failed:
         return None
-    loss, *metrics = frame.context.build.keep([reading.loss, *reading.metrics.values()])
-    reading.loss, reading.metrics = loss, dict(zip(reading.metrics, metrics, strict=True))
-    graph = finish(frame.context, reading.loss, reading.metrics, reading.batch)
-    kept = frozen(reading.freezes, reading.optimizers, graph, frame)
-    if kept:
-        graph = finish(frame.context, reading.loss, reading.metrics, reading.batch, kept)
-    given = reading.given.get("loss")
-    declared = {at for at, v in enumerate(frame.context.build.values) if v.kind is Kind.PARAM} - kept
-    check_loss(graph, declared, given.value.span if given else None, frame.context.sink)
+    graph, trained = _graph(reading)
+    if frame.context.sink.failed:
+        return None
+    given = next((s for s in node.settings if s.name.text == "loss"), None)
+    check_loss(graph, trained, given.value.span if given else None, frame.context.sink)
     _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
     if "init" in settings:
         settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
     training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), **settings)
     return None if frame.context.sink.failed else (graph, training)
+
+
+def _graph(reading: _Reading) -> tuple[Graph, set[int]]:
+    """The graph of what the losses and metrics need, and the parameters that a loss is to train:
+    those that neither `freeze` nor a `detach` keeps as they are."""
+    assert reading.loss is not None
+    frame, build = reading.frame, reading.frame.context.build
+    wanted = [value for _, value in reading.losses] or [reading.loss]
+    found = build.keep([*wanted, *reading.metrics.values()])
+    losses, metrics = found[: len(wanted)], dict(zip(reading.metrics, found[len(wanted) :], strict=True))
+    graph = finish(frame.context, losses[0], metrics, reading.batch)
+    kept = frozen(reading.freezes, reading.optimizers, graph, frame)
+    declared = {at for at, v in enumerate(build.values) if v.kind is Kind.PARAM} - kept
+    if not reading.losses:
+        graph = finish(frame.context, losses[0], metrics, reading.batch, kept) if kept else graph
+        return graph, declared - detached(graph)
+    settings = [setting for setting, _ in reading.losses]
+    trains = trained_by(settings, graph, kept, frame)
+    for value, params in zip(losses, trains, strict=True):
+        declared -= params & detached(finish(frame.context, value, metrics, reading.batch))
+    if frame.context.sink.failed:
+        return graph, declared
+    loss, ids = joined(list(zip(settings, losses, strict=True)), trains, frame)
+    metrics = {name: ids[v] for name, v in metrics.items()}
+    return finish(frame.context, loss, metrics, reading.batch, {ids[v] for v in kept}), {ids[v] for v in declared}
 
 
 def _check_names(graph: Graph, frame: Frame) -> None:
@@ -118,7 +143,7 @@ def _note(setting: ast.Setting, reading: _Reading) -> None:
         if not setting.at and first is not None:
             _twice(setting, first, reading)
         reading.optimizers.append(setting)
-    elif name in RESERVED:
+    elif name in RESERVED and not (name == "loss" and setting.at):
         if name in reading.given:
             _twice(setting, reading.given[name], reading)
         reading.given.setdefault(name, setting)
@@ -260,7 +285,12 @@ def _value(setting: ast.Setting, reading: _Reading) -> None:
 
 
 def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
-    value = _scalar(setting, reading, "loss")
+    """The value of the loss, or of one among several."""
+    value = _scalar(setting, reading, f"loss.{len(reading.losses) + 1}" if reading.several else "loss")
+    if value is not None and reading.several:
+        reading.losses.append((setting, value.id))
+    if setting.at:
+        return value.id if value is not None else None
     reading.frame.bind("loss", value or UNKNOWN, setting.name.span)
     return value.id if value is not None else None
 
@@ -280,7 +310,7 @@ def _metric(setting: ast.Setting, reading: _Reading) -> None:
 def _scalar(setting: ast.Setting, reading: _Reading, address: str) -> Tensor | None:
     """One floating or whole number that is computed; None after a report."""
     (value,), span = _evaluate(setting, reading, address), setting.value.span
-    what = "the loss" if address == "loss" else f"metric `{setting.name.text}`"
+    what = "the loss" if setting.name.text == "loss" else f"metric `{setting.name.text}`"
     if isinstance(value, Tensor) and not value.type.dims:
         return value
     if isinstance(value, Tensor):

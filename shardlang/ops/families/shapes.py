@@ -23,6 +23,7 @@ from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size,
 _X = Param("x", "tensor")
 _THROUGH = ((0,),)
 CAST = "cast"
+DETACH = "detach"
 
 
 def _typed(dims: Sequence[Term]) -> str:
@@ -327,7 +328,7 @@ declare(
 )  # fmt: skip
 
 
-declare("detach", (_X,), lambda site: Inference((site.operands[0],), unary_rule(site.operands[0], True)),
+declare(DETACH, (_X,), lambda site: Inference((site.operands[0],), unary_rule(site.operands[0], True)),
         lambda site: method(site.operands[0], "detach"),
         "The same value, through which no gradient flows.",
         example="(x: [..., d]) -> [..., d] { detach(x) }", differentiable=False, freezes=True, saved=nothing,

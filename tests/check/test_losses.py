@@ -1,0 +1,108 @@
+"""Several losses: which parameters each trains, what is computed for each, and what is told of mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlang.graph.graph import Kind
+from tests.check.checked import Checked, checked
+
+TEXT = """
+use std.nn: Linear
+
+dim batch = 8, d = 16
+
+model Net {
+  layer low = Linear(d, d)
+  layer mid = Linear(d, d)
+  layer top = Linear(d, d)
+
+  forward(x: [batch, d]) -> [batch, d], [batch, d] {
+    h = low(x) |> tanh
+    y = mid(h) |> dropout(p = 0.5)
+    return y, top(y)
+  }
+}
+
+train {
+  model = Net()
+  data = random(x: [batch, d], batches = 1)
+  y, z = model(x)
+  first = mean(square(y))
+  second = mean(square(z))
+  LOSSES
+  metric shown = second
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+
+
+def of(*lines: str) -> Checked:
+    return checked(TEXT.replace("LOSSES", "\n  ".join(lines)))
+
+
+def test_a_value_of_several_losses_is_computed_for_each() -> None:
+    graph = of("loss at low, mid = first", "loss at top = second").graph
+    assert graph is not None
+    names = [op.operator for op in graph.ops]
+    # The second loss is of `top` alone, which reads y detached: nothing is computed twice.
+    assert names.count("einsum") == 3 and names.count("detach") == 1
+    graph = of("loss at low, top = second", "loss at mid = first").graph
+    assert graph is not None
+    names = [op.operator for op in graph.ops]
+    # `mid` is needed with its own weights trained, and with them detached; `low` once.
+    assert names.count("einsum") == 4 and names.count("dropout") == 2
+    drawn = [(op.path, op.call) for op in graph.ops if op.operator == "dropout"]
+    assert len(set(drawn)) == 2  # two calls: random numbers of their own
+    assert all(graph.values[p].gradient for p in graph.params)
+
+
+def test_values_follow_what_they_are_made_of() -> None:
+    graph = of("loss at low, top = second", "loss at mid = first").graph
+    assert graph is not None
+    for op in graph.ops:
+        for value in op.operands:
+            assert graph.values[value].kind is not Kind.RESULT or graph.producers[value] < op.id
+    assert len({value.path for value in graph.values}) == len(graph.values)
+    assert len(graph.addresses["mid.return"]) == 2  # `at mid: ..` covers both
+
+
+def test_the_more_specific_loss_trains_a_parameter_and_a_plain_one_the_rest() -> None:
+    for lines in (("loss = second", "loss at mid = first"), ("loss at mid = first", "loss at ** = second")):
+        graph = of(*lines).graph
+        assert graph is not None, lines
+        assert [op.operator for op in graph.ops].count("einsum") == 4
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("loss at low = first", "loss at mid, top = first"), "SH233: the loss does not depend on layer `top`"),
+        (("loss at lo = first", "loss at mid, top = second"), "SH308: `lo` matches nothing"),
+        (("loss at train.y = first", "loss = second"), "SH238: `train.y` covers no parameter"),
+        (("loss at low, mid = first", "loss at mid, top = second"), "SH238: two losses train `mid.weight`"),
+        (("loss at low, mid = first", "loss at ** = second", "loss = second"), "SH238: this loss trains no parameter"),
+        (("loss at low = y", "loss = second"), "SH232: the loss must be one number"),
+        (("loss at top = first", "loss at ** = second"), "SH233: the loss does not depend on layer `top`"),
+        (("loss at low = first",), "SH233: the loss does not depend on"),
+        (("loss = first", "loss = second", "loss at low = second"), "SH201: `loss` is set twice"),
+    ],
+)
+def test_what_is_told(lines: tuple[str, ...], told: str) -> None:
+    found = of(*lines)
+    assert [m for m in found.messages if m.startswith(told)], found.messages
+
+
+def test_frozen_parameters_are_of_no_loss() -> None:
+    graph = of("loss at low, mid = first", "loss = second", "freeze at mid").graph
+    assert graph is not None
+    assert {graph.values[p].path for p in graph.params if not graph.values[p].gradient} == {"mid.weight", "mid.bias"}
+
+
+def test_what_the_user_detaches_is_of_no_loss() -> None:
+    text = TEXT.replace("h = low(x) |> tanh", "h = detach(low(x)) |> tanh")
+    found = checked(text.replace("LOSSES", "loss at mid = first\n  loss = second"))
+    assert found.graph is not None, found.messages
+    frozen = {found.graph.values[p].path for p in found.graph.params if not found.graph.values[p].gradient}
+    assert frozen == {"low.weight", "low.bias"}
