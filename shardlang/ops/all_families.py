@@ -15,10 +15,11 @@ from shardlang.ops.families import (
     random,
     ranking,
     reductions,
+    rotary,
     shapes,
 )
 
 __all__ = [
     "arithmetic", "attention", "convolution", "elementwise", "extents", "internal", "lookups", "losses",
-    "losses_in_chunks", "normalisations", "products", "random", "ranking", "reductions", "shapes",
+    "losses_in_chunks", "normalisations", "products", "random", "ranking", "reductions", "rotary", "shapes",
 ]  # fmt: skip

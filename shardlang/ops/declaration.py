@@ -140,9 +140,10 @@ class Operator:
 
     differentiable: whether a gradient flows to its operands (False: argmax, comparisons, one_hot,
     detach). freezes: what it is given is meant to get no gradient from it (detach).
-    random: takes a random key. updates: indices of operands that are states this operator writes
-    (batch_norm). train_only: the operator is the identity on its first operand in `eval` (dropout).
-    symbol: how it is written between or before its operands (`+`).
+    random: whether one of these attributes takes a random key. updates: indices of operands that
+    are states this operator writes (batch_norm). train_only: the operator is the identity on its
+    first operand in `eval` (dropout). symbol: how it is written between or before its operands
+    (`+`).
     reduces: where the operator is a reduction that `eval` may accumulate over batches; `accumulate`
     writes an expression for a float64 tensor [2]: the local sum and the local count of items,
     padded rows left out. For Total.ROWS it writes a tuple of its operands' items, without the
@@ -173,7 +174,7 @@ class Operator:
     product: Callable[[FactorRule], tuple[int, int, int, int]] | None = None
     streams: Callable[[Local], Streams | None] = lambda local: None
     differentiable: bool = True
-    random: bool = False
+    random: Callable[[Mapping[str, Any]], bool] = lambda attrs: False
     updates: tuple[int, ...] = ()
     train_only: bool = False
     reduces: Total | None = None
@@ -223,6 +224,11 @@ def _registered(make: Callable[Given, Operator]) -> Callable[Given, None]:
 
 # Declares the operator with these facts; a second of the same name is our fault.
 declare = _registered(Operator)
+
+
+def always(attrs: Mapping[str, Any]) -> bool:
+    """Whatever the attributes are."""
+    return True
 
 
 def calls(module: Module, name: str) -> Callable[[OpSite], Code]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shardlang.ops.code import TORCH, infix, joined
+from shardlang.ops.code import RT, TORCH, Code, infix, joined
 from shardlang.ops.rule import DimFactors
 from shardlang.ops.site import OpSite, Size
-from shardlang.python_text import tuple_text
+from shardlang.python_text import literal, tuple_text
 
 TORCH_DTYPES = {
     "f64": TORCH.has("float64"), "f32": TORCH.has("float32"), "f16": TORCH.has("float16"),
@@ -54,6 +54,11 @@ def offset_text(site: OpSite, factors: DimFactors) -> str:
             parts.insert(0, offset.times(inner))
         inner *= site.rule.factors[f].size
     return joined(parts, " + ") if parts else "0"
+
+
+def key_text(site: OpSite) -> Code:
+    """The key of the operator's random numbers."""
+    return RT("random.key", *["p"] * site.inside, literal(site.path), *[str(site.call)] * (site.call > 0))
 
 
 def local_factor(site: OpSite, factor: int) -> Size:

@@ -126,8 +126,22 @@ def fused(s: Scope) -> Value | None:
         v = s.alike(x)
     scale = s.rng.choice(["", ", scale = 0.3", f", scale = {0.5 / max(1.0, x.size):.2g}"])
     causal = ", causal = true" if k is x and s.rng.random() < 0.5 else ""
-    call = f"attention({x.name}, {k.name}, {v.name}{causal}{scale})"
-    return s.let(call, x.dims, FLOAT, v.size, x, k, v)
+    call = f"attention({x.name}, {k.name}, {v.name}{causal}{scale}{_scores(s, x, keys)})"
+    return s.let(call, x.dims, FLOAT, 2 * v.size, x, k, v)
+
+
+def _scores(s: Scope, x: Value, keys: list[str]) -> str:
+    """What else may make the scores of an attention, or their weights."""
+    heads, queries, _ = x.dims[-3:]
+    more = {"window": f"{s.rng.randint(1, s.length(queries))}", "softcap": "1.5", "p": s.rng.choice(["0.2", "0.5"])}
+    more = {name: text for name, text in more.items() if s.rng.random() < 0.25}
+    if keys and not s.batch(queries) and s.rng.random() < 0.3:
+        s.feature("bias of attention")
+        more["bias"] = s.param((*([heads] if not s.batch(heads) and s.rng.random() < 0.5 else []), queries, (keys[0],)))
+    if not s.batch(heads) and s.rng.random() < 0.3:
+        s.feature("sinks of attention")
+        more["sinks"] = s.param((heads,))
+    return "".join(f", {name} = {text}" for name, text in more.items())
 
 
 def turned(s: Scope) -> Value | None:

@@ -15,7 +15,7 @@ FACTORINGS = ("plan/test_factorings.py",)
 FAULTS = (
     # what operators need and make
     Fault("an I->R is forgotten", "gradients of what is not cut", "plan/layouts/assignment.py",
-          "replicated.update(axes)", "replicated.update(())", PLANS),
+          "{*assignment.replicated, *assignment.split_axes()}", "{*assignment.replicated}", PLANS),
     Fault("a pending sum is called whole", "results that lack a cut factor", "plan/layouts/assignment.py",
           "pending.update(axes)", "pending.update(())", PLANS),
     Fault("statistics leave a pending result", "results of operators that reduce inside", "plan/layouts/assignment.py",
@@ -48,7 +48,7 @@ FAULTS = (
           "pending.difference_update(shared_axes(rule, assignment.factors))", "pending.difference_update(())",
           EXCHANGE),
     Fault("an exchange takes its table whole", "the table under an exchange of rows", "plan/layouts/assignment.py",
-          "replicated.difference_update(shared_axes(rule, assignment.factors))", "replicated.difference_update(())",
+          "replicated.difference_update(axis for f in mine for axis in assignment.factors[f])", "pass",
           EXCHANGE),
     Fault("an exchange costs nothing", "when rows are exchanged", "plan/layouts/inside.py",
           "(statistics_bytes, exchange_bytes,", "(statistics_bytes,", EXCHANGE),

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import torch
 
-from tests.ops.oracle import Array, below, oracle, positive, truth
+from tests.ops.oracle import Array, below, drawn, oracle, positive, truth
 from tests.ops.oracles_images import average, convolved, greatest, windows
 from tests.ops.oracles_more import MORE
 
@@ -313,16 +312,6 @@ ATTENTION = (
 )  # fmt: skip
 
 # --- random ---
-
-
-def drawn(index: int) -> float:
-    """splitmix64 (Steele, Lea and Flood, 2014) at an index, keyed by seed 0, path net.x, call 0, step 0: 24 bits."""
-    word = 1 << 64
-    key = int.from_bytes(blake2b(b"0\x00net.x\x000\x000", digest_size=8).digest(), "little")
-    x = (key + (index + 1) * 0x9E3779B97F4A7C15) % word
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % word
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % word
-    return ((x ^ (x >> 31)) >> 40) / (1 << 24)
 
 
 def thinned(p: float, rank: int) -> Callable[[Array], Array]:

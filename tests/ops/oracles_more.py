@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from tests.ops.oracle import oracle
+from tests.ops.oracle import Array, Oracle, drawn, oracle, truth
+
+
+def attended(
+    names: str, causal: bool = False, window: int = 99, softcap: float = 0.0, p: float = 0.0
+) -> Callable[..., Array]:
+    """Pair by pair; names: the operands after q, k and v."""
+
+    def formula(q: Array, k: Array, v: Array, *further: Array) -> Array:
+        given, result = dict(zip(names.split(), further, strict=True)), np.zeros((*q.shape[:-1], v.shape[-1]))
+        pairs = (*q.shape[:-1], k.shape[-2])
+        bias = np.broadcast_to(given.get("bias", np.zeros(())), pairs)
+        for at in np.ndindex(q.shape[:-1]):
+            head = (at[-2] * k.shape[-3] // q.shape[-3],) if q.ndim > 2 else ()
+            there, total = (*at[:-2], *head), np.exp(given["sinks"][at[-2]]) if "sinks" in given else 0.0
+            for j in range(k.shape[-2]):
+                score = k[(*there, j)] @ q[at] / math.sqrt(q.shape[-1])
+                score = softcap * np.tanh(score / softcap) if softcap else score
+                hidden = (causal and j > at[-1]) or abs(j - at[-1]) >= window
+                if hidden or ("keep" in given and not given["keep"][(*at[:-2], j)]):
+                    continue
+                weight = np.exp(score + bias[(*at, j)])
+                total += weight
+                if drawn(int(np.ravel_multi_index((*at, j), pairs))) >= p:
+                    result[at] += weight * v[(*there, j)] / (1.0 - p)
+            result[at] /= total or 1.0
+        return result
+
+    return formula
+
+
+def attention(names: str, q: str, k: str, *further: str | None, **static: Any) -> Oracle:
+    return oracle("attention", q, k, k, *further, means=attended(names, **static), make={3: truth} if "keep" in names
+                  else {}, **static)  # fmt: skip
 
 MORE = (
     oracle("expand", "d=6", arrow="b=4 1 d", means=lambda x: np.tile(x, (4, 1, 1))),
@@ -13,4 +50,16 @@ MORE = (
     oracle("expand", "b=4 1 h=2*e=3", arrow="b h*e", means=lambda x: x[:, 0]),
     oracle("expand", "#3 d=6", arrow="s=3 t=2 d", means=lambda x: np.stack([x, x], 1)),
     oracle("concat", "b=4 1 d=3", "b s=2 d", over="s", means=lambda *xs: np.concatenate(xs, 1)),
+    attention("", "b=2 h=4 s=7 e=2", "b k=2 s e", causal=True, window=3),
+    attention("", "s=6 e=4", "s e", window=2),
+    attention("", "b=2 h=2 s=4 e=2", "b h t=5 e", softcap=0.7),
+    attention("bias", "b=2 h=4 s=4 e=2", "b h s e", None, "h s t=4", causal=True),
+    attention("keep bias", "b=4 h=4 s=3 e=2", "b k=2 t=5 e", "bool b t", "b 1 1 t"),
+    attention("bias", "c=2 b=2 h=2 s=3 e=2", "c b h t=2 e", None, "b 1 s t"),
+    attention("bias", "h=2 s=3 e=2", "h t=2 e", None, "t"),
+    attention("sinks", "b=2 h=4 s=3 e=2", "b k=2 t=4 e", None, None, "h"),
+    attention("keep sinks", "b=4 h=2 s=3 e=2", "b h t=2 e", "bool b t", None, "h"),
+    attention("", "b=2 h=4 s=3 e=2", "b k=2 t=4 e", p=0.4),
+    attention("keep bias sinks", "b=2 h=4 s=6 e=2", "b k=2 s e", "bool b s", "h s t=6", "h", causal=True, window=4,
+              softcap=1.5, p=0.3),
 )

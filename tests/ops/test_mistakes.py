@@ -65,6 +65,42 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "a `rearrange` makes `s` a dim of its own first; then `mean(.., over = s)` removes it",
     ),
     (
+        ("attention", "b=2 s=4 e=2", "b s e", "b s e", {"window": 0}),
+        "SH293",
+        "`window` is 0",
+        "less than 4096 places away",
+    ),
+    (
+        ("attention", "b=2 s=4 e=2", "b s e", "b s e", {"softcap": -1.0}),
+        "SH293",
+        "`softcap` is -1, and scores stay within it",
+        "`softcap = 50.0`",
+    ),
+    (
+        ("attention", "b=2 s=4 e=2", "b s e", "b s e", {"p": 1.0}),
+        "SH293",
+        "`p` is 1, and it is the share of weights that falls out: from 0 to less than 1",
+        "`p = 0.1` drops a tenth",
+    ),
+    (
+        ("attention", "b=2 s=4 e=2", "b t=3 e", "b t e", {"window": 2}),
+        "SH293",
+        "a `window` compares places of one sequence: `s` (4) meets `t` (3)",
+        "without it each query sees all keys",
+    ),
+    (
+        ("attention", "b=2 s=4 e=2", "b s e", "b s e", None, "t=3 s"),
+        "SH288",
+        "`attention` needs `bias` to be [b, s, s], and it is f64[t, s]",
+        "declare it as",
+    ),
+    (
+        ("attention", "b=2 s=4 e=2", "b s e", "b s e", None, None, "s"),
+        "SH288",
+        "`attention` needs `sinks` to be [b], and it is f64[s]",
+        "declare it as `[b]`",
+    ),
+    (
         ("expand", "b=4 h=2", {"arrow": "h b"}),
         "SH284",
         "`expand` keeps every dim in its order: `b` (4) of `x` is not there",

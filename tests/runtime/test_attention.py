@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from shardlang import runtime as rt
+from shardlang.ops.families import attention as declared
 from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.device import Cpu
+from shardlang.runtime.functions import attention_scores
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.attention_kernels import KERNELS, Host, Seen
 from tests.runtime.forked import on_ranks
@@ -199,3 +201,80 @@ def over_three() -> None:
 
 def test_over_three_ranks() -> None:
     on_ranks(__file__, "over_three", 3)
+
+
+HOW: tuple[dict[str, Any], ...] = (
+    {"window": 5}, {"softcap": 0.8}, {"p": 0.3}, {"bias": True}, {"sinks": True}, {"keep": True, "sinks": True},
+    {"keep": True, "bias": True, "sinks": True, "window": 11, "softcap": 1.5, "p": 0.2},
+)  # fmt: skip
+
+
+def _scored(group: Group, causal: bool, more: dict[str, Any]) -> None:
+    """Both ways against one rank that has all, which tests/ops holds to formulas."""
+    size, here = 8 * group.size, slice(8 * group.index, 8 * (group.index + 1))
+    q, k, v = (torch.randn(2, heads, size, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2))
+    more, given = dict(more), {"bias": torch.randn(4, size, size).double(), "sinks": torch.randn(4).double()}
+    extra = {name: x.requires_grad_() for name, x in given.items() if more.pop(name, False)}
+    keep = (torch.rand(2, size) > 0.4) if more.pop("keep", False) else None
+    drawn = {"key": 5, "whole": (2, 4, size, size), "offsets": (0, 0)} if "p" in more else {}
+    leaves = [q, k, v, *extra.values()]
+    whole = attention(q, k, v, keep, causal, **extra, **more, **drawn)
+    slope = torch.randn_like(whole)
+    wanted = [whole, *torch.autograd.grad(whole, leaves, slope)]
+    wanted[:4] = [x[..., here, :] for x in wanted[:4]]
+    own = {name: x.detach().requires_grad_() for name, x in extra.items()}
+    for ring in (True, False) if causal else (True,):
+        parts = [x.detach()[..., here, :] if ring or x is q else x.detach() for x in (q, k, v)]
+        parts = [x.requires_grad_() for x in parts]
+        if ring:
+            keeps = None if keep is None else keep[..., here]
+            result = rt.ring_attention(*parts, group, keeps, causal, **own, **more, **drawn)
+        else:
+            result = rt.even_attention(*parts, group, keep, **own, **more, **drawn)
+        dq, dk, dv, *rest = torch.autograd.grad(result, [*parts, *own.values()], slope[..., here, :])
+        dk, dv = (x if ring else blocks.scattered(x, 2, group) for x in (dk, dv))
+        summed = [blocks.scattered(torch.cat([x] * group.size), 0, group) for x in rest]
+        for one, other in zip((result, dq, dk, dv, *summed), wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def scored_over_groups() -> None:
+    mesh = rt.Mesh(a=2, b=2)
+    for axes, how, causal in itertools.product((("a", "b"), ("b",)), HOW, (True, False)):
+        torch.manual_seed(mesh[("a",)].index if axes == ("b",) else 0)
+        _scored(mesh[axes], causal, how)
+
+
+def test_windows_caps_biases_sinks_and_dropped_weights_are_the_wholes_over_ranks() -> None:
+    on_ranks(__file__, "scored_over_groups", 4)
+
+
+@pytest.mark.parametrize("how", [{"window": 8}, {"softcap": 1.0}, {"p": 0.5, "key": 1}, {"bias": 512}, {"bias": 1}])
+def test_scores_are_there_a_few_at_a_time(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor has an element for each pair, but a bias that has one itself."""
+    monkeypatch.setattr(attention_scores, "ROOM", 4096)
+    q, k = (torch.randn(1, heads, 512, 2, requires_grad=True) for heads in (4, 2))
+    rows = how.get("bias")
+    more = {"bias": torch.randn(1, rows, 512, requires_grad=True)} if rows else how
+    with Largest() as largest:
+        attention(q, k, k, causal=True, **more).sum().backward()
+    assert largest.found == max(4096, (rows or 0) * 512)
+
+
+def test_of_a_window_only_what_is_near_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs grow with the sequence, not with its square."""
+    counted: list[int] = []
+    inner = attention_scores._scores
+
+    def scores(q: Tensor, k: Tensor, *more: Any) -> Any:
+        counted.append(q.shape[2] * k.shape[2])
+        return inner(q, k, *more)
+
+    monkeypatch.setattr(attention_scores, "_scores", scores)
+    q = torch.randn(1, 2, 4096, 4)
+    attention(q, q, q, causal=True, window=128)
+    assert sum(counted) == 128 * 128 + 31 * 128 * 255
+
+
+def test_the_room_for_scores_is_what_plans_count() -> None:
+    assert attention_scores.ROOM == declared.ROOM

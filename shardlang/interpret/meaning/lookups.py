@@ -82,24 +82,55 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, *keep: Tensor) -> Tensor:
-    """Weights exp(q k' * scale) over their sum along the seen keys; 0 if a query sees none."""
+def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, *further: Tensor) -> Tensor:
+    """Weights exp(score) over their sum along the seen keys, and a sink; 0 if a query sees none."""
+    given, attrs = dict(zip(call.attrs["given"], further, strict=True)), call.attrs
     if q.dim() > 2:
         sharing = q.shape[-3] // max(1, k.shape[-3])
         k, v = (x.repeat_interleave(sharing, -3) for x in (k, v))
-    scale = call.attrs["scale"]
+    scale, cap = attrs["scale"], attrs["softcap"]
     scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool)
-    if call.attrs["causal"]:
-        places = call.start(call.rule.operands[0][-2]) + torch.arange(q.shape[-2])
-        seen = torch.arange(k.shape[-2]) <= places[:, None]
-    if keep:
-        shown = keep[0][..., None, None, :] if q.dim() > 2 else keep[0]
-        seen = seen & shown
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    if "bias" in given:
+        scores = scores + _rows(call, given["bias"], q.shape[-2])
+    seen = _seen(call, given.get("keep"), q, k)
     greatest = torch.where(seen, scores, -math.inf).detach().amax(-1, keepdim=True)
-    weights = torch.where(seen, torch.exp(scores - torch.where(greatest > -math.inf, greatest, 0.0)), 0.0)
+    greatest = torch.where(greatest > -math.inf, greatest, 0.0)
+    weights = torch.where(seen, torch.exp(scores - greatest), 0.0)
     total = weights.sum(-1, keepdim=True)
-    return (weights / torch.where(total > 0, total, 1.0)) @ v
+    if "sinks" in given:
+        total = total + torch.exp(given["sinks"][..., None, None] - greatest)
+    return _thinned(call, weights / torch.where(total > 0, total, 1.0)) @ v
+
+
+def _rows(call: Call, bias: Tensor, queries: int) -> Tensor:
+    """A bias of the queries that are here, where it is whole and they are not."""
+    if bias.dim() < 2 or bias.shape[-2] in (1, queries):
+        return bias
+    return bias.narrow(-2, call.start(call.rule.operands[0][-2]), queries)
+
+
+def _seen(call: Call, keep: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
+    """Which keys [.., keys] each query sees."""
+    seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool)
+    apart = (call.start(call.rule.operands[0][-2]) + torch.arange(q.shape[-2]))[:, None] - torch.arange(k.shape[-2])
+    if call.attrs["causal"]:
+        seen = apart >= 0
+    if call.attrs["window"] is not None:
+        seen = seen & (apart.abs() < call.attrs["window"])
+    if keep is None:
+        return seen
+    return seen & (keep[..., None, None, :] if q.dim() > 2 else keep)
+
+
+def _thinned(call: Call, weights: Tensor) -> Tensor:
+    """Without those of a share p, each by the number of its index among all weights."""
+    p = call.attrs["p"]
+    if not call.run.training or p == 0:
+        return weights
+    dims = (*call.rule.operands[0][:-1], call.rule.operands[1][-2])
+    drawn = draws.uniform(call.key, call.whole(dims), [call.start(factors) for factors in dims], weights.shape)
+    return weights * (drawn >= p).to(weights.dtype) / (1.0 - p)
 
 
 def _rotary(call: Call, x: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
-"""attention, fused; and rotary, which turns the pairs of a head by angles that grow with their
-place.
+"""attention, fused.
 
 Batch, heads and the queries' places split freely; a rank needs the keys and values of all places,
 so they are gathered over an axis that cuts the queries' sequence, or sent round a ring."""
@@ -13,34 +12,79 @@ from typing import Any
 
 from shardlang.ops.code import RT, Code, F
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, marked, quoted, require, same_dims, sized
+from shardlang.ops.factors import Factors, quoted, require, same_dims, sized
 from shardlang.ops.families.normalisations import report_shape
-from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import HALVES, RING, DimFactors, FactorRule, Split, factor_rule
-from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size
 from shardlang.ops.site import OpSite
-from shardlang.ops.streams import Streams, in_kernels
-from shardlang.ops.texts import group_text, offset_text
+from shardlang.ops.texts import cut, group_text, key_text, offset_text
 from shardlang.ops.working_memory import Work
-from shardlang.types.dim import BYTES, TensorType, Term, term_size, term_text
+from shardlang.types.dim import BYTES, TensorType, Term, term_size
+
+# The most scores of a rank that are there at one time where the runtime makes them itself: as
+# runtime/functions/attention_scores.py has it.
+ROOM = 1 << 22
+# Tensors besides q, k and v, in their order, each of which may be absent.
+_FURTHER = ("keep", "bias", "sinks")
 
 
 def _infer_attention(site: CallSite) -> Inference | None:
-    if not all(require(site, at, "floating") for at in range(3)) or not _ranks(site):
+    if not all(require(site, at, "floating") for at in range(3)) or not _ranks(site) or not _in_range(site):
         return None
     q, k, v = (t.dims for t in site.operands[:3])
     lead = q[:-3]
     if not _fits(site, 1, (*lead, *k[len(lead) : -1], q[-1])):
         return None
-    if not _fits(site, 2, (*k[:-1], v[-1])) or not _heads(site, q, k) or not _causal(site, q[-2], k[-2]):
+    if not _fits(site, 2, (*k[:-1], v[-1])) or not _heads(site, q, k) or not _one_sequence(site, q[-2], k[-2]):
         return None
-    keep = site.operands[3] if len(site.operands) > 3 else None
-    if keep is not None and not (require(site, 3, "bool") and _fits(site, 3, (*lead, k[-2]))):
+    given = dict(zip(_FURTHER, (*site.operands, None, None, None)[3:6], strict=True))
+    if not _further(site, given, q, k[-2]):
         return None
     q, k, v = (tuple(map(site.dims.resolve, dims)) for dims in (q, k, v))
-    rule = _attention_rule(q, k, v, keep is not None)
-    attrs = {"causal": site.static["causal"], "scale": site.static["scale"], "keep": keep is not None}
+    rule = _attention_rule(q, k, v, given)
+    attrs = {name: site.static[name] for name in ("causal", "scale", "window", "softcap", "p")}
+    attrs |= {"given": tuple(name for name, type in given.items() if type is not None)}
     return Inference((TensorType(site.operands[0].dtype, (*q[:-1], v[-1])),), rule, attrs)
+
+
+def _in_range(site: CallSite) -> bool:
+    """Whether the numbers among the arguments are possible; else SH293."""
+    window, softcap, p = (site.static[name] for name in ("window", "softcap", "p"))
+    fact = help = ""
+    if window is not None and window < 1:
+        fact, help = f"`window` is {window}", "with `window = 4096` a query sees keys of less than 4096 places away"
+    elif softcap is not None and softcap <= 0:
+        fact, help = f"`softcap` is {softcap:g}, and scores stay within it", "`softcap = 50.0`, say"
+    elif not 0 <= p < 1:
+        fact = f"`p` is {p:g}, and it is the share of weights that falls out: from 0 to less than 1"
+        help = "`p = 0.1` drops a tenth"
+    if fact:
+        site.sink.report("SH293", fact, site.span, help=help)
+    return not fact
+
+
+def _further(site: CallSite, given: Mapping[str, TensorType | None], q: Sequence[Term], keys: Term) -> bool:
+    """Whether the tensors besides q, k and v fit; else SH281 or SH288."""
+    lead = q[:-3]
+    if given["keep"] is not None and not (require(site, 3, "bool") and _fits(site, 3, (*lead, keys))):
+        return False
+    if given["bias"] is not None and not (require(site, 4, "floating") and _biased(site, 4, (*q[:-1], keys))):
+        return False
+    return given["sinks"] is None or (require(site, 5, "floating") and _fits(site, 5, q[-3:-2]))
+
+
+def _biased(site: CallSite, at: int, wanted: Sequence[Term]) -> bool:
+    """Whether a bias lines up with [..., heads, queries, keys] from the right, a literal 1 or
+    nothing for any of these. A type has no dim twice: where queries and keys are one, another dim
+    of the size stands for the keys."""
+    dims, keys = site.operands[at].dims, wanted[-1]
+    if dims and wanted[-2] == keys and dims[-1] != keys and term_size(dims[-1]) == term_size(keys):
+        wanted = (*wanted[:-1], dims[-1])
+    pairs = zip(reversed(dims), reversed(wanted), strict=False)
+    if len(dims) <= len(wanted) and all(not a or a == b or site.dims.same(a, b) for a, b in pairs):
+        return True
+    report_shape(site, at, wanted)
+    return False
 
 
 def _ranks(site: CallSite) -> bool:
@@ -81,20 +125,24 @@ def _heads(site: CallSite, q: Sequence[Term], k: Sequence[Term]) -> bool:
     return False
 
 
-def _causal(site: CallSite, queries: Term, keys: Term) -> bool:
-    """Whether places can be compared, where only earlier ones may be seen; else SH293."""
+def _one_sequence(site: CallSite, queries: Term, keys: Term) -> bool:
+    """Whether places can be compared, where only earlier or near ones may be seen; else SH293."""
     many, few = term_size(queries), term_size(keys)
-    if not site.static["causal"] or queries == keys or many is None or few is None or many == few:
+    causal, window = site.static["causal"], site.static["window"]
+    if not (causal or window) or queries == keys or many is None or few is None or many == few:
         return True
+    what = "causal attention" if causal else "a `window`"
     site.sink.report(
-        "SH293", f"causal attention compares places of one sequence: {sized(queries)} meets {sized(keys)}", site.span,
+        "SH293", f"{what} compares places of one sequence: {sized(queries)} meets {sized(keys)}", site.span,
         labels=[(site.spans[0], str(site.operands[0])), (site.spans[1], str(site.operands[1]))],
-        help="`causal = false` lets each query see all keys",
+        help="`causal = false` lets each query see all keys" if causal else "without it each query sees all keys",
     )  # fmt: skip
     return False
 
 
-def _attention_rule(q: Sequence[Term], k: Sequence[Term], v: Sequence[Term], keep: bool) -> FactorRule:
+def _attention_rule(
+    q: Sequence[Term], k: Sequence[Term], v: Sequence[Term], given: Mapping[str, TensorType | None]
+) -> FactorRule:
     """Heads of q are (heads of k, heads that share one of those), major first. Keys' places and the
     width that is summed over stay whole; the width of v, another factor, does not."""
     factors = Factors()
@@ -104,8 +152,14 @@ def _attention_rule(q: Sequence[Term], k: Sequence[Term], v: Sequence[Term], kee
     queries = factors.alone(q[-2], Split.FREE)
     keys, inner, outer = factors.alone(k[-2]), factors.alone(q[-1]), factors.alone(v[-1], Split.FREE)
     operands = [(*lead, *many, queries, inner), (*lead, *few, keys, inner), (*lead, *few, keys, outer)]
-    if keep:
+    bias = given["bias"]
+    if given["keep"] is not None:
         operands.append((*lead, keys))
+    if bias is not None:
+        dims = (*lead, *many, queries, keys)[-len(bias.dims) :] if bias.dims else ()
+        operands.append(tuple(mine if term else () for mine, term in zip(dims, bias.dims, strict=True)))
+    if given["sinks"] is not None:
+        operands.append(many)
     # A weighted mean of v is linear in it, with the weights the same on all ranks.
     return factors.rule(operands, ((*lead, *many, queries, outer),), ((2,),))
 
@@ -124,18 +178,32 @@ def _attention_flops(rule: FactorRule, attrs: Mapping[str, Any]) -> int:
     (*_, asking, inner), (*_, keys, _), (*_, outer) = rule.operands[:3]
     queries, seen, *both = (math.prod(rule.factors[f].size for f in dims) for dims in (asking, keys, inner, outer))
     rest = math.prod(f.size for i, f in enumerate(rule.factors) if i not in (*asking, *keys, *inner, *outer))
-    pairs = queries * seen - (queries * (queries - 1) // 2 if attrs["causal"] else 0)
+    pairs = _pairs(queries, seen, attrs["causal"], attrs["window"])
     return 2 * rest * pairs * sum(both)
+
+
+def _pairs(queries: int, keys: int, causal: bool, window: int | None) -> int:
+    """How many keys all queries together see; of the last queries, where they are a part."""
+    far = max(0, keys - (window or keys))
+    if not causal:
+        return queries * keys - far * (far + 1) * queries // keys
+    before = max(0, far - queries)
+    return queries * keys - (queries * (queries - 1) + far * (far + 1) - before * (before + 1)) // 2
 
 
 def _exchanging(rule: FactorRule, attrs: Mapping[str, Any], ring: bool) -> FactorRule:
     """The rule of an attention that, where queries and keys are cut alike, sends keys and values
     round a ring, and where it is causal exchanges halves of the queries; the same rule if neither.
-    """
+    A bias is then whole in both: each rank takes the part of its pairs."""
     marks = {rule.operands[1][-2]: RING} if ring else {}
     marks |= {rule.operands[0][-2]: HALVES} if attrs["causal"] else {}
     factors = [replace(f, exchanged=marks.get((at,), "")) for at, f in enumerate(rule.factors)]
-    return factor_rule(tuple(factors), rule.operands, rule.results, rule.through)
+    if not marks:
+        return rule
+    paired = {dims[-2] for dims in rule.operands[:2]}
+    bias = 3 + attrs["given"].index("bias") if "bias" in attrs["given"] else -1
+    operands = [tuple(() if at == bias and d in paired else d for d in dims) for at, dims in enumerate(rule.operands)]
+    return factor_rule(tuple(factors), tuple(operands), rule.results, rule.through)
 
 
 def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:
@@ -144,30 +212,45 @@ def _exchanges(rule: FactorRule, at: int, cut: Sequence[object]) -> bool:
 
 
 def _emit_attention(site: OpSite) -> Code:
-    q, k, v, *keep = site.operands
-    scale = {"scale": site.attrs["scale"]} if site.attrs["scale"] is not None else {}
-    causal, queries = site.attrs["causal"], site.rule.operands[0][-2]
-    start = offset_text(site, queries) if causal else "0"
-    cut = causal and site.operand_shapes[0][-2] != site.operand_types[1].shape[-2]
-    kept = {"keep": keep[0]} if keep else {}
+    q, k, v, *further = site.operands
+    named: dict[str, object] = dict(zip(site.attrs["given"], further, strict=True))
+    kept, causal, queries = dict(named), site.attrs["causal"], site.rule.operands[0][-2]
+    seen: dict[str, object] = {"causal": True} if causal else {}
+    options = {name: site.attrs[name] for name in ("scale", "window", "softcap") if site.attrs[name] is not None}
+    options |= _dropped(site)
     if _exchanges(site.rule, 1, site.axes):
         group = group_text(site, site.rule.operands[1][-2])
-        return RT("ring_attention", q, k, v, group, **kept, **({"causal": True} if causal else {}), **scale)
+        return RT("ring_attention", q, k, v, group, **kept, **seen, **options)
     if _exchanges(site.rule, 0, site.axes):
-        return RT("even_attention", q, k, v, group_text(site, queries), **kept, **scale)
+        return RT("even_attention", q, k, v, group_text(site, queries), **kept, **options)
     q_shape, k_shape, v_shape = site.operand_shapes[:3]
+    placed = causal or any(name in options for name in ("window", "p"))
+    start = offset_text(site, queries) if placed else "0"
+    part = causal and q_shape[-2] != site.operand_types[1].shape[-2]
     plain = len(q_shape) == 4 and q_shape[-3] == k_shape[-3] and q_shape[-1] == v_shape[-1]
-    if plain and not keep and not cut:
-        return F("scaled_dot_product_attention", q, k, v, **({"is_causal": True} if causal else {}), **scale)
-    options = {**kept, **({"causal": True} if causal else {}), **scale}
-    return RT("attention", q, k, v, **options, **({"start": start} if start != "0" else {}))
+    if plain and not part and not kept and set(options) <= {"scale"}:
+        return F("scaled_dot_product_attention", q, k, v, **({"is_causal": True} if causal else {}), **options)
+    return RT("attention", q, k, v, **kept, **seen, **options, **({"start": start} if start != "0" else {}))
+
+
+def _dropped(site: OpSite) -> dict[str, object]:
+    """The share of weights that falls out, the key of their numbers, and where these weights are
+    among all."""
+    if not site.training or not site.attrs["p"]:
+        return {}
+    found: dict[str, object] = {"p": site.attrs["p"], "key": key_text(site)}
+    if cut(site, 0):
+        whole = (*site.operand_types[0].shape[:-1], site.operand_types[1].shape[-2])
+        offsets = tuple(offset_text(site, factors) for factors in site.rule.operands[0][:-2])
+        found |= {"whole": whole, "offsets": offsets}
+    return found
 
 
 def _saved_attention(local: Local) -> Saved:
     """Queries, keys, values and result as one kernel keeps them, with a number for each query and
     head, but copies of what is exchanged, and of what is narrower than others; a ring has gathered
     `keep`."""
-    q, k, v, *keep = local.operands
+    q, k, v, *further = local.operands
     dtype = local.operand_types[0].dtype
     ring, even = (_exchanges(local.rule, at, local.cut) for at in (1, 0))
     wide, more, kept = max(q[-1], v[-1]), 0, []
@@ -180,9 +263,26 @@ def _saved_attention(local: Local) -> Saved:
     made = size((more + (elements(q[:-1]) * wide if own else 0),), dtype)
     # The logarithms of the sums are in f32 at least.
     made += size(q[:-1], "f64" if dtype == "f64" else "f32")
+    keep = local.attrs["given"][:1] == ("keep",)
     if keep and ring:
-        made += size((*keep[0][:-1], local.operand_types[3].shape[-1]), "bool")
-    return Saved((*kept, *([3] if keep and not ring else ())), () if own else (0,), made)
+        made += size((*further[0][:-1], local.operand_types[3].shape[-1]), "bool")
+    for at, (name, shape) in enumerate(zip(local.attrs["given"], further, strict=True), 3):
+        batch, of = math.prod(shape[:-3]), math.prod(q[:-3])
+        if name == "bias" and batch not in (1, of):  # all leading dims become one
+            made += size((of, *shape[-3:]), dtype)
+        elif not (ring and name == "keep"):
+            kept.append(at)
+    return Saved(tuple(kept), () if own else (0,), made)
+
+
+def _work_attention(local: Local) -> Work:
+    """Scores, their weights, slopes and numbers drawn, where the runtime makes them itself: of as
+    many pairs as it has room for at a time."""
+    if not any(local.attrs[name] for name in ("window", "softcap", "p")) and "bias" not in local.attrs["given"]:
+        return Work()
+    pairs = min(ROOM, elements(local.operands[0][:-1]) * local.operands[1][-2])
+    drawn = 3 * BYTES["i64"] if local.attrs["p"] else 0
+    return Work(pairs * (3 * BYTES["f32"] + drawn), pairs * (5 * BYTES["f32"] + drawn))
 
 
 def _aliasing(local: Local) -> Aliasing:
@@ -202,88 +302,27 @@ declare(
         Param("keep", "tensor", None),
         Param("causal", "bool", False),
         Param("scale", "number", None),
+        Param("bias", "tensor", None),
+        Param("window", "int", None),
+        Param("softcap", "number", None),
+        Param("p", "number", 0.0),
+        Param("sinks", "tensor", None),
     ),
     _infer_attention,
     _emit_attention,
     "The mean of the values for each query, weighted by softmax(q k' * scale) over the keys; `scale` is 1 / "
     "sqrt(width) by default. Heads of q share those of k and v in groups. With `causal` a query sees no key of a "
-    "later position; keys where `keep` is false are never seen. A query that sees no key gives 0.",
+    "later position, with `window` none that is so many places away or more; keys where `keep` is false are never "
+    "seen. A query that sees no key gives 0. Scores s become `softcap` * tanh(s / `softcap`), then `bias` [..., heads, "
+    "queries, keys] is added, of which any dim may be a 1 or absent. `sinks` [heads] are scores of a further key "
+    "without a value. Of the weights a share `p` drops out, in training.",
     _attention_flops,
     example="(q: [batch, heads, seq, width], k: [batch, heads, keys, width], v: [batch, heads, keys, out], "
     "keep: bool[batch, keys]) -> [batch, heads, seq, out] { attention(q, k, v, keep) }",
     saved=_saved_attention,
     aliasing=_aliasing,
+    work=_work_attention,
+    random=lambda attrs: attrs["p"] > 0,
     precision=Precision.LOW,
     exchanging=_exchanging,
-)
-
-
-# --- rotary ------------------------------------------------------------------
-
-
-def _infer_rotary(site: CallSite) -> Inference | None:
-    if not require(site, 0, "floating"):
-        return None
-    over, along = (single_position(site, (site.static[name],)) for name in ("over", "along"))
-    if over is None or along is None:
-        return None
-    type, base = site.operands[0], site.static["base"]
-    width = term_size(type.dims[over])
-    if over == along or base <= 0 or (width is not None and width % 2):
-        _report_rotary(site, over, along)
-        return None
-    factors = Factors(marked([type.dims[over]], Split.WHOLE))
-    dims = factors.dims(type.dims)
-    return Inference((type,), factors.rule((dims,), (dims,), ((0,),)), {"over": over, "along": along, "base": base})
-
-
-def _report_rotary(site: CallSite, over: int, along: int) -> None:
-    term, base = site.operands[0].dims[over], site.static["base"]
-    if over == along:
-        fact, help = (
-            f"`rotary` is over and along `{term_text(term)}`",
-            "it turns pairs over one dim, by places along another",
-        )
-    elif base <= 0:
-        fact, help = f"`base` is {base:g}, and angles are its powers", "`base = 10000.0` is usual"
-    else:
-        fact, help = f"`rotary` turns pairs, and {sized(term)} is odd", f"make `{term_text(term)}` even"
-    site.sink.report("SH293", fact, site.span, labels=[(site.spans[0], str(site.operands[0]))], help=help)
-
-
-def _work_rotary(local: Local) -> Work:
-    """Products of halves of x, in f32 at least, that make a result of the same size; what is
-    narrower is made wide first."""
-    narrow = BYTES[local.operand_types[0].dtype] < BYTES["f32"]
-    wide = elements(local.operands[0]) * max(BYTES["f32"], BYTES[local.operand_types[0].dtype])
-    return Work((2 + narrow) * wide, (2 + narrow) * wide)
-
-
-def _streams_rotary(local: Local) -> Streams:
-    """Four products of halves, two sums, and both put together; back as many. A narrow
-    x is made wide first, and narrow in the end."""
-    narrow = BYTES[local.operand_types[0].dtype] < BYTES["f32"]
-    way = (5 + 1.5 * narrow, 4 + 1.5 * narrow, 7 + 2 * narrow)
-    return in_kernels(way, way, "f32")(local)
-
-
-def _emit_rotary(site: OpSite) -> Code:
-    start = offset_text(site, site.rule.operands[0][site.attrs["along"]])
-    parts = [site.operands[0], *(site.attrs[name] for name in ("over", "along", "base"))]
-    return RT("rotary", *parts, **({"start": start} if start != "0" else {}))
-
-
-declare(
-    "rotary",
-    (Param("x", "tensor"), Param("over", "dim"), Param("along", "dim"), Param("base", "number", 10000.0)),
-    _infer_rotary,
-    _emit_rotary,
-    "Turns each pair (i, i + n/2) of the n elements over a dim by position * base ** (-2 i / n), as Llama does. "
-    "The position is the index along another dim.",
-    example="(x: [batch, heads, seq, head_dim]) -> [batch, heads, seq, head_dim] "
-    "{ rotary(x, over = head_dim, along = seq) }",
-    saved=nothing,
-    work=_work_rotary,
-    streams=_streams_rotary,
-    precision=Precision.GIVEN,
 )

@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardlang.ops.code import RT, Code
-from shardlang.ops.declaration import CallSite, Inference, Param, Precision, declare
+from shardlang.ops.declaration import CallSite, Inference, Param, Precision, always, declare
 from shardlang.ops.factors import quoted, require, unary_rule
 from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, own, size, view
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import NOTHING, Streams, Way
-from shardlang.ops.texts import cut, offset_text
+from shardlang.ops.texts import cut, key_text, offset_text
 from shardlang.ops.working_memory import drawn
-from shardlang.python_text import literal
 from shardlang.types.dim import BYTES
 
 
@@ -40,11 +39,10 @@ def _infer(site: CallSite) -> Inference | None:
 
 def _emit(name: str) -> Callable[[OpSite], Code]:
     def emit(site: OpSite) -> Code:
-        at = ["p"] * site.inside + [literal(site.path)] + [str(site.call)] * (site.call > 0)
         offsets = tuple(offset_text(site, factors) for factors in site.rule.operands[0])
         place = {"whole": site.operand_types[0].shape, "offsets": offsets}
         here = place if cut(site, 0) or any(o != "0" for o in offsets) else {}
-        return RT(name, site.operands[0], site.attrs["p"], RT("random.key", *at), **here)
+        return RT(name, site.operands[0], site.attrs["p"], key_text(site), **here)
 
     return emit
 
@@ -77,12 +75,12 @@ def _aliasing(local: Local) -> Aliasing:
 _PARAMS = (Param("x", "tensor"), Param("p", "number", 0.5))
 declare("dropout", _PARAMS, _infer, _emit("dropout"),
         "Each element becomes 0 with probability p, else it is divided by 1 - p.",
-        example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=True, train_only=True,
+        example="(x: [..., d]) -> [..., d] { dropout(x, p = 0.1) }", random=always, train_only=True,
         saved=_masked(None), aliasing=_aliasing, work=drawn(None), streams=_streams(None),
         precision=Precision.GIVEN)  # fmt: skip
 declare("dropout2d", _PARAMS, _infer, _emit("dropout2d"),
         "As dropout, for whole channels of [batch, channels, height, width].",
         example="(x: [batch, channels, h, w]) -> [batch, channels, h, w] { dropout2d(x, p = 0.1) }",
-        random=True, train_only=True,
+        random=always, train_only=True,
         saved=_masked(2), aliasing=_aliasing, work=drawn(2), streams=_streams(2),
         precision=Precision.GIVEN)  # fmt: skip

@@ -144,7 +144,7 @@ class _Signature:
         for form in tree.makes[at]:
             self._value(form)
             self.row += self._number(form), self._called(form[0])
-        if REGISTRY[op.operator].random:
+        if REGISTRY[op.operator].random(op.attrs):
             self.row.append(relative(op.path, self.made.path))
         if tree.owners is not None:
             self.row.append(tree.owners.group(op.id) is not None)

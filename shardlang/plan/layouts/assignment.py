@@ -89,11 +89,9 @@ class LayoutTable:
     def _operand(self, rule: FactorRule, assignment: Assignment, index: int) -> Layout:
         dims = rule.operands[index]
         mine = {f for dim in dims for f in dim}
-        replicated = set(assignment.replicated)
-        for f, axes in enumerate(assignment.factors):
-            if f not in mine:
-                replicated.update(axes)
-        replicated.difference_update(shared_axes(rule, assignment.factors))
+        replicated = {*assignment.replicated, *assignment.split_axes()}
+        # An axis may split two factors, where what the one has is exchanged.
+        replicated.difference_update(axis for f in mine for axis in assignment.factors[f])
         pending: set[str] = set()
         for axis, which in assignment.through:
             (pending if index in rule.through[which] else replicated).add(axis)

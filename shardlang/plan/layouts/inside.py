@@ -70,7 +70,8 @@ def ring_bytes(kind: OpClass, assignment: Assignment, mesh: Mesh) -> list[Inside
         return []
     ranks, times = mesh.degree(axes), mesh.time.size if mesh.time else 1
     both = 2 * _attended_bytes(kind, assignment, mesh, 1)
-    kept = math.prod(_local(kind, assignment, mesh, 3)) * times if len(kind.operands) > 3 else 0
+    keep = any(keys in dim for dims in kind.rule.operands[3:4] for dim in dims)
+    kept = math.prod(_local(kind, assignment, mesh, 3)) * times if keep else 0
     backward = (ranks - 1) * both + ranks * both * _widened(kind)
     return [(keys, axes, (ranks - 1) * (both + kept), backward if _trained(kind) else 0)]
 

@@ -1,6 +1,6 @@
 """The tensor functions of operators' emitted text: with collectives, masks or random numbers."""
 
-from shardlang.runtime.functions.attention import attention, rotary
+from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.context import even_attention, ring_attention
 from shardlang.runtime.functions.images import avg_pool2d, conv2d, max_pool2d
 from shardlang.runtime.functions.lookups import arange, dropout, dropout2d, embedding, gather, one_hot
@@ -14,6 +14,7 @@ from shardlang.runtime.functions.normalisations import (
     softmax,
 )
 from shardlang.runtime.functions.products import linear
+from shardlang.runtime.functions.rotary import rotary
 from shardlang.runtime.functions.statistics import amax, amin, argmax, auc, count, tally
 
 __all__ = [

@@ -1,5 +1,5 @@
-"""Attention of some of a sequence's queries, or with keys left out; rotary positions from a place
-on.
+"""Attention of some of a sequence's queries, with keys left out, or with more than products in its
+scores.
 
 Attention of a whole sequence by as many heads of keys as of queries is torch's own call in the
 emitted text. All other is computed here, in parts: causal attention of later queries by one kernel
@@ -9,8 +9,8 @@ pairs is made, and memory grows with the sequence, not with its square."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from shardlang.runtime.as_it_is import as_it_is
+from shardlang.runtime import random
 from shardlang.runtime.device import kind_of
 from shardlang.runtime.functions.attention_kernels import KERNELS, Kernel, Pair, Seen
+from shardlang.runtime.functions.attention_scores import SCORED, Scores, lined_up, slope_of_sinks, with_sinks
 
 # Keys from one place to another, and whether query i sees them only up to the i-th.
 Part = tuple[int, int, bool]
@@ -28,25 +29,44 @@ Part = tuple[int, int, bool]
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, causal: bool = False, scale: float | None = None,
-    start: int = 0,
+    start: int = 0, bias: Tensor | None = None, sinks: Tensor | None = None, **how: Any,
 ) -> Tensor:  # fmt: skip
     """[..., heads, queries, width]: q of the places from `start` on, k and v of all places of the
     sequence.
 
     Heads of q share those of k and v in groups. `keep` [..., keys] is false for keys that no query
-    sees."""
+    sees; `bias` is added to scores; `sinks` [heads] are scores of a key without a value. how: as
+    `scores_of` takes it."""
     scale, end = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, start + q.shape[-2]
     parts = ((0, start, False), (start, end, True)) if causal else ((0, k.shape[-2], False),)
-    return of_four(_InParts, q, k, v, keep, scale, parts)
+    trained = bias is not None and (bias.requires_grad or keep is not None)
+    scores = scores_of(q, k.shape[-2], causal, start, **how) if how or trained else None
+    return of_four(_InParts, q, k, v, keep, bias, sinks, scale, parts, scores, start)
 
 
-def of_four(function: type[Function], q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, *more: Any) -> Tensor:
+def scores_of(
+    q: Tensor, keys: int, causal: bool, first: int, window: int | None = None, softcap: float | None = None,
+    p: float = 0.0, key: random.Key = 0, whole: Sequence[int] | None = None, offsets: Sequence[int] | None = None,
+) -> Scores:  # fmt: skip
+    """How scores are made besides products and masks. window: a query sees only keys of less than
+    as many places away. softcap: scores s become softcap * tanh(s / softcap). p: the share of
+    weights that falls out, by numbers of `key`; whole, offsets: sizes of all weights and where
+    these begin in all dims but the last two. first: the place of the first row of a bias."""
+    lead = tuple(q.shape[:-2])
+    sizes = (*lead, q.shape[-2], keys) if whole is None else whole
+    return Scores(causal, window, softcap, None, first, p, key, tuple(sizes), lead, tuple(offsets or [0] * len(lead)))
+
+
+def of_four(
+    function: type[Function], q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, bias: Tensor | None, *more: Any
+) -> Tensor:
     """`function` of these, which takes four dims and one width: zeros change no score."""
     lead, width, wide = q.shape[:-1], v.shape[-1], max(q.shape[-1], v.shape[-1])
+    bias = None if bias is None else lined_up(bias, q.shape[:-2])
     if q.dim() == 4 and q.shape[-1] == width:
-        return function.apply(q, k, v, keep, *more)
+        return function.apply(q, k, v, keep, bias, *more)
     keep = None if keep is None else keep.reshape(-1, keep.shape[-1])
-    result = function.apply(*(_of_four(x, wide) for x in (q, k, v)), keep, *more)
+    result = function.apply(*(_of_four(x, wide) for x in (q, k, v)), keep, bias, *more)
     return (result if wide == width else result[..., :width].contiguous()).reshape(*lead, width)
 
 
@@ -58,39 +78,68 @@ def _of_four(x: Tensor, width: int) -> Tensor:
 class _InParts(Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]
-    ) -> Tensor:
-        kernel, found = kernel_for(q, keep), Merged(q)
-        for at, seen in _given(q, keep, scale, parts):
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
+        scale: float, parts: tuple[Part, ...], scores: Scores | None, start: int,
+    ) -> Tensor:  # fmt: skip
+        ctx.scale, ctx.parts, ctx.scores, ctx.start = scale, parts, scores, start
+        kernel, found = kernel_for(q, keep if bias is None else bias, scores), Merged(q)
+        for at, seen in _given(ctx, q, k, keep, bias):
             found.add(kernel.forward(q, k[:, :, at], v[:, :, at], seen))
-        result, sums = found.whole(keep is not None)
-        ctx.save_for_backward(q, k, v, keep, result, sums)
-        ctx.scale, ctx.parts, ctx.kernel = scale, parts, kernel
+        result, sums = with_sinks(found.whole(keep is not None), sinks)
+        ctx.save_for_backward(q, k, v, keep, bias, sinks, result, sums)
+        ctx.kernel = kernel
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, *whole = ctx.saved_tensors
-        given = list(_given(q, keep, ctx.scale, ctx.parts))
+        q, k, v, keep, bias, sinks, *whole = ctx.saved_tensors
+        slope, given = slope_of(ctx, bias), list(_given(ctx, q, k, keep, bias))
+        dsinks = slope_of_sinks(gradient, whole, sinks) if ctx.needs_input_grad[5] else None
         if [at for at, _ in given] == [slice(0, k.shape[2])]:
-            return *ctx.kernel.backward(gradient, q, k, v, whole, given[0][1]), None, None, None
+            slopes = ctx.kernel.backward(gradient, q, k, v, whole, sloping(given[0][1], slope))
+            return *slopes, None, of_bias(slope, bias), dsinks, None, None, None, None
         dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
         for at, seen in given:
             slopes = ctx.kernel.backward(gradient, q, k[:, :, at], v[:, :, at], whole, seen)
-            for total, slope in zip((dq, dk[:, :, at], dv[:, :, at]), slopes, strict=True):
-                total += slope
-        return dq, dk, dv, None, None, None
+            for total, part in zip((dq, dk[:, :, at], dv[:, :, at]), slopes, strict=True):
+                total += part
+        return dq, dk, dv, None, of_bias(slope, bias), dsinks, None, None, None, None
 
 
-def _given(q: Tensor, keep: Tensor | None, scale: float, parts: tuple[Part, ...]) -> Iterator[tuple[slice, Seen]]:
+def slope_of(ctx: Any, bias: Tensor | None) -> Tensor | None:
+    """Zeros for the gradient of a bias, in f32 at least; None if it needs none."""
+    wide = None if bias is None else torch.promote_types(bias.dtype, torch.float32)
+    return torch.zeros_like(bias, dtype=wide) if bias is not None and ctx.needs_input_grad[4] else None
+
+
+def of_bias(slope: Tensor | None, bias: Tensor | None) -> Tensor | None:
+    return slope if slope is None or bias is None else slope.to(bias.dtype)
+
+
+def sloping(seen: Seen, slope: Tensor | None) -> Seen:
+    """The same, with a place for the gradient of the bias."""
+    return seen if slope is None else replace(seen, scores=replace(seen.scores, slope=slope))  # type: ignore[type-var]
+
+
+def _given(ctx: Any, q: Tensor, k: Tensor, keep: Tensor | None, bias: Tensor | None) -> Iterator[tuple[slice, Seen]]:
     """The keys of each part that has pairs, and how it sees them."""
-    for start, end, causal in parts:
+    if ctx.scores is not None:
+        if q.numel():
+            masked = None if keep is None else hidden(keep, q.dtype)
+            scores = replace(ctx.scores, bias=bias)
+            yield slice(0, k.shape[2]), Seen(ctx.scale, False, masked, scores, ctx.start)
+        return
+    for start, end, causal in ctx.parts:
         if start < end and q.numel():
-            yield slice(start, end), Seen(scale, causal, None if keep is None else hidden(keep[:, start:end], q.dtype))
+            added = None if keep is None else hidden(keep[:, start:end], q.dtype)
+            if bias is not None:
+                added = bias.expand(*bias.shape[:3], k.shape[2])[..., start:end].to(q.dtype)
+            yield slice(start, end), Seen(ctx.scale, causal, added)
 
 
-def kernel_for(q: Tensor, keep: Tensor | None) -> Kernel:
-    return KERNELS[kind_of(q.device).attention(q.dtype, keep is not None)]
+def kernel_for(q: Tensor, added: Tensor | None, scores: Scores | None = None) -> Kernel:
+    """The kernel for scores; added: what hides keys or is added to scores, if anything is."""
+    return SCORED if scores is not None else KERNELS[kind_of(q.device).attention(q.dtype, added is not None)]
 
 
 def hidden(keep: Tensor, dtype: torch.dtype) -> Tensor:
@@ -125,34 +174,3 @@ class Merged:
             # In place: else the result would not lie in memory as the queries do.
             result, sums = result.masked_fill_(blind.unsqueeze(-1), 0.0), sums.masked_fill_(blind, torch.inf)
         return result.to(self.q.dtype), sums
-
-
-@as_it_is
-def _turned(
-    size: int, start: int, width: int, base: float, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """cos and sin [size, width / 2] of the angles of positions from `start`, in float64."""
-    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
-    places = torch.arange(start, start + size, dtype=torch.float64, device=device)
-    angles = torch.outer(places, rates)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-_kept_turns = lru_cache(maxsize=16)(_turned)
-
-
-def rotary(x: Tensor, over: int, along: int, base: float, start: int = 0) -> Tensor:
-    """x with each pair (i, i + n/2) along dim `over` turned by the angle of its place along dim
-    `along`, from `start`.
-
-    Narrow types are turned in float32."""
-    width, size = x.shape[over], x.shape[along]
-    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    # What is compiled keeps them as its constants.
-    turns = _turned if torch.compiler.is_compiling() else _kept_turns
-    tables = turns(size, start, width, base, wide.dtype, x.device)
-    shape = [1] * x.dim()
-    shape[along], shape[over] = size, width // 2
-    cos, sin = (t.view(shape) if along < over else t.T.reshape(shape) for t in tables)
-    left, right = wide.chunk(2, over)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), over).to(x.dtype)

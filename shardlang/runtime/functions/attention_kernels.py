@@ -21,12 +21,16 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How scores are made. bias: what is added to them, [batch, 1, 1, keys]. causal: query i sees
-    keys up to i of those given."""
+    """How scores are made. bias: what is added to them, [batch | 1, heads | 1, queries | 1, keys].
+    causal: query i sees keys up to i of those given. scores: what else makes scores, for queries
+    from the place `row` on and keys from the place `key` on (attention_scores.py)."""
 
     scale: float
     causal: bool = False
     bias: Tensor | None = None
+    scores: object = None
+    row: int = 0
+    key: int = 0
 
 
 class Kernel(Protocol):
@@ -43,17 +47,17 @@ class Plain(Kernel):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
         scores = self._scores(q, k, seen)
         sums = scores.logsumexp(-1)
-        return torch.exp(scores - sums.unsqueeze(-1)).to(v.dtype) @ _shared(v, q), sums
+        return torch.exp(scores - sums.unsqueeze(-1)).to(v.dtype) @ shared(v, q), sums
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
         result, sums = whole
         weights = torch.exp(self._scores(q, k, seen) - sums.unsqueeze(-1)).to(q.dtype)
-        slope = gradient @ _shared(v, q).mT - (gradient * result).sum(-1, keepdim=True)
+        slope = gradient @ shared(v, q).mT - (gradient * result).sum(-1, keepdim=True)
         slope = weights * slope * seen.scale
-        return slope @ _shared(k, q), _summed(slope.mT @ q, k), _summed(weights.mT @ gradient, v)
+        return slope @ shared(k, q), summed(slope.mT @ q, k), summed(weights.mT @ gradient, v)
 
     def _scores(self, q: Tensor, k: Tensor, seen: Seen) -> Tensor:
-        scores = (q @ _shared(k, q).mT).to(torch.promote_types(q.dtype, torch.float32)) * seen.scale
+        scores = (q @ shared(k, q).mT).to(torch.promote_types(q.dtype, torch.float32)) * seen.scale
         scores = scores if seen.bias is None else scores + seen.bias
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
         return scores.masked_fill(later, -torch.inf) if seen.causal else scores
@@ -95,17 +99,17 @@ class Efficient(Kernel):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Pair:
         call, bias = aten._scaled_dot_product_efficient_attention, _spread(q, k, seen)
-        given = _rows(q, _shared(k, q), _shared(v, q))
+        given = _rows(q, shared(k, q), shared(v, q))
         result, sums, *_ = call(*given, bias, True, 0.0, seen.causal, scale=seen.scale)
         return result, sums[..., : q.shape[-2]]
 
     def backward(self, gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, whole: Pair, seen: Seen) -> Three:
         call, state = aten._scaled_dot_product_efficient_attention_backward, _nothing(q)
         sums = F.pad(whole[1], (0, -q.shape[-2] % 32), value=torch.inf)  # as the kernel gives them
-        rows = _rows(gradient, q, _shared(k, q), _shared(v, q))
+        rows = _rows(gradient, q, shared(k, q), shared(v, q))
         given = *rows, _spread(q, k, seen), whole[0], sums, state, state, 0.0
         dq, dk, dv, _ = call(*given, [True, True, True, False], seen.causal, scale=seen.scale)
-        return dq, _summed(dk, k), _summed(dv, v)
+        return dq, summed(dk, k), summed(dv, v)
 
 
 KERNELS: dict[str, Kernel] = {"plain": Plain(), "host": Host(), "flash": Flash(), "efficient": Efficient()}
@@ -133,11 +137,11 @@ def _spread(q: Tensor, k: Tensor, seen: Seen) -> Tensor | None:
     return F.pad(seen.bias, (0, -keys % 16))[..., :keys].expand(*q.shape[:-1], keys)
 
 
-def _shared(k: Tensor, q: Tensor) -> Tensor:
+def shared(k: Tensor, q: Tensor) -> Tensor:
     """k with a copy of a head for each head of q that shares it."""
     return k if k.shape[1] == q.shape[1] else k.repeat_interleave(q.shape[1] // k.shape[1], 1)
 
 
-def _summed(gradient: Tensor, k: Tensor) -> Tensor:
+def summed(gradient: Tensor, k: Tensor) -> Tensor:
     """The gradient of k from that of its copies."""
     return gradient if k.shape[1] == gradient.shape[1] else gradient.unflatten(1, (k.shape[1], -1)).sum(2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,8 +22,18 @@ from shardlang.runtime.comm import blocks
 from shardlang.runtime.comm.mesh import Group
 from shardlang.runtime.comm.primitives import Ready
 from shardlang.runtime.comm.record import about, here
-from shardlang.runtime.functions.attention import Merged, hidden, kernel_for, of_four
+from shardlang.runtime.functions.attention import (
+    Merged,
+    hidden,
+    kernel_for,
+    of_bias,
+    of_four,
+    scores_of,
+    slope_of,
+    sloping,
+)
 from shardlang.runtime.functions.attention_kernels import Pair, Seen, Three
+from shardlang.runtime.functions.attention_scores import Scores, slope_of_sinks, with_sinks
 
 # Which halves of the queries see which keys, and whether query i only those up to the i-th.
 Block = tuple[tuple[int, ...], slice, bool]
@@ -30,28 +41,33 @@ ALL = slice(None)
 
 
 def even_attention(
-    q: Tensor, k: Tensor, v: Tensor, group: Group, keep: Tensor | None = None, scale: float | None = None
-) -> Tensor:
-    """Causal attention, [..., heads, queries, width]: q has a part of the places, k and v all."""
-    way = Way(group, True, 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    return of_four(_Across, q, k, v, keep, way)
+    q: Tensor, k: Tensor, v: Tensor, group: Group, keep: Tensor | None = None, scale: float | None = None,
+    bias: Tensor | None = None, sinks: Tensor | None = None, **how: Any,
+) -> Tensor:  # fmt: skip
+    """Causal attention, [..., heads, queries, width]: q has a part of the places, k, v and bias
+    have all. how: as `scores_of` takes it."""
+    scores = scores_of(q, k.shape[-2], True, 0, **how) if how or bias is not None else None
+    way = Way(group, True, 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, scores)
+    return of_four(_Across, q, k, v, keep, bias, sinks, way)
 
 
 def ring_attention(
     q: Tensor, k: Tensor, v: Tensor, group: Group, keep: Tensor | None = None, causal: bool = False,
-    scale: float | None = None,
+    scale: float | None = None, bias: Tensor | None = None, sinks: Tensor | None = None, **how: Any,
 ) -> Tensor:  # fmt: skip
-    """Attention, [..., heads, queries, width]: q, k, v and keep have the same part of the places.
-    """
-    way = Ring(group, causal, 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    return of_four(_Across, q, k, v, keep, way)
+    """Attention, [..., heads, queries, width]: q, k, v and keep have the same part of the places,
+    bias has all. how: as `scores_of` takes it."""
+    keys = k.shape[-2] * group.size
+    scores = scores_of(q, keys, causal, 0, **how) if how or bias is not None else None
+    way = Ring(group, causal, 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale, scores)
+    return of_four(_Across, q, k, v, keep, bias, sinks, way)
 
 
 class Way:
     """How a member comes to its queries and to the keys: here all keys are there."""
 
-    def __init__(self, group: Group, causal: bool, scale: float) -> None:
-        self.group, self.causal, self.scale = group, causal, scale
+    def __init__(self, group: Group, causal: bool, scale: float, scores: Scores | None) -> None:
+        self.group, self.causal, self.scale, self.scores = group, causal, scale, scores
         size = group.size
         # The chunks of the places that members have: as they are given, and as they compute.
         self.given = tuple((2 * i, 2 * i + 1) for i in range(size))
@@ -83,6 +99,16 @@ class Way:
     def kept(self, keep: Tensor, owner: int) -> Tensor:
         """`keep` of the keys of a round."""
         return keep
+
+    def runs(self, size: int, member: int) -> list[range]:
+        """The places that a member computes `size` queries of, each run of them in order."""
+        if not self.causal:
+            return [range(member * size, (member + 1) * size)]
+        return [range(at * (size // 2), (at + 1) * (size // 2)) for at in self.even[member]]
+
+    def places(self, owner: int, keys: int) -> list[range]:
+        """The places of the keys of a round."""
+        return [range(keys)]
 
     def collected(self, slopes: Iterator[Pair]) -> Pair:
         """The gradients of k and v, from those of each round."""
@@ -116,6 +142,9 @@ class Ring(Way):
         chunks = keep.chunk(self.group.size * (2 if self.causal else 1), 1)
         return torch.cat([chunks[at] for at in self.even[owner]], 1) if self.causal else chunks[owner]
 
+    def places(self, owner: int, keys: int) -> list[range]:
+        return self.runs(keys, owner)
+
     def collected(self, slopes: Iterator[Pair]) -> Pair:
         coming: Ready | None = None
         for k, v in slopes:
@@ -144,18 +173,22 @@ def _unpacked(both: Tensor, k: Tensor, v: Tensor) -> Pair:
 
 class _Across(Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, way: Way) -> Tensor:
-        kernel, q = kernel_for(q, keep), way.mine(q)
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, bias: Tensor | None, sinks: Tensor | None,
+        way: Way,
+    ) -> Tensor:  # fmt: skip
+        kernel, q = kernel_for(q, keep, way.scores), way.mine(q)
         k, v, keep = way.keys(k, v, keep)
         halves = [Merged(x) for x in (q.chunk(2, 2) if way.causal else (q,))]
         for owner, k_now, v_now in way.rounds(k, v):
-            for at, (rows, keys), seen in _seen(way, owner, k_now, keep, q):
+            for at, (rows, keys), seen in _seen(way, owner, k_now, keep, bias, q):
                 result, sums = kernel.forward(q[:, :, rows], k_now[:, :, keys], v_now[:, :, keys], seen)
                 for half, *part in zip(at, result.chunk(len(at), 2), sums.chunk(len(at), 2), strict=True):
                     halves[half].add((part[0], part[1]))
         found = [half.whole(keep is not None) for half in halves]
-        result, sums = (torch.cat(x, 2) if way.causal else x[0] for x in zip(*found, strict=True))
-        ctx.save_for_backward(q, k, v, keep, result, sums)
+        whole = tuple(torch.cat(x, 2) if way.causal else x[0] for x in zip(*found, strict=True))
+        result, sums = with_sinks((whole[0], whole[1]), sinks)
+        ctx.save_for_backward(q, k, v, keep, bias, sinks, result, sums)
         ctx.way, ctx.site = way, here()
         return way.theirs(result)
 
@@ -168,31 +201,57 @@ class _Across(Function):
 
     @staticmethod
     def _back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, result, sums = ctx.saved_tensors
-        way, wide = ctx.way, torch.promote_types(q.dtype, torch.float32)
-        kernel, gradient, dq = kernel_for(q, keep), way.mine(gradient), torch.zeros_like(q, dtype=wide)
+        q, k, v, keep, bias, sinks, result, sums = ctx.saved_tensors
+        way, wide, slope = ctx.way, torch.promote_types(q.dtype, torch.float32), slope_of(ctx, bias)
+        kernel, gradient = kernel_for(q, keep, way.scores), way.mine(gradient)
+        dq = torch.zeros_like(q, dtype=wide)
 
         def slopes() -> Iterator[Pair]:
             for owner, k_now, v_now in way.rounds(k, v):
                 dk, dv = (torch.zeros_like(x, dtype=wide) for x in (k_now, v_now))
-                for _, (rows, keys), seen in _seen(way, owner, k_now, keep, q):
+                for _, (rows, keys), seen in _seen(way, owner, k_now, keep, bias, q):
                     whole = result[:, :, rows], sums[:, :, rows]
                     given = gradient[:, :, rows], q[:, :, rows], k_now[:, :, keys], v_now[:, :, keys]
-                    made: Three = kernel.backward(*given, whole, seen)
-                    for total, slope in zip((dq[:, :, rows], dk[:, :, keys], dv[:, :, keys]), made, strict=True):
-                        total += slope
+                    made: Three = kernel.backward(*given, whole, sloping(seen, slope))
+                    for total, part in zip((dq[:, :, rows], dk[:, :, keys], dv[:, :, keys]), made, strict=True):
+                        total += part
                 yield dk, dv
 
         dk, dv = way.collected(slopes())
-        return way.theirs(dq.to(q.dtype)), dk.to(k.dtype), dv.to(v.dtype), None, None
+        dsinks = slope_of_sinks(gradient, (result, sums), sinks) if ctx.needs_input_grad[5] else None
+        return way.theirs(dq.to(q.dtype)), dk.to(k.dtype), dv.to(v.dtype), None, of_bias(slope, bias), dsinks, None
+
+
+# Halves of the queries; the queries and the keys of a block; how it sees them.
+_Block = tuple[tuple[int, ...], tuple[slice, slice], Seen]
 
 
 def _seen(
-    way: Way, owner: int, k: Tensor, keep: Tensor | None, q: Tensor
-) -> Iterator[tuple[tuple[int, ...], tuple[slice, slice], Seen]]:
-    """The blocks of a round: halves, the queries and keys of a block, and how it sees them."""
+    way: Way, owner: int, k: Tensor, keep: Tensor | None, bias: Tensor | None, q: Tensor
+) -> Iterator[_Block]:
+    """The blocks of a round."""
     half, known = q.shape[2] // 2, None if keep is None else way.kept(keep, owner)
+    added = None if known is None else hidden(known, q.dtype)
+    if way.scores is not None:
+        yield from _scored(way, replace(way.scores, bias=bias), owner, k, added, q)
+        return
     for at, keys, causal in way.blocks(owner, k.shape[2]):
         if len(range(k.shape[2])[keys]):
             rows = slice(at[0] * half, None if at[-1] or not way.causal else half)
-            yield at, (rows, keys), Seen(way.scale, causal, None if known is None else hidden(known[:, keys], q.dtype))
+            yield at, (rows, keys), Seen(way.scale, causal, None if added is None else added[..., keys])
+
+
+def _scored(way: Way, scores: Scores, owner: int, k: Tensor, added: Tensor | None, q: Tensor) -> Iterator[_Block]:
+    """The blocks of a round by their places: runs of queries, each with the keys that it sees."""
+    row = 0
+    for number, rows in enumerate(way.runs(q.shape[2], way.group.index)):
+        key = 0
+        for keys in way.places(owner, k.shape[2]):
+            seen = scores.sees(rows, keys)
+            at = slice(key + seen.start - keys.start, key + seen.stop - keys.start)
+            if len(seen):
+                masked = None if added is None else added[..., at]
+                how = Seen(way.scale, False, masked, scores, rows.start, seen.start)
+                yield (number,), (slice(row, row + len(rows)), at), how
+            key += len(keys)
+        row += len(rows)
