@@ -21,6 +21,7 @@ from shardlang.runtime.comm import primitives
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.launch.launcher import read_program
 from shardlang.runtime.launch.observe import Figures
+from shardlang.runtime.state.copies import reads
 from shardlang.runtime.step import stepper, train
 from shardlang.runtime.step.model import Model
 from tests.runtime.forked import on_ranks
@@ -182,6 +183,35 @@ def tensor_parallel_and_stages() -> None:
     for text in (GPT2, LLAMA):
         for strategy, schedule in (("tensor", ""), ("stages", "1f1b"), ("stages", "zero_bubble")):
             same(text.replace("SCHEDULE", schedule), strategy)
+
+
+def pair(frozen: bool = False) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What reads a matrix and a vector of one layer; their leaves."""
+    leaves = {"a.w": torch.ones(2, 2, requires_grad=True), "a.b": torch.ones(2, requires_grad=not frozen)}
+    return reads(leaves, {path: leaf.detach().to(torch.bfloat16) for path, leaf in leaves.items()}), leaves
+
+
+def test_a_vector_that_is_read_next_comes_with_its_matrix() -> None:
+    """Not one that is read later, or under another mode, or whose matrix is trained alone."""
+    read, leaves = pair()
+    w, b = read["a.w"](), read["a.b"]()
+    assert w.grad_fn is b.grad_fn is not None
+    again = read["a.b"]()
+    assert again.grad_fn is not b.grad_fn and w.grad_fn is not read["a.w"]().grad_fn
+    (w.sum() + 2 * b.sum() + 3 * again.sum()).backward()
+    assert leaves["a.w"].grad.tolist() == [[1, 1], [1, 1]] and leaves["a.b"].grad.tolist() == [5, 5]
+    assert {leaf.grad.dtype for leaf in leaves.values()} == {torch.float32}
+    with torch.no_grad():
+        assert read["a.w"]().grad_fn is None
+    assert read["a.b"]().requires_grad
+    read, _ = pair(frozen=True)
+    assert read["a.w"]().requires_grad and not read["a.b"]().requires_grad
+
+
+def test_a_vector_that_its_matrix_brings_in_vain_has_no_gradient() -> None:
+    read, leaves = pair()
+    read["a.w"]().sum().backward()
+    assert leaves["a.b"].grad is None and leaves["a.w"].grad.sum() == 4
 
 
 @pytest.mark.parametrize("what", ["data_parallel", "tensor_parallel_and_stages", "files"])

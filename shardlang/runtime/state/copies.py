@@ -2,10 +2,14 @@
 shares.
 
 The copies are made at the start and after each update, all in one kernel (model.py). The gradient
-of a read goes to the parameter in the parameter's own type, before it is added to others."""
+of a read goes to the parameter in the parameter's own type, before it is added to others. That of a
+matrix and of the vector that is read right after it, such as the bias of a product, come together:
+one kernel is for both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,23 +18,66 @@ from torch.autograd import Function
 
 
 class _Read(Function):
-    @staticmethod
-    def forward(ctx: Any, leaf: Tensor, copy: Tensor) -> Tensor:
-        ctx.dtype = leaf.dtype
-        # A tensor of its own for each read: autograd writes into it what made it.
-        return copy.detach()
+    """(leaves, then their copies) -> values."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient.to(ctx.dtype), None
+    def forward(ctx: Any, *given: Tensor) -> Any:
+        leaves, copies = given[: len(given) // 2], given[len(given) // 2 :]
+        ctx.dtype, ctx.none = leaves[0].dtype, (None,) * len(copies)
+        ctx.set_materialize_grads(False)
+        # Tensors of their own for each read: autograd writes into them what made them.
+        values = tuple([copy.detach() for copy in copies])
+        return values if len(values) > 1 else values[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        there = [gradient for gradient in gradients if gradient is not None]
+        if len(there) < 2:
+            return *[g if g is None else g.to(ctx.dtype) for g in gradients], *ctx.none
+        cast = [torch.empty_like(gradient, dtype=ctx.dtype) for gradient in there]
+        torch._foreach_copy_(cast, there)
+        return *cast, *ctx.none
 
 
 # What torch's `apply` ends with: to look for torch.func before that takes longer than a cast does.
 _APPLY: Any = super(Function, _Read).apply
 
 
-def read(leaf: Tensor, copy: Tensor) -> Tensor:
-    """The copy of a parameter, in its own memory, with a gradient for `leaf`."""
-    apply = _Read.apply if torch.compiler.is_compiling() else _APPLY
-    found: Tensor = apply(leaf, copy)
-    return found
+class Copy:
+    """A parameter's copy. vector: that of another parameter, which is read with it in case it is
+    the next one that is read. ready: the copy of which the last read has made a value, and that."""
+
+    ready: tuple[Copy, Tensor] | None = None
+
+    def __init__(self, leaf: Tensor, copy: Tensor) -> None:
+        self.leaf, self.copy = leaf, copy
+        self.vector: Copy | None = None
+
+    def read(self) -> Tensor:
+        """The copy, in its own memory, with a gradient for the parameter."""
+        if torch.compiler.is_compiling():
+            made: Tensor = _Read.apply(self.leaf, self.copy)
+            return made
+        ready, Copy.ready = Copy.ready, None
+        if ready is not None and ready[0] is self and ready[1].requires_grad == torch.is_grad_enabled():
+            return ready[1]
+        if self.vector is None:
+            alone: Tensor = _APPLY(self.leaf, self.copy)
+            return alone
+        found, other = _APPLY(self.leaf, self.vector.leaf, self.copy, self.vector.copy)
+        Copy.ready = self.vector, other
+        return found  # type: ignore[no-any-return]
+
+    def goes_with(self, vector: Copy) -> bool:
+        """Whether the two are cast by one kernel."""
+        kinds = {(each.leaf.requires_grad, each.leaf.dtype, each.leaf.device) for each in (self, vector)}
+        return self.leaf.requires_grad and len(kinds) == 1 and self.copy.dim() > 1 == vector.copy.dim()
+
+
+def reads(leaves: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> dict[str, Callable[[], Tensor]]:
+    """Path -> what gives its copy at each use. A matrix is read with the next vector of its layer."""
+    found = {path: Copy(leaves[path], copy) for path, copy in copies.items()}
+    for (path, copy), (other, vector) in pairwise(found.items()):
+        if path.rpartition(".")[0] == other.rpartition(".")[0] and copy.goes_with(vector):
+            copy.vector = vector
+    return {path: copy.read for path, copy in found.items()}

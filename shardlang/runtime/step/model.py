@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from shardlang.runtime.program import DTYPES, Block, Declared, Parameter, Progra
 from shardlang.runtime.state import mapped, optimizers
 from shardlang.runtime.state.alive import dropped_between
 from shardlang.runtime.state.buckets import Bucket, Reducer, Reduction, SumBucket, fill
-from shardlang.runtime.state.copies import read
+from shardlang.runtime.state.copies import reads
 from shardlang.runtime.state.initial import make
 from shardlang.runtime.state.shares import Shares, zero_axes
 from shardlang.runtime.state.sparse import RowBucket
@@ -208,7 +208,7 @@ class Model:
         """The tensors that `forward` finds under each path, or functions called at each use."""
         found: dict[str, Tensor | Callable[[], Tensor]] = {**self.leaves, **self.stored}
         paths = {id(held): path for path, held in self.held.items()}
-        found.update({path: partial(read, self.leaves[path], copy) for path, copy in self.copies.items()})
+        found.update(reads(self.leaves, self.copies))
         for bucket in self.sharded:
             for path in (paths[id(held)] for held in bucket.parameters):
                 found[path] = _settled(bucket, found[path])
