@@ -66,7 +66,7 @@ class Copy:
             return alone
         found, other = _APPLY(self.leaf, self.vector.leaf, self.copy, self.vector.copy)
         Copy.ready = self.vector, other
-        return found  # type: ignore[no-any-return]
+        return found
 
     def goes_with(self, vector: Copy) -> bool:
         """Whether the two are cast by one kernel."""
