@@ -75,7 +75,7 @@ class Copy:
 
 
 def reads(leaves: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> dict[str, Callable[[], Tensor]]:
-    """Path -> what gives its copy at each use. A matrix is read with the next vector of its layer."""
+    """Path -> what gives its copy at each use. A matrix is read with the vector that follows it."""
     found = {path: Copy(leaves[path], copy) for path, copy in copies.items()}
     for (path, copy), (other, vector) in pairwise(found.items()):
         if path.rpartition(".")[0] == other.rpartition(".")[0] and copy.goes_with(vector):
