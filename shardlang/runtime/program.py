@@ -320,7 +320,7 @@ def dtype_of(program: Program, tensor: Declared | Field | Received) -> torch.dty
 def numbers_of(program: Program) -> Iterator[None]:
     """Sets the floating type of `0.5 * n` and `1 / n` for whole n to that of the run."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64 if program.precision == "f64" else before)
+    torch.set_default_dtype(torch.float64 if program.precision == "f64" else torch.float32)
     try:
         yield
     finally:

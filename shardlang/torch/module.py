@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from shardlang.diagnostics.nearest import offer
+from shardlang.runtime import compiled
 from shardlang.runtime.comm.mesh import world
 from shardlang.runtime.data.loader import Loader, load
 from shardlang.runtime.program import Program, numbers_of
@@ -104,7 +105,7 @@ class ShardModule(nn.Module):
     def _computing(self, gradients: bool = True) -> Iterator[None]:
         self._stepper.step = self.done
         self._stepper.enter()
-        with numbers_of(self._program), torch.set_grad_enabled(gradients):
+        with numbers_of(self._program), torch.set_grad_enabled(gradients), compiled.told():
             yield
 
     # The user's loop

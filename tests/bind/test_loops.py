@@ -68,6 +68,23 @@ def test_optimizers_of_torch(written: str, tmp_path: Path, monkeypatch: pytest.M
             assert all(torch.allclose(values[path], weights[path], rtol=off, atol=off) for path in weights), run
 
 
+def test_settings_of_the_users_own_stay_theirs() -> None:
+    """The type of new tensors, and a step where gradients are off."""
+
+    def train(others: bool) -> list[float]:
+        if others:
+            torch.set_default_dtype(torch.float64)
+            torch.set_grad_enabled(False)
+        net = bind(made)
+        told = losses(net, net.optimizer(torch.optim.SGD, lr=0.1, momentum=0.9), 3)
+        assert torch.get_default_dtype() == (torch.float64 if others else torch.float32)
+        assert torch.is_grad_enabled() != others
+        return told
+
+    made = compiled(ODD, RunOf("sharded", 2))
+    assert launch(train, True, ranks=2) == launch(train, False, ranks=2)
+
+
 def test_gradients_that_the_user_changes() -> None:
     """`clip` is of what the optimizer will see, counted once over all ranks."""
 
@@ -237,3 +254,31 @@ def test_groups_of_the_users_own() -> None:
 
     made = compiled(DIGITS, RunOf("staged", 2))
     assert launch(train, 2, ranks=4) == launch(train, 1, ranks=2) * 2
+
+
+@pytest.mark.parametrize("precision", ["f64", "bf16", "f16"])
+def test_element_types(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In f16 gradients of the first steps are too large, and update nothing."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    factor = "20.0 * " if precision == "f16" else ""
+    text = ODD.replace("clip = 0.5", f"precision = {precision}")
+    text = text.replace("loss = cross_entropy", f"loss = {factor}cross_entropy")
+    runs = [RunOf("rows_of_moments", 2), RunOf("sharded", 2), RunOf("staged", 2)]
+    theirs = figures(text, runs, tmp_path)
+
+    def train(made: shardlang.Compiled) -> tuple[list[float], list[bool], dict[str, torch.Tensor]]:
+        net = bind(made)
+        optimizer, told = net.optimizer(torch.optim.SGD, lr=0.1, momentum=0.9), []
+        for batch in islice(net.batches(1), 6):
+            told.append(net.step(batch))
+            optimizer.step()
+            net.stepped()
+        values = {row.path: net.value(row.path) for row in made.plan.parameters}
+        return [each["loss"] for each in told], [each.updates for each in told], values
+
+    for run in runs:
+        weights = load_file(theirs[run].weights)
+        for told, updates, values in launch(train, compiled(text, run), ranks=run.ranks):
+            assert told == theirs[run].curve(), run
+            assert any(updates) and all(updates) == (precision != "f16"), updates
+            assert all(torch.equal(values[path], weights[path]) for path in weights), run

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,6 +228,20 @@ def test_a_rank_that_dies_is_named() -> None:
         launch(os._exit, 5, ranks=1)
 
 
+def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
+    def waits(number: int) -> None:
+        net = bind(TWO)
+        (tmp_path / str(net.rank)).write_text(str(os.getpid()))
+        if net.rank == number:
+            os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(waits, 0, ranks=2)
+    pids = [path.read_text() for path in tmp_path.iterdir()]
+    assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 def test_what_cannot_be_launched() -> None:
     with pytest.raises(RankError, match=r"PicklingError|Can't pickle"):
         launch(lambda: lambda: 1, ranks=1)
@@ -267,3 +284,26 @@ def test_other_groups() -> None:
     first = "ValueError: a program has been bound in this process over other ranks; a process is one rank for all"
     second = "RunError: error[SH503]: the program is laid out for 1 ranks and is bound on 2"
     assert launch(mistakes, ranks=2) == [[first, second], ["", second]]
+
+
+def test_without_torch() -> None:
+    script = "import sys\nsys.modules['torch'] = None\nimport shardlang.torch"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    expected = 'ImportError: error[SH517]: shardlang.torch needs torch\nhelp: `pip install "shardlang[train]"` installs'
+    assert done.returncode == 1 and expected in done.stderr
+
+
+def test_a_task_of_a_launcher_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert "`launch` starts all ranks itself, and torchrun has started it as task 1 of 4" in told(
+        lambda: launch(dict, ranks=2)
+    )
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder of a compiled program, and no process."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pids = launch(lambda: bind(TWO) and os.getpid(), ranks=2)
+    assert len({*pids}) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert list(tmp_path.iterdir()) == []
