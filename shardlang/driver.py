@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardlang.diagnostics.diagnostic import Severity, Sink
 from shardlang.files import Files
+from shardlang.patterns import SingleLayers
 from shardlang.source import Source
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from shardlang.search.answer import Answer
     from shardlang.syntax import ast
     from shardlang.views.diff import Seen
+
+R = TypeVar("R")
 
 
 def parse_source(source: Source, sink: Sink) -> ast.File:
@@ -41,9 +45,11 @@ def format_source(source: Source, sink: Sink) -> str | None:
 
 
 def check_source(
-    source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None
-) -> Program | None:
+    source: Source, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
+    runs: bool = False,
+) -> Program | None:  # fmt: skip
     """The checked program, with all it imports; None after errors. `overrides`: what `--set` gives.
+    runs: as of `in_runs`.
 
     A file that is no Shard is not checked: what a skipped line declared would be missed everywhere
     else. But where one `strategy` is asked for, mistakes in others do not matter, and are told in a
@@ -56,7 +62,7 @@ def check_source(
 
     files = Files()
     files.add(source)
-    program = check(tree, sink, files.load, overrides or {}, strategy)
+    program = check(tree, sink, files.load, overrides or {}, strategy, runs)
     return None if sink.failed or program is None else dataclasses.replace(program, unread=unread)
 
 
@@ -118,6 +124,30 @@ def check_strategies(program: Program, name: str | None, ranks: int | None, sink
         if other.failed and name is not None:
             _tell_other(here, len(other.found), name, sink)
     return planned
+
+
+def in_runs(work: Callable[[bool, Sink], R], sink: Sink) -> R:
+    """What `work` makes with the runs of equal layers told once (True), or else, where it asks for
+    single layers or has something to report, with each layer by itself (False)."""
+    attempt = Sink()
+    with suppress(SingleLayers):
+        made = work(True, attempt)
+        if not attempt.found:
+            return made
+    return work(False, sink)
+
+
+def compile_source(
+    source: Source, ranks: int, sink: Sink, overrides: Mapping[str, str] | None = None, strategy: str | None = None
+) -> Mapping[str, str] | None:
+    """The emitted files of a program, as of `emit_plan`; None after errors."""
+
+    def made(runs: bool, sink: Sink) -> Mapping[str, str] | None:
+        program = check_source(source, sink, overrides, strategy, runs)
+        plan = plan_program(program, strategy, ranks, sink) if program is not None else None
+        return emit_plan(plan, sink) if plan is not None else None
+
+    return in_runs(made, sink)
 
 
 def plan_program(program: Program, name: str | None, ranks: int, sink: Sink) -> Plan | None:

@@ -1,26 +1,54 @@
 """Paths that stand for several: `**.bias`, `encoder.blocks[0..6]`.
 
 `*` is any name or part of one, `**` any number of parts, `[*]` any index, `[0..6]` the indexes 0 to
-5. The compiler reads what users write so, and the runtime what the compiler wrote."""
+5. The compiler reads what users write so, and the runtime what the compiler wrote.
+
+In the graph a run of equal layers may be told once: `blocks[3-123]` is the place of 120 of them."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 
 _PART = re.compile(r"([^.\[\]]+)(?:\[([^\]]*)\])?")
 _RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
+RUN = re.compile(r"\[(\d+)-(\d+)\]")
+
+
+class SingleLayers(Exception):
+    """What is asked for depends on a single layer of a run that is told once."""
+
+
+def indexes(index: str) -> range:
+    """The layers of an index of a path: `3`, or `3-123` of a run."""
+    first, _, end = index.partition("-")
+    return range(int(first), int(end or int(first) + 1))
+
+
+def count(path: str) -> int:
+    """How many places a path stands for: those of the runs in it."""
+    return math.prod(int(end) - int(first) for first, end in RUN.findall(path)) if "-" in path else 1
+
+
+def places(path: str) -> list[str]:
+    """The places that a path stands for, in order."""
+    return expanded(RUN.sub(r"[\1..\2]", path)) if "-" in path else [path]
 
 
 def matcher(pattern: str) -> Callable[[str], str]:
     """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover
-    the path. A pattern covers all that is below what it names."""
+    the path. A pattern covers all that is below what it names. SingleLayers where it names layers by
+    number and the path is of a run."""
     parts = _PART.findall(pattern)
+    numbered = any(index.strip("*") for _, index in parts)
     ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
     expression = "".join(_expression(name, index, at == len(parts) - 1) for at, (name, index) in enumerate(parts))
     compiled = re.compile(rf"({expression})(?:$|[.\[:])")
 
     def match(path: str) -> str:
+        if numbered and RUN.search(path):
+            raise SingleLayers
         found = compiled.match(path)
         if found is None:
             return ""
@@ -38,7 +66,7 @@ def _expression(name: str, index: str, last: bool) -> str:
     if ".." in index:
         text += r"\[(\d+)\]"
     elif index:
-        text += r"\[\d+\]" if index == "*" else rf"\[{index}\]"
+        text += r"\[[\d-]+\]" if index == "*" else rf"\[{index}\]"
     return text if last else rf"{text}\."
 
 

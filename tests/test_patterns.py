@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlang.patterns import covered, expanded, matcher
+from shardlang.patterns import SingleLayers, count, covered, expanded, indexes, matcher, places
 
 PATHS = ["norm.w", "a.norm.w", "a.norm2.b", "a.b[0].w", "a.b[3].w", "a.b[12].norm.w", "a.bc"]
 
@@ -35,3 +35,14 @@ def test_a_match_is_the_part_that_is_named() -> None:
 def test_the_first_range_changes_slowest() -> None:
     assert expanded("a[1..3].b[0..2].w") == ["a[1].b[0].w", "a[1].b[1].w", "a[2].b[0].w", "a[2].b[1].w"]
     assert (expanded("a.w"), expanded("a[2..2]")) == (["a.w"], [])
+
+
+def test_a_run_of_layers_is_told_at_one_place() -> None:
+    run = "a.b[3-6].c[0].d[7-9].w"
+    assert count(run) == 6 and count("a-b.c[3]") == count("w") == 1
+    assert places(run) == [f"a.b[{i}].c[0].d[{j}].w" for i in (3, 4, 5) for j in (7, 8)] and places("w") == ["w"]
+    assert (indexes("3"), indexes("3-6")) == (range(3, 4), range(3, 6))
+    assert covered(["a.b[*].c"], [run]) == covered(["**.w"], [run]) == {run}
+    for numbered in ("a.b[3].c", "a.b[*].c[0..4]", "a.b[3..6]"):
+        with pytest.raises(SingleLayers):
+            covered([numbered], [run])

@@ -22,20 +22,25 @@ from shardlang.check.train.hardware import machines
 from shardlang.check.train.train import check_train
 from shardlang.check.values import UNKNOWN, DimValue, FileScope
 from shardlang.diagnostics.diagnostic import Sink
+from shardlang.graph.graph import Graph
+from shardlang.patterns import SingleLayers, count
 from shardlang.source import Source
 from shardlang.syntax import ast
 
 
 def check(
-    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None
-) -> Program | None:
+    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str] | None = None, strategy: str | None = None,
+    runs: bool = False,
+) -> Program | None:  # fmt: skip
     """The checked program; None after errors. `overrides`: path -> text, as given to `--set`; they
-    are meant for `strategy` where several have such an axis."""
+    are meant for `strategy` where several have such an axis. runs: a run of equal layers is told
+    once; SingleLayers where the program asks for single ones."""
     before = sys.getrecursionlimit()
     # Room for nested programs: layers and functions to 64 deep, expressions to 150.
     sys.setrecursionlimit(max(before, 20_000))
     try:
-        return _check(file, sink, load, overrides or {}, strategy)
+        context = Context(sink, evaluator=evaluate, load=load, runs=runs and not _staged(file, strategy))
+        return _check(file, context, overrides or {}, strategy)
     except RecursionError:
         sink.report("SH217", "the program nests expressions, functions and layers too deep", None)
         return None
@@ -43,10 +48,8 @@ def check(
         sys.setrecursionlimit(before)
 
 
-def _check(
-    file: ast.File, sink: Sink, load: Loader, overrides: Mapping[str, str], strategy: str | None
-) -> Program | None:
-    context = Context(sink, evaluator=evaluate, load=load)
+def _check(file: ast.File, context: Context, overrides: Mapping[str, str], strategy: str | None) -> Program | None:
+    sink = context.sink
     given = read_overrides(file, overrides, strategy, sink)
     library = Library(context, given.get("dim", {}))
     scope = library.open(file)
@@ -65,11 +68,26 @@ def _check(
         return None
     graph, training = found if found is not None else (finish(context, None, {}, None), None)
     report_moved(graph, sink)
+    _require_few(graph, context)
     if sink.failed:
         return None
     return Program(
-        file.source, graph, training, file.strategies, hardware, axes, _statics(scope), _schedules(file, load)
+        file.source, graph, training, file.strategies, hardware, axes, _statics(scope), _schedules(file, context.load)
     )
+
+
+def _staged(file: ast.File, strategy: str | None) -> bool:
+    """Whether a strategy, or the first, cuts arrays of layers into stages."""
+    named = [s for s in file.strategies if strategy in (None, s.name.text)][:1]
+    return any(isinstance(rule, ast.Stages) for s in named for rule in s.rules)
+
+
+def _require_few(graph: Graph, context: Context) -> None:
+    """SingleLayers where runs make more operators than a program may have, which a check of each
+    layer reports."""
+    within = (op.within for op in graph.ops if op.within >= 0)
+    if graph.in_runs and sum(count(graph.calls[at].path) for at in within) > context.build.operators_limit:
+        raise SingleLayers
 
 
 def _train(file: ast.File, context: Context) -> ast.Train | None:

@@ -39,7 +39,8 @@ class Context:
     `overrides`: dims of the root model that are set from outside. `load`: finds files that settings
     name. `low`: the low precision of a mixed run, or ""; `stream`: whether what layers hand on is
     in it too. `wide`: parameters used in f32 there.
-    `casts`: value and type -> the cast made of it."""
+    `casts`: value and type -> the cast made of it. `runs`: whether a run of equal layers may be
+    told once."""
 
     sink: Sink
     dtype: str = "f32"
@@ -65,6 +66,7 @@ class Context:
     stream: bool = False
     wide: set[int] = field(default_factory=set)
     casts: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+    runs: bool = False
 
 
 @dataclass

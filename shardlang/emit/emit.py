@@ -20,6 +20,7 @@ from shardlang.emit.settings import program_text
 from shardlang.emit.stages import LAYERS, layers_docstring, schedule_text, stage_docstring, stage_list, stage_name
 from shardlang.emit.text.sizes import Groups
 from shardlang.ops.code import Code, used
+from shardlang.patterns import RUN, SingleLayers
 from shardlang.plan.plan import Plan
 from shardlang.python_text import emitted
 from shardlang.records import dataclass
@@ -148,4 +149,7 @@ def _file(
     body = "\n\n".join(parts)
     opening = f"{head}\n\n{imports(used(*parts), modules or (), layers)}\n\n{mesh_lines(plan)}\n"
     body = f"{body}\n\n{MAIN}" if modules is not None else body
-    return emitted(f"{opening}\n{lists}\n\n\n{body}" if lists else f"{opening}\n\n{body}")
+    text = emitted(f"{opening}\n{lists}\n\n\n{body}" if lists else f"{opening}\n\n{body}")
+    if RUN.search(text) and plan.graph.in_runs:
+        raise SingleLayers  # a line is of a layer of a run that is told once
+    return text

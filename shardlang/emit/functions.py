@@ -22,6 +22,7 @@ from shardlang.emit.text.sizes import Groups, Sizes
 from shardlang.graph.graph import Kind
 from shardlang.ops.code import RT, Code, around, call_of
 from shardlang.ops.declaration import REGISTRY
+from shardlang.patterns import SingleLayers
 from shardlang.plan.blocks.blocks import call_tree
 from shardlang.plan.blocks.call import ROOT, Call, is_below, origin, relative, runs
 from shardlang.plan.blocks.forms import Forms
@@ -86,15 +87,22 @@ class Functions:
         for call in calls:  # with those that are found on the way
             calls += [item for item in call.items if isinstance(item, Call)]
         self.counts.update([call.block for call in calls])
-        self.counts.update([call.array[0] for call in calls if call.array])
+        for array, layers in [call.array for call in calls if call.array]:
+            self.counts[array] += len(layers)
         return Body(self, scene, tree, tuple(scene.forms.form(*at) for at in ends))
 
     def flow(self, call: Call) -> list[Step | Call]:
         """The contents of a call, with layers that have no function of their own written out."""
         found: list[Step | Call] = []
         for item in call.items:
-            found.extend([item] if isinstance(item, Step) or self._worth(item) else self.flow(item))
+            found.extend([item] if isinstance(item, Step) or self._worth(item) else self._alone(item))
         return found
+
+    def _alone(self, call: Call) -> list[Step | Call]:
+        """The contents of a call that has no function of its own."""
+        if call.times > 1:
+            raise SingleLayers
+        return self.flow(call)
 
     def _worth(self, call: Call) -> bool:
         """Whether a call has a function: it is computed again in backward, or it has three
@@ -170,6 +178,8 @@ def loops(items: Sequence[Step | Call], ends: Set[Form], forms: Forms) -> list[I
             found.append(run)
             continue
         carried = _carried(run, readers)
+        if any(call.times > 1 for call in (run if carried is None else (run[0], run[-1]))):
+            raise SingleLayers
         found.extend(run if carried is None else [Loop(run, carried)])
     return found
 
@@ -358,10 +368,9 @@ class Body:
         given = [made[loop.carried[i]] if i in loop.carried else names[at] for i, at in enumerate(first.reads)]
         begins = {made[result]: names[first.reads[at]] for at, result in loop.carried.items()}
         lines = [Line(f"{name} = {value}") for name, value in begins.items() if name != value]
-        array, start = first.array or ("", 0)
+        array = first.array[0] if first.array else ""
         layer = writer.sizes.taken.first([identifier(array.rpartition(".")[2].removesuffix("s") or "layer"), "layer"])
-        part = range(start, start + len(loop.calls))
-        some = "" if self.scene.arrays[array] == set(part) else f"[{part.start}:{part.stop}]"
+        some = "" if self.scene.arrays[array] == set(loop.layers) else f"[{loop.layers.start}:{loop.layers.stop}]"
         lines.append(Line(f"for {layer} in {attribute('p', relative(array, self.layer))}{some}:"))
         code = around(f"{', '.join(made)} = ", self._call_text(first, layer, given))
         return [*lines, Line(code, self._comment(writer, last), 1)]

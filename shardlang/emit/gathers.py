@@ -4,10 +4,11 @@ a stage."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
-from shardlang.emit.text.fold import patterns
+from shardlang.emit.text.fold import patterns, runs
 from shardlang.emit.text.lines import call_text
-from shardlang.patterns import span
+from shardlang.patterns import indexes, span
 from shardlang.plan.bytes.zero3_gathers import Orders, Unit, orders
 from shardlang.plan.plan import Plan
 from shardlang.python_text import literal
@@ -33,16 +34,15 @@ def _onward(kind: str, units: Sequence[Unit]) -> Sequence[Unit]:
 def _listed(found: Orders, units: Sequence[Unit]) -> str:
     """Units in order, layers that follow each other in an array as a range."""
     paths, listed = tuple(found.cut.values()), list[object]()
-    run: tuple[str, int, int] | None = None
-    for unit in units:
-        array, _, index = unit.layer.rpartition("[")
-        if run is not None and unit.layer and run[::2] == (array, int(index[:-1])):
-            run = array, run[1], run[2] + 1
-            listed[-1] = f"{array}{span(*run[1:])}"
-        elif unit.layer:
-            run = array, int(index[:-1]), int(index[:-1]) + 1
-            listed.append(unit.layer)
-        else:
-            run, mine = None, patterns((found.cut[value] for value in unit.params), paths)
+
+    def array_of(unit: Unit) -> str:
+        return "" if unit.layer in found.parted else unit.layer.rpartition("[")[0]
+
+    for array, group in groupby(units, array_of):
+        if array:
+            layers = ((indexes(unit.layer[len(array) + 1 : -1]), None) for unit in group)
+            listed += [f"{array}{span(start, end)}" for start, end, _ in runs(layers)]
+            continue
+        for mine in (patterns((found.cut[value] for value in unit.params), paths) for unit in group):
             listed.append(mine if len(mine) > 1 else mine[0])
     return literal(tuple(listed))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from shardlang.patterns import indexes
 from shardlang.plan.blocks.call import Call
 from shardlang.plan.blocks.forms import Forms
 from shardlang.plan.plan import Plan, Step
@@ -22,9 +23,15 @@ class Loop:
     calls: tuple[Call, ...]
     carried: Mapping[int, int]
 
+    @property
+    def layers(self) -> range:
+        """The indexes of the layers."""
+        arrays = self.calls[0].array, self.calls[-1].array
+        return range(arrays[0][1].start, arrays[1][1].stop) if arrays[0] and arrays[1] else range(len(self.calls))
+
 
 Item = Step | Call | Loop
-_LAYER = re.compile(r"\[(\d+)\]")
+_LAYER = re.compile(r"\[([\d-]+)\]")
 
 
 def calls_of(item: Item) -> Sequence[Call]:
@@ -74,8 +81,8 @@ def _arrays(plan: Plan) -> Mapping[int | None, Mapping[str, set[int]]]:
     found: dict[int | None, dict[str, set[int]]] = {}
     for at in (*plan.graph.params, *plan.graph.states):
         path = plan.graph.values[at].path
-        layers = [(path[: match.start()], int(match[1])) for match in _LAYER.finditer(path)]
+        layers = [(path[: match.start()], indexes(match[1])) for match in _LAYER.finditer(path)]
         for stage in (None,) if plan.pipeline is None else plan.pipeline.param_stages.get(at, ()):
-            for array, index in layers:
-                found.setdefault(stage, {}).setdefault(array, set()).add(index)
+            for array, mine in layers:
+                found.setdefault(stage, {}).setdefault(array, set()).update(mine)
     return found

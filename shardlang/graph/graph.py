@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from shardlang.ops.rule import FactorRule
+from shardlang.patterns import count
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.types.dim import Dim, TensorType
@@ -122,6 +123,11 @@ class Graph:
     batch: Dim | None = None  # the dim that the data source batches over
     producers: Mapping[int, int] = field(default_factory=dict)  # value id -> op id
     calls: tuple[LayerCall, ...] = ()  # of layers, each after the call that it is made in
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether runs of equal layers are told once, at `blocks[3-123]`."""
+        return any(count(call.path) > 1 for call in self.calls)
 
     def made_of(self, *kinds: Kind) -> set[int]:
         """The values of these kinds, and those that are computed from such alone."""

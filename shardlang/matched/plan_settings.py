@@ -11,6 +11,7 @@ from shardlang.emit.evaluate import evaluated_values
 from shardlang.emit.scope import Scope
 from shardlang.matched.lines import Group, Items, Line, Row, gather_line
 from shardlang.matched.planned import Planned
+from shardlang.patterns import places
 from shardlang.plan.bytes.zero3_gathers import orders
 from shardlang.plan.plan import ParamPlan, Plan
 from shardlang.plan.reads import left_pending
@@ -29,7 +30,7 @@ def parameters(planned: Planned) -> Mapping[str, Items]:
         key = value.type.dtype, sizes, learns, *how
         if key not in made:
             made[key] = tuple(_parameter(planned, param, learns, value.span))
-        found[value.path] = made[key]
+        found.update(dict.fromkeys(places(value.path), made[key]))
     return found
 
 
@@ -50,11 +51,15 @@ def gathers(plan: Plan, stage: int) -> Items:
     found, kinds = orders(plan), "BF"
     if plan.pipeline is not None and found.cut:
         kinds = "".join(sorted({a.kind for row in plan.pipeline.actions for a in row if a.stage == stage}))
-    units = [(kind, _here(plan, unit.params, stage)) for kind in kinds for unit in found.passes.get((kind, stage), [])]
-    return tuple(
-        gather_line(kind, {found.cut[value] for value in mine}, plan.graph.values[min(mine)].span)
-        for kind, mine in units if mine
-    )  # fmt: skip
+    units = [(kind, unit) for kind in kinds for unit in found.passes.get((kind, stage), [])]
+    lines = list[Line]()
+    for kind, unit in units:
+        if mine := _here(plan, unit.params, stage):
+            span, below = plan.graph.values[min(mine)].span, [found.cut[value][len(unit.layer) :] for value in mine]
+            layers = places(unit.layer)
+            for layer in layers if kind == "F" else reversed(layers):
+                lines.append(gather_line(kind, [place for path in below for place in places(layer + path)], span))
+    return tuple(lines)
 
 
 def _here(plan: Plan, params: Set[int], stage: int) -> Set[int]:

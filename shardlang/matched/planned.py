@@ -146,7 +146,7 @@ class Planned:
                     yield from self._call(body, item, gradient)
                 case Loop():
                     inner = self._call(body, item.calls[0], gradient)
-                    yield from [Repeated(len(item.calls), inner)] if inner else []
+                    yield from [Repeated(len(item.layers), inner)] if inner else []
         yield from self._steps(writer, steps, gradient)
 
     def _call(self, body: Body, call: Call, gradient: bool) -> Items:

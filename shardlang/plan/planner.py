@@ -15,7 +15,8 @@ from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Kind
-from shardlang.plan.bytes.fits import check_memory
+from shardlang.patterns import SingleLayers
+from shardlang.plan.bytes.fits import check_memory, device
 from shardlang.plan.bytes.saved_activations import saved_activations
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
@@ -74,6 +75,7 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
 def laid_out(program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink) -> Plan | None:
     """The plan by a strategy, whether or not a device's memory has room for it; None after
     mistakes."""
+    _require_layers(program, strategy)
     resolved = resolve(program, strategy, ranks, sink)
     if resolved is None or sink.failed:
         return None
@@ -93,6 +95,13 @@ def laid_out(program: Program, strategy: ast.Strategy | None, ranks: int, sink: 
         made = replace(made, recompute=saved_activations(made).needed())
     check_rows(written, made, sink)
     return None if sink.failed else made
+
+
+def _require_layers(program: Program, strategy: ast.Strategy | None) -> None:
+    """SingleLayers where runs are cut into stages, or the memory of all their layers counts."""
+    staged = strategy is not None and any(isinstance(rule, ast.Stages) for rule in strategy.rules)
+    if (staged or device(program) is not None) and program.graph.in_runs:
+        raise SingleLayers
 
 
 def choose_strategy(program: Program, name: str | None, ranks: int, sink: Sink) -> tuple[bool, ast.Strategy | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.driver import emit_plan
 from shardlang.emit.gathers import order_arguments
 from shardlang.plan.bytes.traffic import sent
 from shardlang.plan.bytes.zero3_gathers import orders
@@ -92,6 +94,18 @@ def test_arrays(members: str, body: str, forward: str) -> None:
             "    return x |> own\n  }\n}\n\n"  # fmt: skip
     text = chain(members, body).replace("model Net", f"{pairs if 'Pairs' in members else ''}model Net")
     assert f"forward=({forward},)" in said(text)
+
+
+def test_a_layer_with_others_in_it_is_named_by_what_it_has_itself() -> None:
+    """The array has one layer, and so no two that are alike; those in it are, and come by themselves."""
+    outer = "model Outer {\n  param scale: [a] = ones()\n  layer own[2] = Pair(a, b, a)\n\n" \
+            "  forward(x: [batch, a]) -> [batch, a] {\n    return x * scale |> own\n  }\n}\n\n"  # fmt: skip
+    text = chain("layer one[1] = Outer()", "x |> one").replace("model Net", f"{outer}model Net")
+    assert said(text) == (
+        'gathers=rt.Order(forward=("one[0].scale", "one[0].own[0..2]"), backward=("one[0].own[0..2]",))'
+    )
+    sink = Sink()
+    assert emit_plan(planned(text.replace("RANKS", "dp = 2").replace("RULES", ""), 2), sink), sink.found
 
 
 def test_parts_of_a_backward_come_in_their_own_orders() -> None:

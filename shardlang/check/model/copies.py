@@ -19,6 +19,7 @@ from shardlang.check.graph.unify import Unifier
 from shardlang.check.model.forward import CALLS_LIMIT
 from shardlang.check.values import DimValue, Instance, LayerArray, Tensor
 from shardlang.graph.graph import Kind, LayerCall
+from shardlang.patterns import count
 from shardlang.records import dataclass
 from shardlang.types.dim import FLOATS, Dim, TensorType, Term
 
@@ -202,7 +203,7 @@ def copied(context: Context, before: Mark, first: Instance, paths: list[str]) ->
     inner = list(_all_layers(first))
     copies = [Copy(build, context.dims, inner, path, same) for path in paths]
     for copy in copies:
-        context.layers += after.layers - before.layers
+        context.layers += (after.layers - before.layers) * count(copy.new)
         copy.add_values(range(before.values, after.values))
         build.dims.update((copy.path(name), copy.term(term)) for name, term in dims)
         copy.add_paths(added, copy.ids)
@@ -284,7 +285,8 @@ class Call:
     def copied(self, copy: Copy, given: Tensor) -> Tensor | None:
         """The result of the same call of another layer; None where that is to be called itself."""
         start, context = self.start, self.start.context
-        build, input, calls = context.build, start.input, self.after.called - start.before.called
+        build, input = context.build, start.input
+        calls = (self.after.called - start.before.called) * count(copy.new)
         resolve = context.dims.resolve_type
         same = given.type is input.type or resolve(given.type) == resolve(input.type)
         fits = len(build.ops) + len(self.ops) <= build.operators_limit and context.calls + calls < CALLS_LIMIT

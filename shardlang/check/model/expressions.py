@@ -16,6 +16,7 @@ from shardlang.check.model.types import unknown_yet
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
 from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import SYMBOLS
+from shardlang.patterns import SingleLayers, count
 from shardlang.source import Span
 from shardlang.syntax import ast
 
@@ -164,11 +165,13 @@ def _index(node: ast.Index, frame: Frame) -> Any:
         help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ""
         fact = f"`{node.value.span.text}` is {describe(owner)} and has no index"
         return frame.wrong("SH214", fact, node.span, "here", help=help)
-    count = len(owner)
-    if 0 <= index < count:
+    layers = len(owner)
+    if any(count(copy.new) > 1 for copy in owner.copies):
+        raise SingleLayers
+    if 0 <= index < layers:
         return owner[index]
-    fact = f"`{owner.path}` has {count} layer{'s' * (count != 1)}, and this asks for {index}"
-    return frame.wrong("SH215", fact, node.index.span, f"0 to {count - 1} exist")
+    fact = f"`{owner.path}` has {layers} layer{'s' * (layers != 1)}, and this asks for {index}"
+    return frame.wrong("SH215", fact, node.index.span, f"0 to {layers - 1} exist")
 
 
 def _pipe(node: ast.Pipe, frame: Frame) -> Any:

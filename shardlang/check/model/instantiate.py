@@ -19,11 +19,14 @@ from shardlang.check.model.initial import initial
 from shardlang.check.model.types import too_many_factors, written_type
 from shardlang.check.values import UNKNOWN, DimValue, Instance, LayerArray, ModelDecl, Tensor, describe
 from shardlang.graph.graph import Kind
+from shardlang.patterns import RUN
 from shardlang.source import Span
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 LAYERS_LIMIT = 20_000
+# Layers at each end of an array that are told one by one, whatever is in a run.
+ENDS = 3
 # Stands among the arguments of a call that has a mistake already: what it lacks is no further one.
 SLIP = "->"
 
@@ -232,10 +235,18 @@ def _instances(member: ast.Layer, path: str, count: int, inner: Frame) -> Any:
         all_layers = before.layers + (context.layers - before.layers) * count
         if _too_many_layers(all_layers, member.value.span, context):
             return UNKNOWN
-        copies = copied(context, before, item, [f"{path}[{at}]" for at in range(1, count)])
+        flat = not any(RUN.search(inner) for inner, _ in context.build.paths[before.paths :])
+        copies = copied(context, before, item, [f"{path}[{at}]" for at in _further(count, context.runs and flat)])
         if copies:
             return LayerArray(path, items, copies)
     return LayerArray(path, items)
+
+
+def _further(count: int, runs: bool) -> list[int | str]:
+    """The layers of an array after the first; with `runs` those far from both ends as one."""
+    if not runs or count < 2 * ENDS + 2:
+        return list(range(1, count))
+    return [*range(1, ENDS), f"{ENDS}-{count - ENDS}", *range(count - ENDS, count)]
 
 
 def model_call(node: ast.Expr, frame: Frame) -> tuple[ModelDecl | None, dict[str, tuple[Any, Span]]]:

@@ -15,6 +15,7 @@ from shardlang.check.program import NameMap, NameRule
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
 from shardlang.graph.graph import Graph
+from shardlang.patterns import SingleLayers
 from shardlang.source import Source, Span
 
 Setting = tuple[str, Mapping[str, Any]] | None
@@ -85,6 +86,8 @@ def fitted(init: Setting, graph: Graph, span: Span, frame: Frame) -> Setting:
     if init is None or names is None:
         return init
     due = [graph.values[v].path for v in (*graph.params, *graph.states)]
+    if graph.in_runs:  # a line may be of one layer
+        raise SingleLayers
     _check(names, due, span, frame.context.sink)
     used = tuple(r for r in names.rules if any(pattern(r.ours).fullmatch(path) for path in due))
     rest = tuple(r.theirs for r in names.rules if r not in used)

@@ -25,9 +25,7 @@ def emitted(
 ) -> tuple[Mapping[str, str] | None, int]:
     """The emitted files of a program (None after errors), and the exit code; shows diagnostics."""
     sink = Sink()
-    program = driver.check_source(options.source(file), sink, overrides, strategy)
-    plan = driver.plan_program(program, strategy, ranks, sink) if program is not None else None
-    files = driver.emit_plan(plan, sink) if plan is not None else None
+    files = driver.compile_source(options.source(file), ranks, sink, overrides, strategy)
     return files, output.show(sink)
 
 

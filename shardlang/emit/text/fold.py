@@ -13,11 +13,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from shardlang.patterns import span
+from shardlang.patterns import SingleLayers, indexes, span
 from shardlang.records import dataclass
 
-_LAYER = re.compile(r"(.*?)\[(\d+)\]\.(.+)")
-_PART = re.compile(r"[^.\[\]]+|\[\d+\]")
+_LAYER = re.compile(r"(.*?)\[([\d-]+)\]\.(.+)")
+_PART = re.compile(r"[^.\[\]]+|\[[\d-]+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +50,26 @@ def folded(items: Sequence[Item]) -> list[Item | Layers]:
         if array is None:
             found.extend(item for item, _ in group)
             continue
-        below = ((int(match[2]), (match[3], item.said)) for item, match in group if match)
+        below = ((indexes(match[2]), (match[3], item.said)) for item, match in group if match)
         layers = ((at, tuple([pair for _, pair in own])) for at, own in groupby(below, itemgetter(0)))
-        for start, end, same in _runs(layers):
+        for start, end, same in runs(layers):
             found.append(Layers(array, start, end, tuple(folded([Item(*pair) for pair in same]))))
     return found
 
 
-def _runs(layers: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, int, Any]]:
-    """(first index, behind the last, what they have) of neighbours that have the same."""
-    now: tuple[int, int, Any] | None = None
+def runs(layers: Iterable[tuple[range, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """(first index, behind the last, what they have) of neighbours that have the same. SingleLayers
+    where layers that are told as one are not among such neighbours."""
+    found: list[tuple[list[range], Any]] = []
     for at, has in layers:
-        if now is not None and (at, has) == now[1:]:
-            now = now[0], at + 1, has
-            continue
-        if now is not None:
-            yield now
-        now = at, at + 1, has
-    if now is not None:
-        yield now
+        if found and (found[-1][0][-1].stop, found[-1][1]) == (at.start, has):
+            found[-1][0].append(at)
+        else:
+            found.append(([at], has))
+    for each, has in found:
+        if len(each[0]) > 1 or len(each[-1]) > 1:
+            raise SingleLayers
+        yield each[0].start, each[-1].stop, has
 
 
 @dataclass(slots=True)
@@ -110,8 +111,8 @@ def _patterns(node: _Tree, counts: Mapping[int, int]) -> list[str]:
     texts: list[str] = []
     for indexed, group in groupby(each, lambda pair: pair[0].startswith("[")):
         if indexed:
-            runs = _runs((int(part[1:-1]), found) for part, found in group)
-            texts.extend(f"{span(start, end)}{text}" for start, end, found in runs for text in found)
+            layers = ((indexes(part[1:-1]), found) for part, found in group)
+            texts.extend(f"{span(start, end)}{text}" for start, end, found in runs(layers) for text in found)
         else:
             texts.extend(f".{part}{text}" for part, found in group for text in found)
     return texts

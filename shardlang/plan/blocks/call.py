@@ -10,6 +10,7 @@ from functools import cached_property
 
 from shardlang.graph.graph import Graph, LayerCall
 from shardlang.ops.families.internal import TRANSFER
+from shardlang.patterns import indexes
 from shardlang.plan.plan import Step
 from shardlang.plan.reads import Form
 from shardlang.records import dataclass
@@ -38,10 +39,16 @@ class Call:
     call: int = ROOT
 
     @cached_property
-    def array(self) -> tuple[str, int] | None:
-        """`encoder.blocks[3]` -> ("encoder.blocks", 3); None for what is no layer of an array."""
+    def array(self) -> tuple[str, range] | None:
+        """`encoder.blocks[3]` -> ("encoder.blocks", range(3, 4)); None for what is no layer of an
+        array."""
         array, bracket, index = self.path[:-1].rpartition("[")
-        return (array, int(index)) if bracket and self.path[-1] == "]" else None
+        return (array, indexes(index)) if bracket and self.path[-1] == "]" else None
+
+    @property
+    def times(self) -> int:
+        """How many calls it stands for: those of a run."""
+        return len(self.array[1]) if self.array is not None else 1
 
     def steps(self) -> Iterator[Step]:
         """All steps, those of inner calls too."""
@@ -71,7 +78,7 @@ def _follows(before: Call, call: Call) -> bool:
     if before.block != call.block or (before.region < 0) != (call.region < 0):
         return False
     first, second = before.array, call.array
-    return first is not None and second == (first[0], first[1] + 1)
+    return first is not None and second is not None and (first[0], first[1].stop) == (second[0], second[1].start)
 
 
 def is_below(path: str, layer: str) -> bool:
@@ -103,7 +110,7 @@ def called_as(graph: Graph, value: int, made: LayerCall | None) -> str:
     if formal is not None or made is None or is_below(path, made.path):
         return formal or relative(path, made.path if made is not None else "")
     producer = graph.producers.get(value)
-    if producer is None or not graph.ops[producer].operands:
+    if producer is None or not graph.ops[producer].implied:
         return path.rpartition(".")[2]
     inner = called_as(graph, graph.ops[producer].operands[0], made).rpartition(".")[2]
     return f"{inner}:{path.rpartition('.')[2].rpartition(':')[2]}"

@@ -133,6 +133,12 @@ class Orders:
         return {layer: frozenset(mine) for layer, mine in found.items()}
 
     @cached_property
+    def parted(self) -> frozenset[str]:
+        """The layers of arrays with other such layers in them, that come by themselves."""
+        ends = ((layer, at + 1) for layer in self._members for at, c in enumerate(layer[:-1]) if c == "]")
+        return frozenset(layer[:end] for layer, end in ends)
+
+    @cached_property
     def _enough(self) -> int:
         """Bytes from which on no layer is added to a unit outside of arrays: those of the largest
         layer of an array, without any those of the largest of all."""

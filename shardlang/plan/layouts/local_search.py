@@ -61,6 +61,7 @@ class _Improving:
             best = self.known[key]
             changed = changed or best is not now
             self.chosen[op.id] = best
+        planning.layers.same(chosen)
         return changed
 
     def _unsettled(self) -> tuple[set[int], dict[int, Layout]]:

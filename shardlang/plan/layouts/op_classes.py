@@ -15,6 +15,7 @@ from shardlang.ops.rule import FactorRule
 from shardlang.plan.demand import Demand, ResolvedStrategy
 from shardlang.plan.dim_factors import in_products
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
+from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.plan.time_axis import InTime, Times, in_time
 from shardlang.records import dataclass
 from shardlang.types.dim import BYTES, TensorType
@@ -68,6 +69,7 @@ class Planning:
     graph: Graph
     meshes: tuple[Mesh, ...]
     strategy: ResolvedStrategy
+    layers: EqualLayers
     classes: list[OpClass] = field(default_factory=list)
     users: list[list[tuple[int, int]]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
@@ -102,10 +104,11 @@ def build(graph: Graph, strategy: ResolvedStrategy) -> Planning:
     """The tables of `graph` under `strategy`, whose meshes must be known."""
     if strategy.times is not None:
         strategy = _with_time(strategy, strategy.times, graph)
-    planning = Planning(graph, strategy.meshes, strategy)
+    planning = Planning(graph, strategy.meshes, strategy, EqualLayers(graph))
     planning.users = [[] for _ in graph.values]
     planning.tensors = [planning.tensor(v.type, v.kind, v.gradient) for v in graph.values]
     _classify(planning, _mesh_of_ops(graph, strategy.demands) if len(strategy.meshes) > 1 else {})
+    planning.layers.same(planning.classes)
     return planning
 
 

@@ -8,11 +8,15 @@ conversions are written down by conversions.py."""
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import field
 
 from shardlang.graph.graph import LEAF
+from shardlang.patterns import SingleLayers
 from shardlang.plan.layouts.assignment import Assignment, LayoutTable
 from shardlang.plan.layouts.candidates import BYTE, Candidates, alternatives, candidates, initial
+from shardlang.plan.layouts.equal_layers import Run
 from shardlang.plan.layouts.op_classes import OpClass, Planning, Tensor
 from shardlang.plan.redistribute.cheapest import Router, router
 from shardlang.records import dataclass
@@ -83,6 +87,8 @@ class Sweep:
     before: dict[tuple[object, ...], Situation] = field(default_factory=dict)
     choices: dict[tuple[object, ...], int] = field(default_factory=dict)
     arrivals: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    # Operator of a run of layers -> its situations in these layers.
+    in_runs: dict[int, Counter[Situation]] = field(default_factory=dict)
 
     def run(self, given: list[Assignment], layouts: list[Layout | None]) -> list[Assignment]:
         """The assignments with this axis decided; `layouts` gets the layout of each value."""
@@ -91,28 +97,70 @@ class Sweep:
         for op, situation in zip(self.planning.graph.ops, ahead, strict=True):
             options = situation.options
             inputs = tuple([layouts[v] for v in op.operands])
-            key = (situation, *map(id, inputs))
-            at = self.choices.get(key)
-            if at is None:
-                at = self.choices[key] = self._choose(situation, inputs)
+            at = self._chosen(situation, inputs)
+            for further in self.in_runs.get(op.id, ()):
+                if self._chosen(further, inputs) != at:
+                    raise SingleLayers
             chosen[op.id] = options.assignments[at]
             for value, forms in zip(op.results, options.results, strict=True):
                 layouts[value] = forms[at]
+        self.planning.layers.same(chosen)
         return chosen
 
+    def _chosen(self, situation: Situation, inputs: tuple[Layout | None, ...]) -> int:
+        key = (situation, *map(id, inputs))
+        at = self.choices.get(key)
+        if at is None:
+            at = self.choices[key] = self._choose(situation, inputs)
+        return at
+
     def _backward(self, given: list[Assignment]) -> list[Situation]:
-        """Per operator its situation, from the last to the first."""
-        planning, users = self.planning, self.planning.users
-        found: list[Situation] = [None] * len(planning.graph.ops)  # type: ignore[list-item]
-        for op in reversed(planning.graph.ops):
-            options = self._options(planning.classes[op.id], given[op.id])
-            later = [(found[user], at, r) for r, value in enumerate(op.results) for user, at in users[value]]
-            key = (options, *later)
-            known = self.before.get(key)
-            if known is None:
-                known = self.before[key] = self._situation(options, later)
-            found[op.id] = known
+        """Per operator its situation, from the last to the first; in a run that of its first
+        layer."""
+        runs = self.planning.layers.runs
+        found: list[Situation] = [None] * len(self.planning.graph.ops)  # type: ignore[list-item]
+        at = len(found) - 1
+        while at >= 0:
+            if at in runs:
+                self._through(runs[at], given, found)
+                at -= len(runs[at].ops)
+            else:
+                found[at] = self._behind(at, given, found, {})
+                at -= 1
         return found
+
+    def _through(self, run: Run, given: list[Assignment], found: list[Situation]) -> None:
+        """The situations in each layer of a run, from the last layer to the first."""
+        ops = [op for op, _, _ in reversed(run.ops)]
+        for layer in range(run.times):
+            before = [found[op] for op in ops]
+            following = {after: found[op] for after, op in run.after.items()} if layer else {}
+            for op in ops:
+                found[op] = self._behind(op, given, found, following)
+            more = run.times - layer if before == [found[op] for op in ops] else 1
+            for op in ops:
+                self.in_runs.setdefault(op, Counter())[found[op]] += more
+            if more > 1:
+                break
+
+    def _behind(
+        self, at: int, given: list[Assignment], found: list[Situation], following: Mapping[int, Situation]
+    ) -> Situation:
+        """The situation of an operator, by those of the operators that read what it makes.
+        following: in the next layer of a run, by the operators of the layer after the run."""
+        planning, shared = self.planning, self.planning.layers.shared
+        options, later = self._options(planning.classes[at], given[at]), list[tuple[Situation, int, int]]()
+        for r, value in enumerate(planning.graph.ops[at].results):
+            for user in planning.users[value]:
+                if user in shared:
+                    later += [(each, user[1], r) for each in self.in_runs[user[0]].elements()]
+                else:
+                    later.append((following.get(user[0]) or found[user[0]], user[1], r))
+        key = (options, *later)
+        known = self.before.get(key)
+        if known is None:
+            known = self.before[key] = self._situation(options, later)
+        return known
 
     def _options(self, kind: OpClass, given: Assignment) -> Candidates:
         key = (kind, given)

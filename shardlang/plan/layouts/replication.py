@@ -43,6 +43,7 @@ class _Axis:
         worth = self._worth(free)
         if not worth:
             return self.chosen
+        self.planning.layers.outside(worth)
         number = {op: i for i, op in enumerate(sorted(worth))}
         choices = [c for v in range(len(self.planning.tensors)) if (c := self._choice(v, number)) is not None]
         _, replicated = decide(len(number), choices)

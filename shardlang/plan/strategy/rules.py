@@ -27,7 +27,7 @@ from shardlang.types.dim import Dim
 R = TypeVar("R", ast.Stages, ast.Schedule)
 W = TypeVar("W", ast.Pin | ast.Shard, ast.Place, AttendRule, ChunkRule, ZeroRule)
 KEEP = "keep"
-_INDEX = re.compile(r"\[\d+\]")
+_INDEX = re.compile(r"\[[\d-]+\]")
 _NAME = re.compile(r"[^\W\d]\w*")
 
 

@@ -1,0 +1,224 @@
+"""Runs of equal layers that a graph tells once come out as files of the same bytes as every layer by itself does, on
+generated models with arrays of 1 to 20 layers; and what asks for single layers of a run gets them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from shardlang import driver
+from shardlang.diagnostics.diagnostic import Sink
+from shardlang.patterns import RUN, SingleLayers
+from shardlang.source import Source
+
+# What a line of a layer does with the value of the one before.
+LINES = (
+    "gelu(V)", "rms_norm(V, scale, over = d)", "V * scale", "dropout(V, 0.1)", "V + relu(V @ up) @ down", "V / 2",
+    "softmax(V, d) + V", "V + beside", "V + beside * scale", "inner(V)", "V + inner(V)", "detach(V) + V",
+    "V |> pair",
+)  # fmt: skip
+LAST = ("b", "a + b", "b + beside", "a + rms_norm(b, scale, over = d)")
+PROGRAM = """
+dim batch = 16, d = 8, wide = 32
+
+model Inner {
+  param own: [d] = ones()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    return x * own + x
+  }
+}
+
+model Block {
+  param up: [d, wide] = normal(0.1)
+  param down: [wide, d] = normal(0.1)
+  param scale: [d] = ones()
+  param shift: [d] = zeros()
+  STATES
+  layer inner = Inner()
+  layer pair[NESTED] = Inner()
+
+  forward(x: [batch, d], beside: [batch, d]) -> [batch, d] {
+    v0 = x * scale + shift + beside * 0.1
+    w = NORM |> pair |> inner
+    BODY
+    return RESULT + w
+  }
+}
+
+model Deep {
+  param first: [d, wide] = normal(0.1)
+  param last: [wide, d] = normal(0.1)
+  param scale: [d] = ones()
+  layer blocks[COUNT] = Block()
+  layer others[OTHERS] = Block()
+
+  forward(x: [batch, d]) -> [batch, d] {
+    beside = x @ first @ last
+    a = x |> blocks(beside)
+    b = a |> others(BESIDE)
+    return (LAST) @ first @ last * scale
+  }
+}
+
+strategy s {
+  RULES
+}
+
+train {
+  model = Deep()
+  data = random(x: [batch, d], label: [batch, d], batches = 2)
+  eval = random(x: [batch, d], label: [batch, d], batches = 1)
+  loss = mse_loss(model(x), label)
+  OPTIMIZER
+  precision = PRECISION
+  steps = 2
+}
+"""
+MESHES = (
+    "mesh dp = 4\n  split batch over dp", "mesh dp = 2, tp = 2\n  split batch over dp\n  split wide over tp",
+    "mesh dp = 2, tp = 2\n  split batch over dp\n  split d over tp",
+    "mesh tp = 4\n  split wide over tp\n  split d over tp?",
+    "mesh dp = 2, tp = 2\n  split batch over dp\n  at **.up: [d, wide@tp]",
+)  # fmt: skip
+RULES = (
+    "", "zero 1 over AXIS", "zero 2 over AXIS", "zero 3 over AXIS", "zero 3 over AXIS, keep", "microbatches 2",
+    "bucket gradients 2KB", "at blocks[*]: recompute", "at blocks[*], others[*]: recompute all but products",
+    "at **.inner: recompute", "at blocks[1]: recompute", "strict",
+)  # fmt: skip
+OPTIMIZERS = (
+    "optimizer = adamw(lr = 1e-3)", "optimizer = sgd(lr = 0.1)\n  optimizer at **.scale, **.own = adamw(lr = 1e-3)",
+    "optimizer = adamw(lr = 1e-3)\n  freeze at blocks[*].inner",
+)  # fmt: skip
+
+
+def written(seed: int) -> str:
+    rng = random.Random(seed)
+    drawn = [*rng.sample(LINES, rng.randint(1, 4)), "V @ up @ down"]
+    body = [f"v{at + 1} = {line.replace('V', f'v{at}')}" for at, line in enumerate(drawn)]
+    mesh = rng.choice(MESHES)
+    rules = {rule.partition(" ")[0]: rule for rule in rng.sample(RULES, 2)}
+    moved = rng.random() < 0.3 and "microbatches" not in rules
+    text = PROGRAM
+    for name, value in {
+        "STATES": "state mean: [d] = zeros()\n  state var: [d] = ones()" if moved else "",
+        "NORM": "batch_norm(v0, mean, var, scale, shift)" if moved else "relu(v0)",
+        "BODY": "\n    ".join(body), "RESULT": f"v{len(drawn)}", "LAST": rng.choice(LAST),
+        "COUNT": str(rng.choice((3, 8, 9, 12, 20))), "OTHERS": str(rng.choice((1, 7, 8, 10))),
+        "NESTED": str(rng.choice((1, 2, 2, 9))), "BESIDE": rng.choice(("beside", "a")),
+        "PRECISION": rng.choice(("f32", "bf16", "bf16(stream = bf16)")), "OPTIMIZER": rng.choice(OPTIMIZERS),
+        "RULES": "\n  ".join([mesh, *rules.values()]).replace("AXIS", "dp" if "dp" in mesh else "tp"),
+    }.items():  # fmt: skip
+        text = text.replace(name, value)
+    return text
+
+
+def files(text: str, runs: bool, sink: Sink, ranks: int = 4) -> Mapping[str, str] | None:
+    """The emitted files, as `driver.compile_source` makes them; of a program with runs if there are any."""
+    program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
+    if runs and program is not None and not any(RUN.search(call.path) for call in program.graph.calls):
+        raise SingleLayers
+    plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
+    return driver.emit_plan(plan, sink) if plan is not None else None
+
+
+def judged(text: str) -> str:
+    sink, attempt = Sink(), Sink()
+    each = files(text, False, sink)
+    try:
+        told = files(text, True, attempt)
+    except SingleLayers:
+        return "single layers"
+    if sink.found or attempt.found:
+        assert attempt.found, [d.message for d in sink.found]  # else a mistake would be missed
+        assert all(d.code < "SH460" for d in sink.found)  # no fault of ours
+        return "reported"
+    assert told == each
+    return "runs"
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_runs_are_the_layers_one_by_one(first: int) -> None:
+    found = Counter(judged(written(seed)) for seed in range(first, first + 20))
+    assert found["runs"] >= 5, found
+
+
+LLAMA = """
+use std.llama: Llama
+
+dim batch = 8, seq = 16, vocab = 64
+
+model Chosen(layers: int) {
+  layer of = Llama(vocab, d = 32, heads = 4, kv_heads = 2, ffn = 64, layers = layers)
+
+  forward(x: i64[batch, seq]) -> [batch, seq, vocab] {
+    y = of(x)
+    MORE
+    return y
+  }
+}
+
+strategy s {
+  mesh dp = 2, tp = 2
+  split batch over dp
+  split of.heads, of.kv_heads, of.ffn, vocab over tp
+  RULE
+}
+
+train {
+  model = Chosen(layers = LAYERS)
+  data = random(x: i64[batch, seq] < 64, label: i64[batch, seq] < 64, batches = 1)
+  loss = cross_entropy(model(x), label)
+  optimizer = sgd(lr = 0.1)
+  steps = 1
+}
+"""
+# What asks for single layers, or for how many there are.
+ASKING = {
+    "nothing": {},
+    "a rule": {"RULE": "at of.blocks[9]: recompute"},
+    "a range": {"RULE": "at of.blocks[4..9]: recompute"},
+    "stages": {"mesh dp": "mesh pp = 2, dp", "RULE": "stages over pp balanced"},
+    "memory": {"train {": "device small {\n  memory = 1GB\n}\n\ntrain {"},
+    "a layer that is named": {"MORE": "z = of.blocks[9]"},
+}
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_what_asks_for_single_layers_gets_them(asking: str) -> None:
+    text = LLAMA
+    for old, new in {"RULE": "", "MORE": "", "LAYERS": "20", **ASKING[asking]}.items():
+        text = text.replace(old, new)
+    sink, ranks = Sink(), 8 if asking == "stages" else 4
+    each = files(text, False, Sink(), ranks)
+    assert driver.compile_source(Source("deep.shard", text), ranks, sink) == each
+    assert asking == "a layer that is named" or (each and not sink.found), [d.message for d in sink.found]
+    try:
+        attempt = Sink()
+        assert files(text, True, attempt, ranks) == each and not attempt.found
+        assert asking == "nothing"
+    except SingleLayers:
+        assert asking != "nothing"
+
+
+@pytest.mark.parametrize("layers", [12, 126])
+def test_a_plan_has_as_many_operators_as_there_are_different_layers(layers: int) -> None:
+    sink, text = Sink(), LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", str(layers))
+    program = driver.check_source(Source("deep.shard", text), sink, runs=True)
+    assert program is not None
+    few = driver.check_source(Source("deep.shard", text.replace(f"= {layers})", "= 7)")), sink)
+    assert few is not None and len(program.graph.ops) == len(few.graph.ops)
+    assert program.graph.in_runs and not few.graph.in_runs
+
+
+def test_too_many_layers_are_told_as_ever() -> None:
+    text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "1000")
+    sink, told = Sink(), Sink()
+    assert driver.compile_source(Source("deep.shard", text), 4, sink) is None
+    assert files(text, False, told) is None
+    assert [(d.code, d.message) for d in sink.found] == [(d.code, d.message) for d in told.found]
+    assert sink.found[0].code == "SH217"
