@@ -7,6 +7,7 @@ from tests.mutants.fault import Fault
 PLANS = ("interpret/test_plans.py", "plan/test_planner.py")
 GENERATED = ("interpret/test_plans.py", "interpret/test_generated.py")
 MOVES = ("plan/test_moves.py",)
+EQUAL = ("plan/test_equal_layers.py",)
 STRATEGY = ("plan/test_strategy.py", "end_to_end/test_mistakes.py")
 EXCHANGE = ("plan/test_exchange.py",)
 ATTEND = ("plan/test_attend.py",)
@@ -219,4 +220,18 @@ FAULTS = (
           ("check/test_far_layers.py",)),
     Fault("a copied layer that is named late forgets its calls", "values of further layers", "check/model/copies.py",
           "for call, first, given in self.made:", "for call, first, given in []:", ("check/test_copies.py",)),
+    # runs of equal layers that are told once
+    Fault("a run is not held to the layers beside it", "layers that are planned differently",
+          "plan/layouts/equal_layers.py", "found[before] == found[op] == found[after]", "found[before] == found[op]",
+          EQUAL),
+    Fault("what all layers share is read once", "costs of what each layer of a run reads",
+          "plan/layouts/equal_layers.py", "if producers.get(value, op) not in near", "if value in ()", EQUAL),
+    Fault("a rule for one layer leaves its run out", "`at blocks[9]` under `shardc compile`", "patterns.py",
+          "numbered = any(index.strip", "numbered = False and any(index.strip", EQUAL),
+    Fault("stages take a run as one layer", "pipelines of deep models", "plan/planner.py",
+          "(staged or device(program) is not None)", "device(program) is not None", EQUAL),
+    Fault("a run counts as one layer in the limits", "programs that are too large", "check/check.py",
+          "sum(count(graph.calls[at].path) for at in within)", "sum(1 for at in within)", EQUAL),
+    Fault("the proof reads a loop as its calls", "runs in the proof of communication", "matched/planned.py",
+          "Repeated(len(item.layers), inner)", "Repeated(len(item.calls), inner)", EQUAL),
 )  # fmt: skip

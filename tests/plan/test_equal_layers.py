@@ -12,7 +12,8 @@ import pytest
 
 from shardlang import driver
 from shardlang.diagnostics.diagnostic import Sink
-from shardlang.patterns import RUN, SingleLayers
+from shardlang.patterns import SingleLayers
+from shardlang.plan.layouts.equal_layers import EqualLayers
 from shardlang.source import Source
 
 # What a line of a layer does with the value of the one before.
@@ -120,7 +121,7 @@ def written(seed: int) -> str:
 def files(text: str, runs: bool, sink: Sink, ranks: int = 4) -> Mapping[str, str] | None:
     """The emitted files, as `driver.compile_source` makes them; of a program with runs if there are any."""
     program = driver.check_source(Source("deep.shard", text), sink, runs=runs)
-    if runs and program is not None and not any(RUN.search(call.path) for call in program.graph.calls):
+    if runs and program is not None and not program.graph.in_runs:
         raise SingleLayers
     plan = driver.plan_program(program, None, ranks, sink) if program is not None else None
     return driver.emit_plan(plan, sink) if plan is not None else None
@@ -222,3 +223,30 @@ def test_too_many_layers_are_told_as_ever() -> None:
     assert files(text, False, told) is None
     assert [(d.code, d.message) for d in sink.found] == [(d.code, d.message) for d in told.found]
     assert sink.found[0].code == "SH217"
+
+
+def test_a_run_is_like_the_layers_beside_it() -> None:
+    text = LLAMA.replace("RULE", "").replace("MORE", "").replace("LAYERS", "20")
+    program = driver.check_source(Source("deep.shard", text), Sink(), runs=True)
+    assert program is not None
+    layers, ops = EqualLayers(program.graph), program.graph.ops
+    ((last, run),) = layers.runs.items()
+    assert run.times == 14 and run.ops[-1][0] == last
+    for at, before, after in run.ops:
+        assert [ops[i].path.replace(f"[{n}]", "[3-17]") for i, n in ((before, 2), (after, 17))] == [ops[at].path] * 2
+    alike: list[object] = ["the same"] * len(ops)
+    layers.same(alike)
+    layers.outside([run.ops[0][1], run.ops[0][2]])
+    for other in run.ops[3]:
+        with pytest.raises(SingleLayers):
+            layers.same([*alike[:other], "another", *alike[other + 1 :]])
+    with pytest.raises(SingleLayers):
+        layers.outside([last])
+
+
+def test_each_layer_reads_what_is_made_outside() -> None:
+    program = driver.check_source(Source("deep.shard", written(0).replace("COUNT", "20")), Sink(), runs=True)
+    assert program is not None and program.graph.in_runs
+    layers, graph = EqualLayers(program.graph), program.graph
+    read = {graph.values[graph.ops[op].operands[at]].path.partition(":")[0] for op, at in layers.shared}
+    assert read <= {"beside", "a", "0.1"} and "beside" in read
