@@ -21,6 +21,7 @@ from shardlang.check.values import Tensor
 from shardlang.graph.graph import Graph
 from shardlang.ops.declaration import SYMBOLS
 from shardlang.ops.families.shapes import DETACH
+from shardlang.patterns import SingleLayers
 from shardlang.records import dataclass
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -210,7 +211,9 @@ def joined(
     losses: Sequence[tuple[ast.Setting, int]], trains: Sequence[set[int]], frame: Frame
 ) -> tuple[int, Mapping[int, int]]:
     """The sum of the losses as a new value of the graph, which is put into order: each value behind
-    what it is made of. Gives also the new numbers of all values."""
+    what it is made of. Gives also the new numbers of all values. SingleLayers instead of runs."""
+    if frame.context.runs:
+        raise SingleLayers
     build, apart = frame.context.build, Apart(frame, trains)
     frame.ops, build.statement = [], losses[-1][0].span
     values = apart.of([value for _, value in losses])
