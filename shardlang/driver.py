@@ -127,8 +127,8 @@ def check_strategies(program: Program, name: str | None, ranks: int | None, sink
 
 
 def in_runs(work: Callable[[bool, Sink], R], sink: Sink) -> R:
-    """What `work` makes with the runs of equal layers told once (True), or else, where it asks for
-    single layers or has something to report, with each layer by itself (False)."""
+    """The outcome of `work` with the runs of equal layers told once (True), or else, where it asks
+    for single layers or has something to report, with each layer by itself (False)."""
     attempt = Sink()
     with suppress(SingleLayers):
         made = work(True, attempt)

@@ -17,7 +17,7 @@ RUN = re.compile(r"\[(\d+)-(\d+)\]")
 
 
 class SingleLayers(Exception):
-    """What is asked for depends on a single layer of a run that is told once."""
+    """Raised where something depends on a single layer of a run that is told once."""
 
 
 def indexes(index: str) -> range:
@@ -38,8 +38,8 @@ def places(path: str) -> list[str]:
 
 def matcher(pattern: str) -> Callable[[str], str]:
     """Path -> the part of it, from its beginning, that `pattern` names; "" where it does not cover
-    the path. A pattern covers all that is below what it names. SingleLayers where it names layers by
-    number and the path is of a run."""
+    the path. A pattern covers all that is below what it names. SingleLayers where it names layers
+    by number and the path is of a run."""
     parts = _PART.findall(pattern)
     numbered = any(index.strip("*") for _, index in parts)
     ranges = [(int(start), int(end)) for start, end in _RANGE.findall(pattern)]
