@@ -130,8 +130,8 @@ def _best(writing: Writing, ways: Sequence[Cuts], wanted: Wanted, lean: bool) ->
     best, least = None, math.inf
     for cuts in ways:
         mine = cost(cuts)
-        if mine == math.inf:  # pins that cannot be together
-            cuts = _more(replace(cuts, pins=()), cuts.pins, lambda more: cost(more) < math.inf)
+        if mine == math.inf and writing.plan(replace(cuts, pins=())) is not None:  # pins that cannot be together
+            cuts = _more(replace(cuts, pins=()), cuts.pins, lambda more: writing.plan(more) is not None)
             mine = cost(cuts)
         if mine < least:
             best, least = cuts, mine

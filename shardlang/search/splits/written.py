@@ -109,11 +109,10 @@ class Writing:
             value, kind = op.results[0], planning.classes[op.id]
             path = planning.graph.values[value].path
             demand = settled.get(op.id)
-            if (demand is not None and demand.complete) or kind.wanted is not None or ":" in path:
+            named = ":" not in path and path.rpartition(".")[2] != "return"
+            if (demand is not None and demand.complete) or kind.wanted is not None or not named:
                 continue
-            if path.rpartition(".")[2] == "return":
-                path = path.rpartition(".")[0]
-            if not path or (layouts[-1].pending and not _sums(op)):
+            if layouts[-1].pending and not _sums(op):
                 continue
             if plan is None or not self._same(plan, op.id, chosen[op.id], layouts):
                 text = _PATH.sub(r"\1", layout_text(planning.graph.values[value].type, layouts[-1], table.meshes[0]))
