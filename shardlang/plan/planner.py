@@ -7,17 +7,18 @@ grown by conversions.py."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from shardlang.check.program import Program
 from shardlang.diagnostics.diagnostic import Sink
 from shardlang.diagnostics.nearest import offer
-from shardlang.graph.graph import Kind
+from shardlang.graph.graph import Graph, Kind
 from shardlang.patterns import SingleLayers
 from shardlang.plan.bytes.fits import check_memory, device
 from shardlang.plan.bytes.saved_activations import saved_activations
+from shardlang.plan.demand import ResolvedStrategy
 from shardlang.plan.layouts.assignment import Assignment
 from shardlang.plan.layouts.conversions import Conversions, place_conversions
 from shardlang.plan.layouts.inside import inside_bytes
@@ -25,12 +26,13 @@ from shardlang.plan.layouts.local_search import local_search
 from shardlang.plan.layouts.op_classes import Planning, build
 from shardlang.plan.layouts.propagate import propagate
 from shardlang.plan.layouts.replication import replication
-from shardlang.plan.layouts.storage import Stored, sharded
+from shardlang.plan.layouts.storage import sharded
 from shardlang.plan.plan import Conversion, Move, OperandUse, ParamPlan, Plan, PlannedOp, Step
 from shardlang.plan.resolve import resolve
 from shardlang.plan.rewrite.sparse_tables import check_rows, with_tables
 from shardlang.plan.strategy.axis_sizes import RANKS_LIMIT
 from shardlang.syntax import ast
+from shardlang.types.layout import Layout
 
 
 def plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -> Plan | None:
@@ -72,14 +74,26 @@ def _plan(program: Program, strategy_name: str | None, ranks: int, sink: Sink) -
     return None if sink.failed else made
 
 
-def laid_out(program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink) -> Plan | None:
+def laid_out(
+    program: Program, strategy: ast.Strategy | None, ranks: int, sink: Sink, like: Plan | None = None
+) -> Plan | None:
     """The plan by a strategy, whether or not a device's memory has room for it; None after
-    mistakes."""
+    mistakes. like: a plan by a strategy that says the same but for ZeRO and the size of buckets,
+    on which no layout depends."""
     _require_layers(program, strategy)
     resolved = resolve(program, strategy, ranks, sink)
     if resolved is None or sink.failed:
         return None
-    written = program
+    made = _arranged(program, resolved, sink) if like is None else _stored_anew(like, resolved)
+    if made is not None and any(group.drops for group in made.recompute):
+        made = replace(made, recompute=saved_activations(made).needed())
+    if made is not None:
+        check_rows(program, made, sink)
+    return None if sink.failed else made
+
+
+def _arranged(program: Program, resolved: ResolvedStrategy, sink: Sink) -> Plan | None:
+    """The plan of a strategy with chosen layouts and conversions; None after mistakes."""
     if resolved.graph is not None:
         program = replace(program, graph=resolved.graph)
     planning = build(program.graph, resolved)
@@ -88,13 +102,15 @@ def laid_out(program: Program, strategy: ast.Strategy | None, ranks: int, sink: 
     placed = place_conversions(planning, chosen, table)
     if resolved.strict:
         report_redistributions(planning, placed, sink)
-    if sink.failed:
-        return None
-    made = assemble(program, planning, chosen, placed)
-    if any(group.drops for group in made.recompute):
-        made = replace(made, recompute=saved_activations(made).needed())
-    check_rows(written, made, sink)
-    return None if sink.failed else made
+    return None if sink.failed else assemble(program, planning, chosen, placed)
+
+
+def _stored_anew(like: Plan, resolved: ResolvedStrategy) -> Plan:
+    """The plan with the ZeRO and the buckets of another strategy."""
+    forms = {param.value: (param.stored, param.reduce_axes) for param in like.params.values()}
+    params = with_tables(like.program, like.graph, _params(like.graph, resolved, forms), like.conversions)
+    recompute, bucket = resolved.recompute, resolved.bucket_bytes
+    return replace(like, strategy=resolved.name, params=params, bucket_bytes=bucket, recompute=recompute)
 
 
 def _require_layers(program: Program, strategy: ast.Strategy | None) -> None:
@@ -133,11 +149,12 @@ def strategy_named(program: Program, name: str, sink: Sink) -> ast.Strategy | No
 def assemble(program: Program, planning: Planning, chosen: list[Assignment], placed: Conversions) -> Plan:
     """Everything chosen, as one frozen plan."""
     strategy, ops = planning.strategy, _planned_ops(planning, chosen, placed)
+    forms = {value: (form.layout, form.root.replicated) for value, form in placed.stored.items()}
     return Plan(
         program=program, graph=planning.graph, strategy=strategy.name, ranks=strategy.ranks or 1,
         meshes=planning.meshes, produced=placed.produced, ops=ops,
         conversions=tuple(placed.conversions),
-        params=with_tables(program, planning.graph, _params(planning, placed.stored), placed.conversions),
+        params=with_tables(program, planning.graph, _params(planning.graph, strategy, forms), placed.conversions),
         steps=_steps(planning, ops, placed.conversions), bucket_bytes=strategy.bucket_bytes, strict=strategy.strict,
         pipeline=strategy.pipeline, recompute=strategy.recompute, sizes=strategy.sizes, memory_of=strategy.hosted,
         microbatches=strategy.times.count if strategy.times else 1,
@@ -161,20 +178,23 @@ def _planned_ops(planning: Planning, chosen: list[Assignment], placed: Conversio
     return tuple(planned)
 
 
-def _params(planning: Planning, stored: dict[int, Stored]) -> dict[int, ParamPlan]:
-    """Parameters and states; ZeRO cuts over its axes along which the stored form is whole."""
+def _params(
+    graph: Graph, strategy: ResolvedStrategy, forms: Mapping[int, tuple[Layout, tuple[str, ...]]]
+) -> dict[int, ParamPlan]:
+    """Parameters and states; ZeRO cuts over its axes along which the stored form is whole. forms:
+    layouts as stored, and the axes over which gradients are reduced."""
     found = {}
-    for value, form in stored.items():
-        kind = planning.tensors[value].kind
-        if kind not in (Kind.PARAM, Kind.STATE):
+    for value, (layout, reduced) in forms.items():
+        it = graph.values[value]
+        if it.kind not in (Kind.PARAM, Kind.STATE):
             continue
-        rule = planning.strategy.zero.get(value) if kind is Kind.PARAM else None
-        if rule is not None and rule.level < 3 and planning.graph.frozen(value):
+        rule = strategy.zero.get(value) if it.kind is Kind.PARAM else None
+        if rule is not None and rule.level < 3 and graph.frozen(value):
             rule = None  # what is frozen has neither a gradient nor optimizer state to cut
-        axes = sharded(rule.axes, form.layout, planning.meshes) if rule and planning.tensors[value].shape else ()
+        axes = sharded(rule.axes, layout, strategy.meshes) if rule and it.type.shape else ()
         level = rule.level if rule and axes else 0
         keep = rule is not None and level == 3 and rule.keep
-        found[value] = ParamPlan(value, form.layout, form.root.replicated, level, axes, keep=keep)
+        found[value] = ParamPlan(value, layout, reduced, level, axes, keep=keep)
     return found
 
 

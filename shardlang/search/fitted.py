@@ -24,6 +24,10 @@ from shardlang.search.space import Open, Point, Seconds
 from shardlang.syntax import ast
 
 AGAIN = ("", "all but products")
+# Plans that are kept for points that differ in nothing but ZeRO and buckets.
+ALIKE = 16
+# What an estimate has beyond a device's memory by so much does not fit.
+SURELY = 1.1
 # Seconds of a processor to plan a point, and to predict its time.
 A_PLAN, AN_OPERATOR = 4e-3, 4e-4
 
@@ -56,11 +60,16 @@ class Fitting:
     seconds: Seconds
     limit: int | None
     plans: Counter[int] = field(default_factory=Counter)
+    _laid: dict[Point, Plan] = field(default_factory=dict)
 
     def plan(self, point: Point) -> Plan | None:
         """The plan of a point; None where it is illegal."""
         self.plans[len(self.of.program.graph.ops)] += 1
-        return laid_out(self.of.program, filled(self.of, point, self.title), self.of.ranks, Sink())
+        key, laid = replace(point, zero=(), bucket=0), self._laid
+        plan = laid_out(self.of.program, filled(self.of, point, self.title), self.of.ranks, Sink(), laid.get(key))
+        if plan is not None and laid.setdefault(key, plan) is plan and len(laid) > ALIKE:
+            del laid[next(iter(laid))]
+        return plan
 
     def costs(self) -> float:
         """Seconds of a processor to plan a point whole."""
@@ -82,11 +91,12 @@ class Fitting:
             return min(fits, key=lambda found: found.seconds)
         return min((way for way in ways if isinstance(way, Short)), key=lambda short: short.memory)
 
-    def near(self, point: Point) -> Found | Short | None:
+    def near(self, point: Point, needs: int) -> Found | Short | None:
         """A point whose layers are an estimate: without any if that fits, with more of them where
-        these are too few."""
+        these are too few. needs: the bytes that it takes without any, about."""
         plain = replace(point, layers=())
-        for each in (plain, point) if point.layers else (plain,):
+        surely = point.layers and self.limit is not None and needs > SURELY * self.limit
+        for each in (plain, point)[bool(surely) :] if point.layers else (plain,):
             plan = self.plan(each)
             if plan is None:
                 return None

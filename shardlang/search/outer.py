@@ -17,7 +17,7 @@ from shardlang.search.fitted import Fitting, Found, Short
 from shardlang.search.guess import Guess
 from shardlang.search.profiles import Estimate, Profiles, without_stages
 from shardlang.search.recursive import halved
-from shardlang.search.space import BUCKETS, Open, Point, points
+from shardlang.search.space import BUCKETS, MB, Open, Point, points
 from shardlang.search.splits.ways import Splitting
 from shardlang.search.wanted import RECURSIVE, Wanted
 from shardlang.syntax import ast
@@ -141,7 +141,7 @@ def _deep(best: _Best, search: BestFirst, splitting: Splitting) -> Outcome:
         if full or (tried and best.fitting.spent() > (1 - ESTIMATES) * wanted.budget):
             break
         wanted.tell(f"planning whole: {tried + 1}")
-        best.add(best.fitting.near(estimate.point))
+        best.add(best.fitting.near(estimate.point, estimate.plain))
     return Outcome(best.checked(), best.short, reached.looked, reached.total, False, reached.open)
 
 
@@ -152,7 +152,8 @@ def _first(made: tuple[float, int, Estimate]) -> tuple[float, int]:
 def _buckets(best: _Best, known: tuple[float, int, Estimate]) -> Iterator[tuple[float, int, Estimate]]:
     """An estimate with other sizes of buckets, where these were left for last."""
     _, looked, estimate = known
-    for size in BUCKETS[1:] if best.fitting.of.large and estimate.point.bucket else ():
-        work = replace(estimate.work, bucket_bytes=size * 1_000_000)
+    others = (size for size in BUCKETS if size != estimate.point.bucket)
+    for size in others if best.fitting.of.large and estimate.point.bucket else ():
+        work = replace(estimate.work, bucket_bytes=size * MB)
         point = replace(estimate.point, bucket=size)
         yield best.wanted.seconds(work), looked, replace(estimate, point=point, work=work)

@@ -30,7 +30,7 @@ from shardlang.search.deep.degrees import Degrees, published
 from shardlang.search.deep.memory import Bytes, fewest, moments, most, summed
 from shardlang.search.filled import filled
 from shardlang.search.pipelines import Pipe, pipe
-from shardlang.search.space import Open, Point
+from shardlang.search.space import BUCKETS, MB, Open, Point
 from shardlang.syntax import ast
 from shardlang.types.mesh import Axis, Mesh
 
@@ -141,11 +141,13 @@ class Profile:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A point with the layers that are computed again: its work, and bytes at its peak."""
+    """A point with the layers that are computed again: its work, and bytes at its peak. plain: the
+    bytes where none are."""
 
     point: Point
     work: Work
     memory: int
+    plain: int
 
 
 @dataclass
@@ -158,6 +160,7 @@ class Profiles:
     limit: int | None
     known: dict[object, Profile | None] = field(default_factory=dict)
     plans: int = 0
+    _laid: dict[object, list[Plan]] = field(default_factory=dict)
 
     @cached_property
     def cuts(self) -> Mapping[int, Open]:
@@ -195,25 +198,37 @@ class Profiles:
         return made
 
     def _made(self, point: Point, plain: Profile, again: Profile, found: Pipe) -> Estimate:
-        chosen, memory, degrees = set[int](), 0, self.degrees(point, plain)
+        chosen, memory, whole, degrees = set[int](), 0, 0, self.degrees(point, plain)
         every, counts = self.stages(plain, degrees, found), [len(mine) for mine in found.layers]
         less, size = plain.kept[0] - again.kept[0], found.size
+        bucket = self._bucket(point, plain, [[every[stage] for stage in mine] for mine in found.on])
         for at, mine in enumerate(found.on):
             moment = moments(found.schedule, len(counts), size, found.count, at)
             beside = again.beside[len(counts) - 1 in mine]
             stages = [every[stage] for stage in mine]
             needs, few = most(stages, moment) + beside, None
+            whole = max(whole, needs)
             if again is not plain and self.limit is not None and needs > self.limit:
                 few = fewest(stages, [counts[stage] for stage in mine], less, moment, self.limit - beside)
                 few = [counts[stage] for stage in mine] if few is None else few
                 kept = [replace(s, kept=s.kept - less * n) for s, n in zip(stages, few, strict=True)]
                 needs = most(kept, moment) + beside
                 chosen.update(n for stage, some in zip(mine, few, strict=True) for n in found.layers[stage][:some])
-            memory = max(memory, needs, summed(stages, plain.more.bucket_bytes))
-        paths = tuple(self.array.paths[at] for at in sorted(chosen))
-        return Estimate(replace(point, layers=paths), self._work(point, plain, again, found, chosen), memory)
+            memory = max(memory, needs, summed(stages, bucket))
+        point = replace(point, layers=tuple(self.array.paths[at] for at in sorted(chosen)))
+        point = replace(point, bucket=bucket // MB if point.bucket else 0)
+        return Estimate(point, self._work(point, bucket, plain, again, found, chosen), memory, whole)
 
-    def _work(self, point: Point, plain: Profile, again: Profile, found: Pipe, chosen: set[int]) -> Work:
+    def _bucket(self, point: Point, plain: Profile, coordinates: Sequence[Sequence[Bytes]]) -> int:
+        """The size of buckets: of a large space the largest that fits, where that is open."""
+        written = point.bucket * MB or plain.more.bucket_bytes
+        sizes = [size * MB for size in BUCKETS] if self.of.large and point.bucket else [written]
+        fits = (n for n in sizes if self.limit is None or all(summed(c, n) <= self.limit for c in coordinates))
+        return max(fits, default=written)
+
+    def _work(
+        self, point: Point, bucket: int, plain: Profile, again: Profile, found: Pipe, chosen: set[int]
+    ) -> Work:
         few, total, degrees = work(plain.more), len(self.array.paths), self.degrees(point, plain)
         count = total - LEFT
         wide = {id(source): widened(source, degrees) for source in (plain, again)}
@@ -231,7 +246,7 @@ class Profiles:
             ways = ("forward", "inputs") if found.sends(stage) else ()
             sent = tuple(Transfer(way, plain.boundary) for way in ways)
             stages.append(Stage(run(forward), run(backward[::-1]), sent))
-        less, bucket = work(plain.less), point.bucket * 1_000_000 or few.bucket_bytes
+        less = work(plain.less)
         axes = tuple(Axis(name, size) for name, size in point.sizes if size > 1)
         shares = self._shares(plain, degrees)
         once = tuple(_once(mine, plain, degrees, found, shares, bucket) for mine in found.on)
@@ -270,16 +285,18 @@ class Profiles:
         )
 
     def _profile(self, point: Point, again: str | None) -> Profile | None:
-        plans = []
-        for left, of in self.cuts.items():
+        plans, key = list[Plan](), (replace(point, zero=()), again)
+        like = self._laid.get(key, (None, None))
+        for (left, of), alike in zip(self.cuts.items(), like, strict=True):
             layers = tuple(self.array.paths[:left]) if again is not None else ()
             here = replace(point, layers=layers, again=again or "")
             ranks = math.prod(size for _, size in point.sizes)
             self.plans += 1
-            plan = laid_out(of.program, filled(of, here, "few"), ranks, Sink())
+            plan = laid_out(of.program, filled(of, here, "few"), ranks, Sink(), alike)
             if plan is None or len(plan.meshes) > 1:
                 return None
             plans.append(plan)
+        self._laid.setdefault(key, plans)
         stage, name = work(plans[1]).stages[0], class_of(self.array.paths[0])
         forward, backward = (_parts(segments, name) for segments in (stage.forward, stage.backward[::-1]))
         layer = self.array.paths[0].rpartition("[")[0]

@@ -24,7 +24,8 @@ from shardlang.records import dataclass
 from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
-# MB: what DDP has by default, and sizes that wider links or smaller models want.
+MB = 1_000_000
+# In MB: what DDP has by default, and sizes that wider links or smaller models want.
 BUCKETS = (25, 5, 100, 400)
 # Level and `keep`.
 ZERO = ((0, False), (1, False), (2, False), (3, False), (3, True))

@@ -51,6 +51,7 @@ class Engine:
         self.numbers: dict[Point, int] = {}
         self.states: list[Point] = []
         self._edges: list[tuple[Edges, Edges] | None] = []
+        self._hops: dict[tuple[int, int, bool], Hop] = {}
         self._searches: dict[tuple[int, bool], Search] = {}
         self.trees: dict[tuple[int, bool, tuple[Point, ...]], list[tuple[int, int]]] = {}
 
@@ -81,9 +82,11 @@ class Engine:
 
     def step(self, before: int, after: int, gradient: bool) -> Hop:
         """The cheapest, then first, move between two neighbours."""
-        to = self.states[after]
-        found = [s for s in steps(self.states[before], self.space) if s.to == to]
-        return min(found, key=lambda s: s.forward + s.backward if gradient else s.forward)
+        key, to = (before, after, gradient), self.states[after]
+        if key not in self._hops:
+            found = [s for s in steps(self.states[before], self.space) if s.to == to]
+            self._hops[key] = min(found, key=lambda s: s.forward + s.backward if gradient else s.forward)
+        return self._hops[key]
 
 
 class Search:
