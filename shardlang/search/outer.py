@@ -6,6 +6,7 @@ answer is always about whole plans."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -73,7 +74,7 @@ def searched(fitting: Fitting, given: Iterable[Found], wanted: Wanted) -> Outcom
     best = _Best(fitting, wanted, [])
     for found in given:
         best.add(found)
-    guess = Guess(fitting.of, wanted.hardware, wanted.limit)
+    guess = Guess(fitting.of, wanted.hardware, wanted.limit or math.inf)
     profiles = _profiles(fitting.of, wanted.limit)
     few = profiles.cuts[2] if profiles is not None else _few(fitting.of)
     splitting = Splitting(fitting.of, few, wanted)
