@@ -4,6 +4,8 @@ looked at follows from it, and nothing that is told."""
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import field
 
 from shardlang.cost.collectives import placed, seconds
@@ -12,12 +14,13 @@ from shardlang.graph.graph import Kind
 from shardlang.plan.work import step_flops
 from shardlang.records import dataclass
 from shardlang.search.cut import arrays
-from shardlang.search.space import BUCKETS, Open, Point, stage_count
+from shardlang.search.space import BUCKETS, Open, Point, Splits
 from shardlang.syntax import ast
+from shardlang.types.dim import Dim
 
 # Of a device's peak; what a layer keeps for backward of each byte that it hands on in f32, the part
 # of that which is left where all but products is computed again, and what this takes of a step.
-PEAK, KEPT, LEFT, AGAIN = 0.42, 16, 0.5, 0.04
+PEAK, KEPT, LEFT, AGAIN = 0.4, 16, 0.5, 0.04
 # All of a forward of three such parts: computed again where that is not enough.
 FORWARD = 1 / 3
 # Bytes of a parameter on each rank, and those that the ranks of the batch share: of f32 and bf16,
@@ -29,14 +32,17 @@ LARGE = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The sizes of axes, taken together: of the stages, those that share the batch, all others.
-    outer, inner: seconds in which a rank sends a byte along those of the batch, and the others."""
+    """A mesh with what is split over it. stages: how many there are. cut: ranks among which values are
+    cut; zero: over which ZeRO cuts. params: elements of a rank. summed, handed: seconds for a byte
+    of its gradients, and of all that a layer hands on. latency: of what a layer sends at least."""
 
     stages: int
-    data: int
-    others: int
-    outer: float
-    inner: float
+    cut: int
+    zero: int
+    params: float
+    summed: float
+    handed: float
+    latency: float
 
 
 @dataclass
@@ -46,12 +52,15 @@ class Guess:
     of: Open
     hardware: Hardware
     limit: float
-    _grids: dict[tuple[tuple[str, int], ...], Grid] = field(default_factory=dict)
+    _grids: dict[tuple[tuple[tuple[str, int], ...], Splits], Grid] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         graph = self.of.program.graph
         self.compute = step_flops(graph) / (self.of.ranks * PEAK * (self.hardware.compute or 1e12))
-        self.params = sum(v.type.elements for v in graph.values if v.kind is Kind.PARAM)
+        self.params = Counter[frozenset[Dim]]()
+        for value in graph.values:
+            if value.kind is Kind.PARAM:
+                self.params[frozenset(dim for term in value.type.dims for dim in term)] += value.type.elements
         self.largest = 4 * max((v.type.elements for v in graph.values if v.gradient), default=0)
         found = arrays(graph)
         self.layers = sum(len(array.paths) for array in found) or 1
@@ -60,51 +69,69 @@ class Guess:
         batch = [r for r in splits if any(graph.batch in graph.dims.get(dim.text, ()) for dim in r.dims)]
         self.batch_axes = {use.name.text for rule in batch for use in rule.axes}
 
-    def __call__(self, point: Point) -> float:
-        grid, count = self._grid(point.sizes), point.microbatches or 1
-        stages, virtual = grid.stages, max(1, point.virtual)
+    def __call__(self, point: Point, known: float | None = None) -> float:
+        """Seconds of a point. known: those of all but its parameters, with nothing computed again."""
+        grid, count = self._grid(point), point.microbatches or 1
+        virtual = max(1, point.virtual)
         own, shared = HELD[point.zero[0] if point.zero else (0, False)]
-        mine = self.params / (grid.others * stages)
-        sizes = mine * (own + shared / grid.data)
-        each = self.handed * self.layers / (grid.data * count * grid.others * stages)
-        alive = min(count, stages * (1 + (virtual > 1) * (1 - 1 / stages)))
-        kept = KEPT * each * alive + 2 * self.largest / (grid.data * count * grid.others)
-        inline = 4 * self.handed / grid.data * (grid.others - 1) / grid.others * self.layers / stages * grid.inner
-        compute = self.compute * self._again(sizes + kept - self.limit, kept)
-        bubble = (stages - 1) / (count * virtual)
-        time = (compute + inline) * (1 + bubble) + self._exposed(point, grid, mine, compute, count)
+        sizes = grid.params * (own + shared / grid.zero)
+        alive = min(count, grid.stages * (1 + (virtual > 1) * (1 - 1 / grid.stages)))
+        kept = (KEPT * self.handed * self.layers / grid.stages * alive + 2 * self.largest) / (grid.cut * count)
+        again = self._again(sizes + kept - self.limit, kept)
+        bubble = (grid.stages - 1) / (count * virtual)
+        inline = (self.handed * grid.handed + count * grid.latency) * self.layers / grid.stages
+        plain = known if known is not None else (self.compute + inline) * (1 + bubble)
+        time = plain * again + self._exposed(point, grid, self.compute * again, count)
         rare = 1 + 0.05 * BUCKETS.index(point.bucket) if point.bucket and not self.of.large else 1.0
         rare += 0.02 * sum(may for _, _, uses in point.splits for _, may in uses)
         least = sizes + kept / KEPT
         return time * rare * (1 if least <= self.limit else 1e3 * least / self.limit)
 
-    def _grid(self, sizes: tuple[tuple[str, int], ...]) -> Grid:
-        if sizes not in self._grids:
-            stages = stage_count(self.of, dict(sizes))
-            staged = self.of.stages.axis.text if self.of.stages is not None else ""
-            batch = tuple(at for at, (axis, _) in enumerate(sizes) if axis in self.batch_axes)
-            others = tuple(at for at, (axis, _) in enumerate(sizes) if axis != staged and axis not in self.batch_axes)
-            data, inner = (math.prod(sizes[at][1] for at in axes) for axes in (batch, others))
-            all_sizes = tuple(size for _, size in sizes)
-            outer_rate, inner_rate = (
-                seconds(self.hardware, "all_gather", placed(self.hardware, all_sizes, axes), LARGE) / LARGE
-                for axes in (batch, others)
-            )
-            self._grids[sizes] = Grid(stages, data, inner, outer_rate, inner_rate)
-        return self._grids[sizes]
+    def _grid(self, point: Point) -> Grid:
+        key = point.sizes, point.splits
+        if key not in self._grids:
+            self._grids[key] = self._placed(dict(point.sizes), point.splits)
+        return self._grids[key]
+
+    def _placed(self, sizes: dict[str, int], splits: Splits) -> Grid:
+        """What axes do: those of the stages, those that cut parameters, and those that cut values
+        alone, over which gradients are summed."""
+        over = {dim: [axis for axis, _ in uses] for _, name, uses in splits for dim in self.of.dims[name]}
+        staged = self.of.stages.axis.text if self.of.stages is not None else ""
+        rest = [axis for axis in sizes if axis != staged]
+        tensor = {axis for dims in self.params for dim in dims for axis in over.get(dim, ())}
+        params = sum(
+            count / math.prod(sizes[axis] for axis in {axis for dim in dims for axis in over.get(dim, ())})
+            for dims, count in self.params.items()
+        )
+        zero = math.prod(sizes[axis.text] for rule in self.of.zeros[:1] for axis in rule.axes)
+        many = math.prod(sizes[axis] for axis in rest)
+        stages = sizes.get(staged, 1)
+        outer, inner = [x for x in rest if x not in tensor], [x for x in rest if x in tensor]
+        others = [x for x in outer if x not in self.batch_axes]
+        sums, parts, seqs = (self._a_byte(sizes, axes) for axes in (outer, inner, others))
+        cuts, alone = (math.prod(sizes[axis] for axis in axes) for axes in (inner, others))
+        handed = (4 * parts * cuts + seqs / 8 * alone) / many
+        latency = 8 * self._a_byte(sizes, inner, 1.0) + 4 * self._a_byte(sizes, others, 1.0)
+        return Grid(stages, many, max(1, zero), params / stages, sums, handed, latency)
+
+    def _a_byte(self, sizes: dict[str, int], axes: Sequence[str], of: float = LARGE) -> float:
+        """Seconds to gather a byte, one of so many, over axes, from the parts of their ranks."""
+        numbers = tuple(at for at, axis in enumerate(sizes) if axis in axes)
+        placing = placed(self.hardware, tuple(sizes.values()), numbers)
+        return seconds(self.hardware, "all_gather", placing, of) / of * (1 - 1 / placing.members)
 
     def _again(self, over: float, kept: float) -> float:
         """How much longer it takes to compute layers again until so many bytes less are kept."""
         if over <= 0:
             return 1.0
-        part = over / kept
-        return 1 + (AGAIN * part / (1 - LEFT) if part <= 1 - LEFT else FORWARD * min(1.0, part))
+        less = over / kept / (1 - LEFT)
+        return 1 + AGAIN * min(1.0, less) + (FORWARD - AGAIN) * min(1.0, max(0.0, less - 1) * (1 - LEFT) / LEFT)
 
-    def _exposed(self, point: Point, grid: Grid, mine: float, compute: float, count: int) -> float:
+    def _exposed(self, point: Point, grid: Grid, compute: float, count: int) -> float:
         """Seconds of sums and gathers of parameters that computing does not hide."""
         level, keep = point.zero[0] if point.zero else (0, False)
-        a_byte = mine * (grid.data - 1) / grid.data * grid.outer
-        back = compute * (1 - FORWARD)
+        a_byte, back = grid.params * grid.summed, compute * (1 - FORWARD)
         if level < 2:
             return max(0.0, (8 - 4 * level) * a_byte - back / count) + 4 * level * a_byte
         if level == 3 and not keep:

@@ -153,13 +153,15 @@ class Estimate:
 @dataclass
 class Profiles:
     """Those of a program with one array of layers that are alike. cuts: the programs with few of
-    them, by how many. plans: how many were made."""
+    them, by how many. made, alike: how many there are, and those beside that differ from one in
+    ZeRO alone."""
 
     of: Open
     array: Array
     limit: int | None
     known: dict[object, Profile | None] = field(default_factory=dict)
-    plans: int = 0
+    made: int = 0
+    alike: int = 0
     _laid: dict[object, list[Plan]] = field(default_factory=dict)
 
     @cached_property
@@ -287,11 +289,11 @@ class Profiles:
     def _profile(self, point: Point, again: str | None) -> Profile | None:
         plans, key = list[Plan](), (replace(point, zero=()), again)
         like = self._laid.get(key, (None, None))
+        self.made, self.alike = self.made + (key not in self._laid), self.alike + (key in self._laid)
         for (left, of), alike in zip(self.cuts.items(), like, strict=True):
             layers = tuple(self.array.paths[:left]) if again is not None else ()
             here = replace(point, layers=layers, again=again or "")
             ranks = math.prod(size for _, size in point.sizes)
-            self.plans += 1
             plan = laid_out(of.program, filled(of, here, "few"), ranks, Sink(), alike)
             if plan is None or len(plan.meshes) > 1:
                 return None

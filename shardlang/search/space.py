@@ -91,6 +91,18 @@ class Open:
         return {}
 
     @cached_property
+    def legal(self) -> dict[tuple[int, ...], Sequence[tuple[int, str, Sequence[Uses]]]]:
+        """The ways to split dims, by the sizes of the axes; splittable() fills it."""
+        return {}
+
+    @cached_property
+    def open_axes(self) -> Sequence[str]:
+        """The axes of `split auto`."""
+        splits = (rule for rule in self.rules if isinstance(rule, ast.Split) and is_hole(rule))
+        named = {use.name.text for rule in splits for use in rule.axes}
+        return [axis.name for axis in self.axes if axis.name in named]
+
+    @cached_property
     def rules(self) -> Sequence[ast.Rule]:
         return tuple(narrowed(self.strategy))
 
@@ -230,9 +242,16 @@ def buckets(of: Open) -> Sequence[int]:
     return BUCKETS[: 1 if of.large else None] if of.hole(ast.Bucket) and of.ranks > 1 else (0,)
 
 
-def splittable(of: Open, degrees: dict[str, int]) -> Iterator[tuple[int, str, Sequence[Uses]]]:
+def splittable(of: Open, degrees: dict[str, int]) -> Sequence[tuple[int, str, Sequence[Uses]]]:
     """Each dim that `split auto` may name, with the axes that it may have: of one rule or of
     several, in their order; an axis may yield."""
+    key = tuple(degrees.get(axis, 1) for axis in of.open_axes)
+    if key not in of.legal:
+        of.legal[key] = list(_splittable(of, degrees))
+    return of.legal[key]
+
+
+def _splittable(of: Open, degrees: dict[str, int]) -> Iterator[tuple[int, str, Sequence[Uses]]]:
     for group, rules in enumerate((of.strategy.rules, *(at.rules for at in of.ats))):
         splits = [rule for rule in rules if isinstance(rule, ast.Split)]
         open = [tuple(use.name.text for use in rule.axes) for rule in splits if is_hole(rule)]

@@ -8,21 +8,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from functools import cached_property
 from itertools import count
 
-from shardlang.plan.strategy.holes import is_hole
 from shardlang.records import dataclass
 from shardlang.search.deep.priced import Priced
 from shardlang.search.deep.usual import usual
+from shardlang.search.guess import Guess
 from shardlang.search.pipelines import Pipe, pipe
 from shardlang.search.profiles import Estimate, Profiles
 from shardlang.search.space import Cuts, Point, courses, heads, zeros
 from shardlang.search.wanted import Wanted
 from shardlang.syntax import ast
 
-# Seconds of a processor for a profile, for the bound of a point, and to simulate an action.
-A_PROFILE, A_BOUND, AN_ACTION, A_SIMULATION = 40e-3, 1e-4, 1.5e-5, 15e-3
+# Seconds of a processor for a profile, for one that differs from another in ZeRO alone, for the
+# bound of a point, to simulate an action, and for what is around that.
+A_PROFILE, ALIKE, A_BOUND, AN_ACTION, A_SIMULATION = 40e-3, 12e-3, 1e-4, 1.5e-5, 15e-3
 # So many times the budget is spent before it is said that nothing fits.
 LONGER = 8
 # Ways to compute layers again.
@@ -32,11 +32,13 @@ AGAIN = ("all but products", "")
 @dataclass(frozen=True, slots=True)
 class Node:
     """A point, as far as it is chosen. level: -1 a mesh, 0 without a profile, 1 without ZeRO, 2
-    with what is computed again, if anything is."""
+    with it, 3 with what is computed again, if anything is. known: seconds of what is not its
+    parameters', from level 1 on."""
 
     level: int
     point: Point
     again: str | None = None
+    known: float | None = None
 
 
 @dataclass
@@ -62,7 +64,7 @@ class BestFirst:
 
     profiles: Profiles
     wanted: Wanted
-    guess: Callable[[Point], float]
+    guess: Guess
     waiting: list[tuple[float, float, int, Node]] = field(default_factory=list)
     number: Iterator[int] = field(default_factory=count)
     reached: Reached = field(default_factory=Reached)
@@ -88,19 +90,22 @@ class BestFirst:
     def _ways(self, ways: Callable[[dict[str, int]], Sequence[Cuts]]) -> Callable[[dict[str, int]], Sequence[Cuts]]:
         """With the way that keeps least, for large programs fit in no other."""
         of, array = self.profiles.of, self.profiles.array
-        return lambda degrees: tuple(dict.fromkeys([*ways(degrees), *usual(of, array, degrees)]))
+        known: dict[tuple[int, ...], Sequence[Cuts]] = {}
 
-    @cached_property
-    def _open_axes(self) -> frozenset[str]:
-        """The axes of `split auto`."""
-        splits = (rule for rule in self.profiles.of.rules if isinstance(rule, ast.Split) and is_hole(rule))
-        return frozenset(use.name.text for rule in splits for use in rule.axes)
+        def every(degrees: dict[str, int]) -> Sequence[Cuts]:
+            key = tuple(degrees.get(axis, 1) for axis in of.open_axes)
+            if key not in known:
+                known[key] = usual(of, array, degrees)
+            return tuple(dict.fromkeys([*ways(degrees), *known[key]]))
+
+        return every
 
     def _used(self, head: Point) -> bool:
         """Whether every axis of `split auto` that has ranks splits anything."""
         named = {axis for _, _, uses in head.splits for axis, _ in uses}
         pinned = " ".join(layout for _, layout in head.pins)
-        return all(n == 1 or axis in named or axis in pinned for axis, n in head.sizes if axis in self._open_axes)
+        open = self.profiles.of.open_axes
+        return all(n == 1 or axis in named or axis in pinned for axis, n in head.sizes if axis in open)
 
     def _reference(self, every: Sequence[Point]) -> Point:
         """A point on one rank, of one example a microbatch."""
@@ -110,14 +115,14 @@ class BestFirst:
         return Point(sizes, microbatches=share, zero=((0, False),) * len(of.zeros))
 
     def _spent(self) -> float:
-        return self.reached.spent + self.profiles.plans / 2 * A_PROFILE
+        return self.reached.spent + self.profiles.made * A_PROFILE + self.profiles.alike * ALIKE
 
     def _push(self, bound: float, node: Node, levels: Sequence[Point] = ()) -> None:
-        """Keeps what may be better than the best. Without a profile a guess says when its turn is:
-        the bound knows nothing of what is sent, or of memory."""
+        """Keeps what may be better than the best. A guess at levels of ZeRO says when its turn is:
+        before the last the bound knows nothing of what is sent, or of memory."""
         self.reached.spent += A_BOUND
         if bound < self.reached.best:
-            turn = max(bound, self._guessed(node.point, levels)) if levels else bound
+            turn = max(bound, self._guessed(node.point, levels, node.known)) if levels else bound
             heapq.heappush(self.waiting, (turn, bound, next(self.number), node))
 
     def _pipe(self, point: Point) -> Pipe | None:
@@ -133,8 +138,8 @@ class BestFirst:
         if turn is not None:
             heapq.heappush(self.waiting, (turn, 0.0, next(self.number), Node(-1, head)))
 
-    def _guessed(self, point: Point, levels: Sequence[Point]) -> float:
-        return min(self.guess(replace(point, zero=level.zero, bucket=level.bucket)) for level in levels[::2])
+    def _guessed(self, point: Point, levels: Sequence[Point], known: float | None = None) -> float:
+        return min(self.guess(replace(point, zero=level.zero, bucket=level.bucket), known) for level in levels)
 
     def _add_courses(self, head: Point) -> None:
         levels = list(zeros(self.profiles.of, head))
@@ -151,13 +156,17 @@ class BestFirst:
         assert found is not None and priced is not None
         if node.level == 0:
             # The level of ZeRO that does least beside the model's own work.
-            point = next(zeros(self.profiles.of, node.point))
+            levels = list(zeros(self.profiles.of, node.point))
+            point = levels[0]
             profile = self.profiles.profile(point, None)
             if profile is not None:
-                self._push(max(bound, priced.first(point, profile, found)), Node(1, node.point))
+                first = priced.first(point, profile, found)
+                self._push(max(bound, first), Node(1, node.point, None, first), levels)
         elif node.level == 1:
             for point in zeros(self.profiles.of, node.point):
-                self._bounded(bound, point, found)
+                self._push(bound, Node(2, point, None, node.known), [point])
+        elif node.level == 2:
+            self._bounded(bound, node.point, found)
         else:
             self._simulated(node, found)
 
@@ -169,7 +178,7 @@ class BestFirst:
             return
         least = priced.least(point, profile, found, None)
         if least is not None:
-            self._push(max(bound, least), Node(2, point))
+            self._push(max(bound, least), Node(3, point))
         else:
             self._again(bound, point, found)
 
@@ -186,7 +195,7 @@ class BestFirst:
                 continue
             least = priced.least(point, profile, found, (plain, again))
             if least is not None:
-                self._push(max(bound, least), Node(2, point, what))
+                self._push(max(bound, least), Node(3, point, what))
             elif not self.reached.made:
                 self._lacks(priced.needs(point, profile, found, again), point)
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardlang.graph.graph import Kind
-from shardlang.plan.strategy.holes import is_hole
 from shardlang.search.cut import Array
 from shardlang.search.space import Cuts, Open, Uses, splittable
-from shardlang.syntax import ast
 from shardlang.types.dim import Dim
 
 
 def usual(of: Open, array: Array, degrees: dict[str, int]) -> Sequence[Cuts]:
     """That way on axes of such sizes; none where the innermost of those that are open has one rank,
     for one axis more outward would only be another name of it."""
-    rules = (rule for rule in of.rules if isinstance(rule, ast.Split) and is_hole(rule))
-    open = {use.name.text for rule in rules for use in rule.axes}
-    last = next((axis for axis in reversed(degrees) if axis in open), "")
+    last = next((axis for axis in reversed(degrees) if axis in of.open_axes), "")
     if degrees.get(last, 1) == 1:
         return ()
     legal = {(group, name): ways for group, name, ways in splittable(of, degrees)}
