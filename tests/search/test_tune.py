@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,15 @@ from shardlang.diagnostics.diagnostic import Sink
 from shardlang.format.format import format_file
 from shardlang.plan.bytes.peak.step import step_peaks
 from shardlang.plan.planner import laid_out
+from shardlang.search import made
 from shardlang.search.cut import arrays, cut
 from shardlang.search.filled import filled
-from shardlang.search.profiles import Profiles
-from shardlang.search.space import Open, Point
+from shardlang.search.profiles import Profiles, without_stages
+from shardlang.search.space import ZERO, Open, Point
+from shardlang.search.splits.ways import Splitting
+from shardlang.search.splits.written import Writing
 from shardlang.search.tune import everything
+from shardlang.search.wanted import Wanted
 from shardlang.source import Source
 from tests.search.exhaustive import seconds, wrong
 
@@ -129,6 +134,43 @@ def test_few_layers_tell_the_work_of_many(name: str) -> None:
         assert 0.9 * step_peaks(plan)[0].bytes < found.memory <= step_peaks(plan)[0].bytes
     assert found.work.actions == exact.actions and found.work.flops == exact.flops
     assert seconds(found.work) == pytest.approx(seconds(exact), rel=0.03)
+
+
+@pytest.mark.parametrize("name", POINTS)
+@pytest.mark.parametrize("again", ["", "all but products"])
+def test_plans_that_differ_in_zero_and_buckets_share_their_layouts(name: str, again: str) -> None:
+    program = checked(DEEP)
+    of = Open(program, program.strategies[1], 8)
+    point = replace(POINTS[name], layers=("blocks[0]", "blocks[5]"), again=again)
+    like = laid_out(program, filled(of, replace(point, zero=((0, False),)), "s"), 8, Sink())
+    for level in (*ZERO, ZERO[0]):
+        strategy = filled(of, replace(point, zero=(level,)), "s")
+        strategy = replace(strategy, rules=(*strategy.rules, made.bucket(5)))
+        alone, beside = (laid_out(program, strategy, 8, Sink(), each) for each in (None, like))
+        assert alone is not None and beside is not None and beside.bucket_bytes == alone.bucket_bytes == 5_000_000
+        assert (beside.params, beside.recompute, beside.produced) == (alone.params, alone.recompute, alone.produced)
+        assert work(beside) == work(alone) and step_peaks(beside) == step_peaks(alone)
+
+
+def test_pins_name_values() -> None:
+    """What a forward returns without a name cannot be pinned."""
+    program = driver.with_cluster(checked(DEEP), "std.clusters.h100_pod", Sink())
+    assert program is not None
+    hardware = with_speeds(program, 8, Sink())
+    assert hardware is not None
+    of = Open(program, everything(program), 8)
+    few = without_stages(of, cut(program, arrays(program.graph), 2))
+    splitting = Splitting(of, few, Wanted(8, seconds, 10**6, hardware))
+    sizes = (("pp", 1), ("dp", 1), ("cp", 2), ("tp", 2))
+    found = splitting.chosen(sizes)
+    assert found is not None
+    writing = Writing(replace(few, ranks=4), Point(sizes, zero=((0, False),)), ("cp", "tp"), found.of)
+    pins = {pin for cuts in writing.rules(found.chosen) for pin in cuts.pins}
+    assert pins
+    for pin in pins:
+        sink = Sink()
+        laid_out(few.program, filled(few, replace(writing.point, pins=(pin,)), "s"), 4, sink)
+        assert {d.code for d in sink.found} <= {"SH322"}, pin
 
 
 def tuned(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
