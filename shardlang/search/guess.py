@@ -32,9 +32,10 @@ LARGE = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A mesh with what is split over it. stages: how many there are. cut: ranks among which values are
-    cut; zero: over which ZeRO cuts. params: elements of a rank. summed, handed: seconds for a byte
-    of its gradients, and of all that a layer hands on. latency: of what a layer sends at least."""
+    """A mesh with what is split over it. stages: how many there are. cut: ranks among which values
+    are cut; zero: over which ZeRO cuts. params: elements of a rank. summed, handed: seconds for a
+    byte of its gradients, and of all that a layer hands on. latency: of what a layer sends at
+    least."""
 
     stages: int
     cut: int
@@ -70,7 +71,7 @@ class Guess:
         self.batch_axes = {use.name.text for rule in batch for use in rule.axes}
 
     def __call__(self, point: Point, known: float | None = None) -> float:
-        """Seconds of a point. known: those of all but its parameters, with nothing computed again."""
+        """Seconds of a point. known: those of all but its parameters, nothing computed again."""
         grid, count = self._grid(point), point.microbatches or 1
         virtual = max(1, point.virtual)
         own, shared = HELD[point.zero[0] if point.zero else (0, False)]
@@ -94,8 +95,8 @@ class Guess:
         return self._grids[key]
 
     def _placed(self, sizes: dict[str, int], splits: Splits) -> Grid:
-        """What axes do: those of the stages, those that cut parameters, and those that cut values
-        alone, over which gradients are summed."""
+        """The part of each axis: it has the stages, cuts parameters, or cuts values alone, and then
+        gradients are summed over it."""
         over = {dim: [axis for axis, _ in uses] for _, name, uses in splits for dim in self.of.dims[name]}
         staged = self.of.stages.axis.text if self.of.stages is not None else ""
         rest = [axis for axis in sizes if axis != staged]
