@@ -28,6 +28,7 @@ import torch.distributed as dist
 
 from shardlang.errors import RunError
 from shardlang.launch.started import require_alone
+from shardlang.runtime.device import KINDS
 from shardlang.runtime.launch.devices import Choice, chosen
 from shardlang.runtime.launch.rank import die_with_parent, peer_gone
 from shardlang.scratch import scratch, sweep
@@ -49,15 +50,15 @@ def launch(function: Callable[..., Any], /, *args: Any, ranks: int, device: str 
         raise TypeError(f"ranks is a whole number, not {type(ranks).__name__}")
     if ranks < 1:
         raise ValueError(f"ranks is at least 1, not {ranks}")
-    if device not in ("cpu", "cuda"):
-        raise ValueError(f"device is `cpu` or `cuda`, not {device!r}")
+    if device not in KINDS:
+        raise ValueError(f"device is one of {', '.join(KINDS)}, not {device!r}")
     if dist.is_initialized():
         raise RuntimeError("this process is one of several ranks, and launches no others")
     require_alone("`launch`")
     if device == "cuda" and torch.cuda.is_initialized():
         fact = "this process has used CUDA, which ranks that are forked from it cannot do then"
         raise RunError("SH503", fact, help="restart the notebook and launch first, or use torchrun")
-    devices = chosen(device, ranks) if device == "cuda" else Choice("cpu")
+    devices = chosen(device, ranks) if device != "cpu" else Choice("cpu")
     # What torch's optimizers import at their first step, once for all ranks.
     importlib.import_module("torch._dynamo")
     with scratch("launch") as folder:

@@ -4,6 +4,9 @@ the parameters in the end.
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -13,7 +16,9 @@ import torch
 from safetensors.torch import load_file
 
 import shardlang
+from shardlang.patterns import covered
 from shardlang.torch import bind, launch
+from tests import warm
 from tests.end_to_end.curves import Figures, RunOf, figures
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,6 +69,9 @@ RUNS = [
     for strategy in strategies
 ]  # fmt: skip
 
+# With `on_device.py`.
+ON_DEVICE = [RunOf("data_parallel", 1), RunOf("both", 4), RunOf("sharded", 2), RunOf("staged", 2)]
+
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[RunOf, Figures]:
@@ -97,3 +105,45 @@ def test_all_numbers_are_those_of_the_command(run: RunOf, theirs: Mapping[RunOf,
     assert len(expected.steps) == 8
 
 
+
+
+def test_on_a_device(theirs: Mapping[RunOf, Figures]) -> None:
+    """A pretended one, which no tensor of the host's may come to by mistake."""
+    done = warm.run([sys.executable, "-m", "tests.bind.on_device"], cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for run, line in zip(ON_DEVICE, done.stdout.splitlines(), strict=True):
+        assert json.loads(line) == [theirs[run].curve()] * run.ranks, run
+
+
+def test_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transformer over three axes: stages, tensor parallel, ZeRO, dropout, recomputing, two optimizers, clip."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    text = (ROOT / "examples" / "transformer.shard").read_text()
+    text, _, after = text.partition("  data = ")
+    fields = {"source": "src", "target": "tgt", "label": "tgt"}
+    data = ", ".join(f"{name}: i64[batch, {dim}] < 64" for name, dim in fields.items())
+    text += f"  data = random({data}, batches = 4)\n" + after.partition("\n")[2]
+    text = re.sub(r"  checkpoint = .*\n", "", text)
+    sizes = {"batch": 8, "src": 8, "tgt": 8, "model.layers": 2, "model.d": 32, "model.ffn": 64, "model.vocab": 64}
+    made = shardlang.compile(shardlang.source(text), ranks=8, strategy="three_d", set=sizes)
+    made.write(tmp_path)
+    script = "import sys; from pathlib import Path; from shardlang.runtime.launch.launcher import launch; "
+    script += "sys.exit(launch(Path('main.py'), 8, device='cpu', metrics=Path('figures')))"
+    done = warm.run([sys.executable, "-c", script], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "figures").read_text().splitlines()]
+
+    def loop() -> list[float]:
+        net, apart, paths = bind(tmp_path), ["**.bias", "**.*norm*.**"], [row.path for row in made.plan.parameters]
+        decays = {0.1: sorted({*paths} - covered(apart, paths)), 0.0: apart}
+        both = [net.optimizer(torch.optim.AdamW, at=at, lr=1e-4, weight_decay=by) for by, at in decays.items()]
+        told = []
+        for batch in net.batches(1):
+            told.append(net.step(batch))
+            net.clip(1.0)
+            for optimizer in both:
+                optimizer.step()
+            net.stepped()
+        return [each["loss"] for each in told]
+
+    assert launch(loop, ranks=8) == [[line["loss"] for line in lines if "step" in line]] * 8

@@ -248,7 +248,7 @@ def test_what_cannot_be_launched() -> None:
     assert told(lambda: launch(3, ranks=1)) == "TypeError: what is launched is a function, not int"  # type: ignore[arg-type]
     assert told(lambda: launch(dict, ranks=0)) == "ValueError: ranks is at least 1, not 0"
     assert told(lambda: launch(dict, ranks="2")) == "TypeError: ranks is a whole number, not str"  # type: ignore[arg-type]
-    assert told(lambda: launch(dict, ranks=1, device="tpu")) == "ValueError: device is `cpu` or `cuda`, not 'tpu'"
+    assert told(lambda: launch(dict, ranks=1, device="tpu")) == "ValueError: device is one of cpu, cuda, not 'tpu'"
     if not torch.cuda.is_available():
         assert "SH503" in told(lambda: launch(dict, ranks=1, device="cuda"))
 
