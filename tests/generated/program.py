@@ -146,11 +146,22 @@ class _Train:
 
     def _frozen(self) -> None:
         """Some of the root's parameters and layers, not all, are not trained."""
+        if some := self._some():
+            self.s.feature("freeze")
+            self.lines.append(f"freeze at {some}")
+
+    def _some(self) -> str:
+        """Some of the root's parameters and layers, not all; "" where there are too few."""
         own = (m.split() for m in self.s.members if m.startswith("param ") or "Linear" in m or "Conv" in m)
         names = [words[1].partition("[")[0].rstrip(":") for words in own]
-        if len(names) > 1:
-            self.s.feature("freeze")
-            self.lines.append(f"freeze at {', '.join(self.rng.sample(names, self.rng.randint(1, len(names) - 1)))}")
+        return ", ".join(self.rng.sample(names, self.rng.randint(1, len(names) - 1))) if len(names) > 1 else ""
+
+    def _losses(self) -> None:
+        """A second loss of the same value, which some parameters are trained by alone."""
+        at = next(n for n, line in enumerate(self.lines) if line.startswith("loss = "))
+        if some := self._some():
+            self.s.feature("several losses")
+            self.lines.insert(at + 1, f"loss at {some} = 0.5 * ({self.lines[at].removeprefix('loss = ')})")
 
     def _settings(self) -> None:
         rng, s = self.rng, self.s
@@ -179,6 +190,8 @@ class _Train:
             self.lines.append(f"optimizer at {selected} = {other}({rng.choice(kinds[other])})")
         elif rng.random() < 0.2:
             self._frozen()
+        if rng.random() < 0.12 and not self.lines[-1].startswith("freeze"):
+            self._losses()
         if rng.random() < 0.3:
             s.feature("clip")
             self.lines.append(f"clip = {rng.choice(['0.01', '0.5', '1.0', '100.0'])}")
