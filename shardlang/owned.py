@@ -33,7 +33,7 @@ MACHINE_MARK = "## Measured by `shardc calibrate`"
 PROFILE_MARK = '{"format": 1, "device": '
 # Stands in the first lines of every file that starts a job.
 JOB_MARK = "Written by shardc launch for the job"
-_FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "eval\.|\})')
+_FIGURES = re.compile(rb'\{"step": \d+, "epoch": \d+[,}]|\{"epoch": \d+(, "step": \d+)?(, "eval\.|\})')
 _HEAD = 8192
 
 

@@ -65,7 +65,8 @@ class NameMap:
 @dataclass(frozen=True, slots=True)
 class Training:
     """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log:
-    {"steps": how often}. init: ("safetensors", {"path": path}), with "names": a NameMap where one
+    {"steps": how often}. evaluate: of {"steps": how often, "best": ("lowest", figure), "patience":
+    evaluations} what is given. init: ("safetensors", {"path": path}), with "names": a NameMap where one
     is given, or None. stream: whether what layers hand on is in the low `precision` too.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
@@ -84,6 +85,7 @@ class Training:
     checkpoint: tuple[str, Mapping[str, Any]] | None = None
     init: tuple[str, Mapping[str, Any]] | None = None
     log: Mapping[str, Any] | None = None
+    evaluate: Mapping[str, Any] | None = None
     compile: str = "none"
 
 

@@ -97,6 +97,7 @@ def _optional(training: Training) -> list[str]:
         "clip": literal(training.clip) if training.clip is not None else "",
         "lr_schedule": _schedule_text(*training.lr_schedule) if training.lr_schedule else "",
         "checkpoint": _checkpoint_text(training.checkpoint[1]) if training.checkpoint else "",
+        "evaluation": _evaluation_text(training.evaluate) if training.evaluate else "",
         "log": literal(dict(training.log)) if training.log else "",
         "init": _init_text(training.init[1]) if training.init else "",
         "precision": literal(training.precision),
@@ -123,6 +124,16 @@ def _schedule_text(kind: str, arguments: Mapping[str, Any]) -> str:
 
 def _checkpoint_text(given: Mapping[str, Any]) -> str:
     return f"rt.Checkpoint(every={given['steps']}, keep={given['keep']}, to={literal(given['to'])})"
+
+
+def _evaluation_text(given: Mapping[str, Any]) -> str:
+    """`rt.Evaluation(every=200, best="loss", lowest=True, patience=5)`, of these what is given."""
+    word, figure = given.get("best", ("", ""))
+    parts = {
+        "every": given.get("steps"), "best": figure or None, "lowest": word == "lowest" if figure else None,
+        "patience": given.get("patience"),
+    }  # fmt: skip
+    return f"rt.Evaluation({', '.join(f'{k}={literal(v)}' for k, v in parts.items() if v is not None)})"
 
 
 def _init_text(arguments: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from shardlang.runtime.launch.entry import main
 from shardlang.runtime.logs import timed
 from shardlang.runtime.program import (
     Checkpoint,
+    Evaluation,
     Field,
     Linear,
     Optimizer,

@@ -69,13 +69,13 @@ class Log:
         if last:
             self.live.keep()
 
-    def evaluation(self, epoch: int, step: int, figures: Mapping[str, float]) -> None:
-        """Figures of one evaluation."""
+    def evaluation(self, epoch: int, step: int, figures: Mapping[str, float], by_step: bool = False) -> None:
+        """Figures of one evaluation. by_step: epochs have several."""
         named = {f"eval.{name}": value for name, value in figures.items()}
         if self.file is not None:
-            self._write({"epoch": epoch, **named})
+            self._write({"epoch": epoch, **({"step": step} if by_step else {}), **named})
         if self.live is not None:
-            self.live.say(f"epoch {epoch}  {_shown(named)}")
+            self.live.say(f"epoch {epoch}  {f'step {step}  ' if by_step else ''}{_shown(named)}")
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self.file is not None

@@ -184,6 +184,18 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """An evaluation after every so many steps, by default after each epoch, and after the last. The
+    best is that with the lowest or highest figure `best`; after `patience` evaluations in a row
+    that are not better the run ends."""
+
+    every: int | None = None
+    best: str | None = None
+    lowest: bool = True
+    patience: int | None = None
+
+
+@dataclass(frozen=True)
 class Safetensors:
     """A file of weights that a run starts from; `names` where it names them in another way."""
 
@@ -244,6 +256,7 @@ class Program:
     lr_schedule: Linear | None = None
     init: Safetensors | None = None
     checkpoint: Checkpoint | None = None
+    evaluation: Evaluation = field(default_factory=Evaluation)
     log: Mapping[str, int] | None = None
     precision: str = "f32"
     compile: str = "none"

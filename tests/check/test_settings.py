@@ -156,3 +156,42 @@ def test_an_argument_of_a_setting_is_set_from_outside(path: str) -> None:
 )
 def test_an_argument_that_is_not_there_or_cannot_be(path: str, value: str, told: str) -> None:
     assert [m for m in checked(TEXT, {path: value}).messages if m.startswith(told)]
+
+
+EVAL = "eval = random(x: [batch, d], label: [batch, d], batches = 1)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "read"),
+    [
+        ((EVAL, "evaluate = every(200)"), {"steps": 200}),
+        ((EVAL, "evaluate = every(best = lowest(loss), patience = 5)"), {"best": ("lowest", "loss"), "patience": 5}),
+        ((EVAL, "evaluate = every(7, best = highest(m))", "checkpoint = every(5)", "metric m = mean(model(x))"),
+         {"steps": 7, "best": ("highest", "m")}),
+    ],
+)  # fmt: skip
+def test_how_often_to_evaluate(lines: tuple[str, ...], read: dict[str, object]) -> None:
+    found = with_line(*lines)
+    assert found.program is not None and found.program.training is not None, found.messages
+    assert found.program.training.evaluate == read
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("evaluate = every(200)",), "SH237: there is nothing to evaluate"),
+        ((EVAL, "evaluate = 200"), "SH237: `evaluate` is how often to evaluate"),
+        ((EVAL, "evaluate = every(0)"), "SH213: `steps` must be at least 1"),
+        ((EVAL, "evaluate = every()"), "SH237: `every()` says nothing"),
+        ((EVAL, "evaluate = every(2, patience = 3)"), "SH237: `patience` waits for a better evaluation"),
+        ((EVAL, "evaluate = every(2, patience = 0, best = lowest(loss))"), "SH213: `patience` must be at least 1"),
+        ((EVAL, "evaluate = every(2, best = lowest(loss))"), "SH237: `best` has nothing to do"),
+        ((EVAL, "evaluate = every(2, best = lowest(los), patience = 1)"), "SH237: an evaluation has no figure `los`"),
+        ((EVAL, "evaluate = every(2, best = least(loss), patience = 1)"), "SH237: `least(loss)` is no order"),
+        ((EVAL, "evaluate = every(2, best = loss, patience = 1)"), "SH237: `loss` is no order"),
+        ((EVAL, "evaluate = every(2, beast = lowest(loss))"), "SH220: `every` has no argument `beast`"),
+    ],
+)
+def test_what_evaluate_cannot_be(lines: tuple[str, ...], told: str) -> None:
+    found = with_line(*lines)
+    assert [m for m in found.messages if m.startswith(told)], found.messages

@@ -17,7 +17,7 @@ from shardlang.syntax import ast
 from shardlang.syntax.parse import parse_expression
 
 # The settings whose arguments may be set.
-_CALLS = ("optimizer", "lr_schedule", "data", "eval", "checkpoint", "log")
+_CALLS = ("optimizer", "lr_schedule", "data", "eval", "checkpoint", "log", "evaluate")
 # What takes the place of names, by what these belong to: "dim", "model", "train" or a strategy. The
 # root model may lack a name of "model", and a setting one of "train" that has a dot.
 Overrides = Mapping[str, Mapping[str, ast.Expr]]

@@ -5,7 +5,8 @@ Values, data and optimizers are read elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardlang.check.context import Frame
@@ -22,7 +23,7 @@ from shardlang.types.dim import LOW
 
 RESERVED = (
     "model", "data", "eval", "loss", "metric", "optimizer", "lr_schedule", "precision", "clip", "epochs", "steps",
-    "seed", "init", "checkpoint", "log", "compile",
+    "seed", "init", "checkpoint", "log", "compile", "evaluate",
 )  # fmt: skip
 _RISE = (
     "With n steps in all and k = max(1, warmup), the rate of step s, from 1, is\n\n"
@@ -154,6 +155,48 @@ def _checkpoint(node: ast.Expr, frame: Frame) -> tuple[str, Mapping[str, Any]] |
     return None if found is None else ("every", {"keep": 0, "to": "checkpoints", **found})
 
 
+def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
+    """{"steps": 200, "best": ("lowest", "loss"), "patience": 5}, of these what is given; None after
+    a report."""
+    call = node if isinstance(node, ast.Call) and called(node) == "every" and len(node.args) <= 1 else None
+    if call is None:
+        help = "write `evaluate = every(200)`, or `every(200, best = lowest(loss), patience = 5)`"
+        frame.wrong("SH237", "`evaluate` is how often to evaluate", node.span, "here", help=help)
+        return None
+    best = next((k.value for k in call.keywords if k.name.text == "best"), None)
+    others = replace(call, keywords=tuple(k for k in call.keywords if k.name.text != "best"))
+    found = declared_arguments("every", (Param("steps", "int", 0), Param("patience", "int", 0)), others, frame, 1)
+    if found is None or best is None:
+        return found
+    word, figure = called(best), best.args[0] if isinstance(best, ast.Call) and len(best.args) == 1 else None
+    if word not in ("lowest", "highest") or not isinstance(figure, ast.Name):
+        help = "write `best = lowest(loss)`, or `best = highest(accuracy)`"
+        frame.wrong("SH237", f"`{best.span.text}` is no order of evaluations", best.span, "here", help=help)
+        return None
+    return {**found, "best": (word, figure.text)}
+
+
+def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, figures: Collection[str], kept: bool,
+                     frame: Frame) -> None:  # fmt: skip
+    """Reports an `evaluate` that has nothing to evaluate, no figure to be best in, or no use for the
+    best. kept: whether there are checkpoints."""
+    fact = help = ""
+    _, figure = given.get("best", ("", ""))
+    if not has_eval:
+        fact, help = "there is nothing to evaluate", "add `eval = ...`, a source of examples"
+    elif figure and figure not in figures:
+        fact, help = f"an evaluation has no figure `{figure}`", offer(figure, figures, f"it has {', '.join(figures)}")
+    elif "patience" in given and not figure:
+        fact, help = "`patience` waits for a better evaluation", "say in what: `best = lowest(loss)`"
+    elif figure and "patience" not in given and not kept:
+        fact = "`best` has nothing to do"
+        help = "add `patience = 5`, which ends the run, or `checkpoint`, which keeps the best"
+    elif not given:
+        fact, help = "`every()` says nothing: each epoch ends with an evaluation anyhow", "write `every(200)`, say"
+    if fact:
+        frame.wrong("SH237", fact, node.span, "here", help=help)
+
+
 def _log(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
     """{"steps": 100}; None after a report."""
     return _every(node, (_STEPS,), "`log` is how often each rank writes to its log", "write `log = every(100)`", frame)
@@ -169,5 +212,5 @@ def _every(node: ast.Expr, params: tuple[Param, ...], fact: str, help: str, fram
 
 _READERS: Mapping[str, Callable[[ast.Expr, Frame], Any]] = {
     "precision": _precision, "lr_schedule": _schedule, "init": _init, "checkpoint": _checkpoint, "log": _log,
-    "compile": _compile,
+    "compile": _compile, "evaluate": _evaluate,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from shardlang.check.train.frozen import frozen
 from shardlang.check.train.graph_checks import check_indices, check_loss, detached
 from shardlang.check.train.losses import joined, trained_by
 from shardlang.check.train.optimizers import assign, read_optimizers
-from shardlang.check.train.settings import RESERVED, read_settings
+from shardlang.check.train.settings import RESERVED, check_evaluation, read_settings
 from shardlang.check.train.weight_names import fitted
 from shardlang.check.values import UNKNOWN, Instance, Tensor, describe
 from shardlang.diagnostics.nearest import nearest
@@ -84,6 +84,9 @@ def check_train(node: ast.Train, frame: Frame, overrides: Overrides) -> Found:
     check_loss(graph, trained, given.value.span if given else None, frame.context.sink)
     _check_names(graph, frame)
     check_indices(graph, frame.context.sink)
+    if settings.get("evaluate") is not None:
+        at, figures = reading.given["evaluate"].value, ("loss", *reading.metrics)
+        check_evaluation(at, settings["evaluate"], reading.eval is not None, figures, "checkpoint" in settings, frame)
     if "init" in settings:
         settings["init"] = fitted(settings["init"], graph, reading.given["init"].span, frame)
     training = Training(reading.source, reading.eval, assign(optimizers, graph, frame), **settings)

@@ -49,6 +49,9 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     for name in ("batch", "seed", "skipped", "loss_scale"):
         if name in facts:
             yield f"{name}: {facts[name]}"
+    best = facts.get("best")
+    if isinstance(best, dict):
+        yield "best: " + ", ".join(f"{name} {_fact(name, value)}" for name, value in best.items())
     data = facts.get("data")
     for name, value in data.items() if isinstance(data, dict) else ():
         yield f"data.{name}: {_fact(name, value)}"

@@ -153,7 +153,7 @@ class Figures(Log):
     ) -> None:  # fmt: skip
         self.steps[step] = {name: float(figures[name]) for name in figures}
 
-    def evaluation(self, epoch: int, step: int, figures: Mapping[str, float]) -> None:
+    def evaluation(self, epoch: int, step: int, figures: Mapping[str, float], by_step: bool = False) -> None:
         """Nothing: a trial has no evaluations."""
 
 

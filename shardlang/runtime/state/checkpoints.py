@@ -56,7 +56,8 @@ class Piece:
 
 
 class Checkpoints:
-    """The folder of a run's checkpoints. keep: how many are left there, the latest; 0: all.
+    """The folder of a run's checkpoints. keep: how many are left there, the latest; 0: all. best:
+    the step of one that stays besides.
 
     They are written by a thread, one at a time, from a copy in the host's memory. Tensors
     in mapped files may be larger than that; where there are any, training goes on once all is
@@ -64,6 +65,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, every: int, keep: int) -> None:
         self.folder, self.every, self.keep = folder, every, keep
+        self.best: int | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._copies: dict[str, Tensor] = {}
@@ -77,10 +79,13 @@ class Checkpoints:
             folders.tidy(self.folder)
         primitives.meet()
 
-    def require_way(self, total: int) -> None:
-        """Before training. RunError if anything of the user's has a coming checkpoint's name."""
+    def require_way(self, total: int, every: int | None = None) -> None:
+        """Before training. RunError if anything of the user's has a coming checkpoint's name. every:
+        an evaluation after every so many steps may keep one too."""
         if world.rank == 0:
-            folders.require_way(self.folder, lambda step: self.due(step, total))
+            folders.require_way(
+                self.folder, lambda step: self.due(step, total) or (every is not None and step % every == 0)
+            )
 
     def latest(self) -> Path | None:
         """The complete checkpoint of the greatest step."""
@@ -118,12 +123,12 @@ class Checkpoints:
             return _index(step, facts, files, tensors)
 
         if any(mapped.is_mapped(numbers) for _, numbers in mine):
-            self._write(step, whole, mine, done, index)
+            self._write(step, whole, mine, done, index, self.best)
             return
         copied = [(block, self._copy_of(block.name, numbers)) for block, numbers in mine]
         kind_of(world.device).bring([numbers for _, numbers in mine], [copy for _, copy in copied])
         self._thread = threading.Thread(
-            target=self._kept, args=(step, whole, copied, done, index), name="checkpoint", daemon=True
+            target=self._kept, args=(step, whole, copied, done, index, self.best), name="checkpoint", daemon=True
         )
         self._thread.start()
 
@@ -152,9 +157,15 @@ class Checkpoints:
             self._thread = None
         self.check()
 
+    def finish(self) -> None:
+        """After the last evaluation: all is written, and none is left that a better one replaced."""
+        self.wait()
+        if world.rank == 0 and self.best is not None:
+            self._drop_old(max(self._all(), default=0), self.best)
+
     def _write(
         self, step: int, whole: Path, mine: Sequence[tuple[Block, Tensor]], done: _Done,
-        index: Callable[[Sequence[Any]], str],
+        index: Callable[[Sequence[Any]], str], best: int | None,
     ) -> None:  # fmt: skip
         """Writes this rank's file; on rank 0 also the index, once all have written theirs, and
         gives the folder its name."""
@@ -171,15 +182,16 @@ class Checkpoints:
         try:
             folders.write_index(draft, index(files))
             folders.put(draft, whole)
-            self._drop_old(step)
+            self._drop_old(step, best)
         except OSError as error:
             raise RunError("SH508", f"a checkpoint cannot be written: {error.strerror}", file=draft) from None
 
-    def _drop_old(self, step: int) -> None:
+    def _drop_old(self, step: int, best: int | None) -> None:
         found = self._all()
         older = sorted(n for n, path in found.items() if n <= step and folders.foreign(path) is None)
         for number in older[: -self.keep] if self.keep else []:
-            folders.drop(found[number])
+            if number != best:
+                folders.drop(found[number])
 
 
 class _Done:

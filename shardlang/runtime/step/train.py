@@ -11,9 +11,11 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from shardlang.checkpoints.index import INDEX
 from shardlang.ending import Saved
 from shardlang.errors import RunError
 from shardlang.runtime import compiled
@@ -25,6 +27,7 @@ from shardlang.runtime.device import kind_of
 from shardlang.runtime.logs import Log, taken
 from shardlang.runtime.program import Program, numbers_of
 from shardlang.runtime.speed import Speed
+from shardlang.runtime.state.best import Best
 from shardlang.runtime.state.checkpoints import Checkpoints, SavedRun
 from shardlang.runtime.state.weights import save
 from shardlang.runtime.step import not_finite
@@ -65,6 +68,7 @@ class Run(Stepper):
         self.total = program.steps if program.steps is not None else (program.epochs or 0) * self.loader.batches
         self.checkpoints = checkpoints(program)
         self.asked = Asked()
+        self.best = Best(program.evaluation)
         self.facts = facts(program, data["data"].length)
         self.saved: SavedRun | None = None
         self._waiting: list[tuple[int, int, float, Pending]] = []
@@ -75,7 +79,7 @@ class Run(Stepper):
         self._clock, self._begun = time.perf_counter(), 0
 
     def train(self) -> None:
-        """All epochs, with an evaluation after each and at the end."""
+        """All epochs, with an evaluation after each, or as often as is set, and at the end."""
         self._resume()
         self.profile = Profile(self.program, self.total, self.step)
         self.log.start(self.total, self.loader.batches, self._speed(), self.step)
@@ -84,7 +88,7 @@ class Run(Stepper):
             self._epochs()
         if self.checkpoints is not None:
             with record.during("saving"):
-                self.checkpoints.wait()
+                self.checkpoints.finish()
         self.log.end()
 
     def _speed(self) -> Speed:
@@ -96,14 +100,16 @@ class Run(Stepper):
 
     def _epochs(self) -> None:
         epoch, within = divmod(self.step, self.loader.batches)
-        if self.step and (not within or self.step == self.total):
+        if self.step and self._ends_with_evaluation():
             # The checkpoint was written before this evaluation.
             self._evaluate(epoch + bool(within))
-        while self.step < self.total:
+        while self.step < self.total and not self.best.over:
             epoch += 1
             self._epoch(epoch)
-            self._report()
-            self._evaluate(epoch)
+
+    def _ends_with_evaluation(self) -> bool:
+        """Whether an evaluation follows this step."""
+        return self.step % (self.program.evaluation.every or self.loader.batches) == 0 or self.step == self.total
 
     def _resume(self) -> None:
         """Goes on from the latest checkpoint, if that is asked for and there is one."""
@@ -114,7 +120,8 @@ class Run(Stepper):
         elif self.checkpoints is not None and (earlier := self.checkpoints.latest()) is not None:
             self.log.note(f"{earlier} is of an earlier run, which --resume goes on from; this run begins anew")
         if self.checkpoints is not None and self.step < self.total:
-            self.checkpoints.require_way(self.total)
+            every = self.program.evaluation.every or self.loader.batches
+            self.checkpoints.require_way(self.total, every if self.best.figure else None)
 
     def _go_on(self) -> None:
         if self.checkpoints is None:
@@ -125,6 +132,7 @@ class Run(Stepper):
             self.log.note(f"no checkpoint in {self.checkpoints.folder}: the run starts anew")
             return
         latest, self.step = self.saved.folder, self.saved.step
+        self._take_best(self.saved, self.checkpoints)
         self._logged = self.step
         if self.step < self.total:
             self.log.note(f"goes on after step {self.step}, from {latest}")
@@ -135,15 +143,32 @@ class Run(Stepper):
             f"to train further: --resume --set train.{more}"
         )
 
+    def _take_best(self, saved: SavedRun, to: Checkpoints) -> None:
+        """Takes over the best evaluation so far, if it is of the same figure."""
+        kept = saved.facts.get("best")
+        if kept is None or not self.best.figure:
+            return
+        try:
+            same = self.best.resumed(kept)
+        except (KeyError, TypeError) as error:
+            raise RunError("SH508", f"the index is damaged: {error!r}", file=saved.folder / INDEX) from None
+        if same:
+            to.best = self.best.step if self.best.value is not None else None
+        else:
+            self.log.note(f"looks for the best `{self.best.figure}` from here on: the checkpoint has another figure")
+
     def _epoch(self, epoch: int) -> None:
         for batch in self.loader.epoch(epoch, self.step % self.loader.batches):
-            if self.step == self.total:
+            if self.step == self.total or self.best.over:
                 return
             self.begin()
             with self.profile.step(self.step, self.log):
                 self._step(epoch, batch)
             if self.checkpoints is not None:
                 self._save(self.checkpoints, self.asked.after(self.step))
+            if self._ends_with_evaluation():
+                self._report()
+                self._evaluate(epoch)
 
     def _save(self, to: Checkpoints, last: bool) -> None:
         """Writes a checkpoint if one is due. last: now, and ends the run. RunError where an earlier
@@ -153,7 +178,7 @@ class Run(Stepper):
             return
         self._report()  # a loss that is not finite ends the run before it is kept
         with record.during("saving"):
-            save_checkpoint(self.model, to, self.facts, self.step)
+            save_checkpoint(self.model, to, self.facts, self.step, self._kept())
             if last:
                 to.wait()
         if last and self.step < self.total:
@@ -206,11 +231,32 @@ class Run(Stepper):
             return
         with record.during("evaluating"):
             figures = self.evaluation(self.test.once())
-        self.log.evaluation(epoch, self.step, figures)
+        self.log.evaluation(epoch, self.step, figures, self.program.evaluation.every is not None)
         if not all(map(math.isfinite, figures.values())):
             for note in not_finite.notes(self.test):
                 self.log.note(note)
+        self._judge(figures)
         self._clock = time.perf_counter()
+
+    def _kept(self) -> dict[str, Any] | None:
+        return self.best.kept() if self.best.figure else None
+
+    def _judge(self, figures: Mapping[str, float]) -> None:
+        """Keeps the checkpoint of the best evaluation, and says so where the run ends for lack of a
+        better one. What is written then has the best before this evaluation, which a run that goes
+        on from there makes again."""
+        before, best = self._kept(), self.best
+        better = best.told(figures, self.step)
+        to = self.checkpoints
+        if to is not None:
+            to.best = best.step if best.value is not None else None
+            if (better or best.over) and not to.due(self.step, self.total):
+                with record.during("saving"):
+                    save_checkpoint(self.model, to, self.facts, self.step, before)
+        if best.over and self.step < self.total:
+            count = f"{best.worse} evaluation{'s' * (best.worse > 1)}"
+            what = f"`{best.figure}` was {best.word} after step {best.step} ({best.value:.6g})"
+            self.log.note(f"ends after step {self.step}: {what}, and {count} since then were no better")
 
     def save(self, path: Path) -> None:
         """Writes the weights whole; all ranks take part."""
