@@ -66,8 +66,8 @@ class NameMap:
 class Training:
     """The settings of `train`. lr_schedule: (kind, arguments) or None. checkpoint likewise. log:
     {"steps": how often}. evaluate: of {"steps": how often, "best": ("lowest", figure), "patience":
-    evaluations} what is given. init: ("safetensors", {"path": path}), with "names": a NameMap where one
-    is given, or None. stream: whether what layers hand on is in the low `precision` too.
+    evaluations} what is given. init: ("safetensors", {"path": path}), with "names": a NameMap where
+    one is given, or None. stream: whether what layers hand on is in the low `precision` too.
 
     `metrics` are in `Graph.metrics`. `seed` defaults to 0. Exactly one of epochs and steps is not
     None."""

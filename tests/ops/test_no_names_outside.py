@@ -16,7 +16,8 @@ from tests.test_house_rules import MODULES, PACKAGE
 MEANINGS = ("ops/", "interpret/meaning/", "runtime/functions/", "matched/table.py")
 # Words that are an operator's name and mean something else: (module, word) -> what it is there.
 OTHER_WORDS = {
-    ("check/train/settings.py", "log"): "the setting `log`",
+    ("check/files/overrides.py", "log"): "the setting `log`",
+    ("check/train/settings.py", "log"): "likewise",
     ("cost/calibrated.py", "attention"): "a member of a profile, for all kernels of that kind",
     ("cost/profile.py", "attention"): "likewise",
     ("emit/settings.py", "log"): "that setting in an emitted program",

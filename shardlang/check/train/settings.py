@@ -178,8 +178,8 @@ def _evaluate(node: ast.Expr, frame: Frame) -> Mapping[str, Any] | None:
 
 def check_evaluation(node: ast.Expr, given: Mapping[str, Any], has_eval: bool, figures: Collection[str], kept: bool,
                      frame: Frame) -> None:  # fmt: skip
-    """Reports an `evaluate` that has nothing to evaluate, no figure to be best in, or no use for the
-    best. kept: whether there are checkpoints."""
+    """Reports an `evaluate` that has nothing to evaluate, no figure to be best in, or no use for
+    the best. kept: whether there are checkpoints."""
     fact = help = ""
     _, figure = given.get("best", ("", ""))
     if not has_eval:

@@ -80,8 +80,8 @@ class Checkpoints:
         primitives.meet()
 
     def require_way(self, total: int, every: int | None = None) -> None:
-        """Before training. RunError if anything of the user's has a coming checkpoint's name. every:
-        an evaluation after every so many steps may keep one too."""
+        """Before training. RunError if anything of the user's has a coming checkpoint's name.
+        every: an evaluation after every so many steps may keep one too."""
         if world.rank == 0:
             folders.require_way(
                 self.folder, lambda step: self.due(step, total) or (every is not None and step % every == 0)
@@ -158,7 +158,8 @@ class Checkpoints:
         self.check()
 
     def finish(self) -> None:
-        """After the last evaluation: all is written, and none is left that a better one replaced."""
+        """After the last evaluation: all is written, and none is left that is neither the best nor
+        of the latest."""
         self.wait()
         if world.rank == 0 and self.best is not None:
             self._drop_old(max(self._all(), default=0), self.best)

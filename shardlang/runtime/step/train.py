@@ -243,8 +243,8 @@ class Run(Stepper):
 
     def _judge(self, figures: Mapping[str, float]) -> None:
         """Keeps the checkpoint of the best evaluation, and says so where the run ends for lack of a
-        better one. What is written then has the best before this evaluation, which a run that goes
-        on from there makes again."""
+        better one. A checkpoint that is written then has the best before this evaluation, because a
+        run that goes on from there makes it again."""
         before, best = self._kept(), self.best
         better = best.told(figures, self.step)
         to = self.checkpoints
