@@ -6,6 +6,7 @@ Nothing is run: all is read from the tree of Python, types of values from the co
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -20,7 +21,6 @@ from shardlang.source import Source, Span
 from shardlang.types.layout import chunk_sizes
 
 # Where the path of something around a path ends.
-_ENDS = re.compile(r"[.\[]|$")
 _TYPE = re.compile(r"(\w+)\[([^\]]*)\]  ")
 
 
@@ -163,20 +163,29 @@ class Text:
 
     @cached_property
     def within(self) -> Mapping[str, Mapping[str, None]]:
-        """Path of a layer or an array of layers -> the paths of all that is declared in it; of what
-        is declared its own."""
-        found: dict[str, dict[str, None]] = {"": dict.fromkeys(self.declared)}
+        """Path of a layer or an array of layers -> the paths of all that is declared in it."""
+        found: dict[str, dict[str, None]] = {"": {}}
+        lines = {"": [found[""]]}
+
+        def line(path: str) -> list[dict[str, None]]:
+            """What is in a place, and in each around it."""
+            if path not in lines:
+                lines[path] = [*line(_around(path)), found.setdefault(path, {})]
+            return lines[path]
+
         for path in self.declared:
-            for end in _ENDS.finditer(path):
-                found.setdefault(path[: end.start()], {})[path] = None
+            for each in line(_around(path)):
+                each[path] = None
         return found
 
     def named(self, patterns: Sequence[str]) -> dict[str, None]:
         """The declared paths that patterns name, in order."""
         each = [path for pattern in patterns for path in expanded(pattern)]
         if any("*" in path for path in each):
-            return dict.fromkeys(path for path in self.declared if path in covered(patterns, self.declared))
-        return dict.fromkeys(path for layer in each for path in self.within.get(layer, ()))
+            those = covered(patterns, self.declared)
+            return dict.fromkeys(path for path in self.declared if path in those)
+        named = ([path] if path in self.declared else self.within.get(path, ()) for path in each)
+        return dict.fromkeys(itertools.chain.from_iterable(named))
 
     @cached_property
     def double(self) -> bool:
@@ -214,6 +223,11 @@ class Text:
                 sizes = chunk_sizes(size, degree)
             found.append(size // degree if sizes is None or len(set(sizes)) == 1 else Parts(tuple(sizes), group))
         return tuple(found)
+
+
+def _around(path: str) -> str:
+    """The place that something is in."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def is_runtime(node: ast.expr) -> str:

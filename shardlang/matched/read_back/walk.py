@@ -88,8 +88,8 @@ class Reader:
         if not isinstance(x, Layer):
             return x if isinstance(x, Value) else id(x)
         if x.path not in self.alike:
-            below = ((path[len(x.path) :], self.text.declared[path]) for path in self.below(x.path))
-            self.alike[x.path] = tuple((path, one.local, learns(one)) for path, one in below)
+            declared, end = self.text.declared, len(x.path)
+            self.alike[x.path] = tuple([(path[end:], id(declared[path])) for path in self.below(x.path)])
         return self.alike[x.path]
 
     def below(self, path: str) -> list[str]:
