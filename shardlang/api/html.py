@@ -15,6 +15,6 @@ def text(lines: Iterable[str]) -> str:
     return f'<pre style="{_STYLE}">{escape(chr(10).join(lines))}</pre>'
 
 
-def folded(title: str, lines: Iterable[str], open: bool = False) -> str:
+def folded(title: str, lines: Iterable[str]) -> str:
     """Lines under a title that shows and hides them."""
-    return f"<details{' open' if open else ''}><summary>{escape(title)}</summary>{text(lines)}</details>"
+    return f"<details><summary>{escape(title)}</summary>{text(lines)}</details>"

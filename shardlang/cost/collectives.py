@@ -1,7 +1,7 @@
 """A group of ranks on the cluster -> how it lies there, and the seconds of a collective of it.
 
     placed(hardware, sizes, axes) -> Placing        of the axes (numbers) of a mesh of those sizes
-    seconds(hardware, kind, placing, bytes, shared=1)
+    seconds(hardware, kind, placing, bytes)
 
 Ranks lie on the cluster row-major, as on the mesh: the innermost axis is in a node. Nothing is done
 for each rank but where sizes and nodes do not divide."""
@@ -84,11 +84,10 @@ def _counts(blocks: list[int]) -> tuple[int, int]:
     return len(counts), min(counts.values())
 
 
-def seconds(hardware: Hardware, kind: str, placing: Placing, bytes: float, shared: int = 1) -> float:
+def seconds(hardware: Hardware, kind: str, placing: Placing, bytes: float) -> float:
     """Seconds of a collective in which each rank sends `bytes`, as a plan counts them: all-reduce
     2 (n - 1)/n of the buffer, all-gather and reduce-scatter (n - 1)/n of the whole, all-to-all
-    (n - 1)/n of the local buffer, permute and send the block. shared: how many collectives use a
-    rank's network port at once.
+    (n - 1)/n of the local buffer, permute and send the block.
 
     time = base + hops + bytes / rate; for an all-reduce the faster of ring and tree. The model and
     its latencies are NCCL's (src/graph/tuning.cc)."""
@@ -98,8 +97,8 @@ def seconds(hardware: Hardware, kind: str, placing: Placing, bytes: float, share
         return 0.0
     measured = _measured(hardware, kind, placing)
     if measured is not None:
-        return measured.at(bytes * shared if placing.level else bytes)
-    network = hardware.network * hardware.shares.network / placing.oversubscription / shared
+        return measured.at(bytes)
+    network = hardware.network * hardware.shares.network / placing.oversubscription
     link = hardware.link * hardware.shares.link
     if kind in ("permute", "send"):
         return hardware.base + _one_hop(hardware, placing) + bytes / (network if placing.level else link)

@@ -3,7 +3,7 @@ memory, the optimizer's update, copies to and from the host.
 
     product(hardware, batch, m, n, k, dtype)
     attention(hardware, batch_heads, queries, keys, width, causal, cut, fused, dtype, backward)
-    stream(hardware, operator, bytes_read, bytes_written, elements)
+    stream(hardware, operator, bytes_read, bytes_written)
     update(hardware, kind, elements)
     copy(hardware, bytes)
 
@@ -104,13 +104,12 @@ def _attention_in_pieces(hardware: Hardware, batch_heads: int, queries: int, key
     size = batch_heads * queries * keys * width_of(dtype)
     if backward:
         keyed = product(hardware, batch_heads, keys, width, queries, dtype)
-        return scores + values + 2 * keyed + stream(hardware, "", 2 * size, size, size)
-    masked = stream(hardware, "", size, size, size) if causal else 0.0
-    return scores + values + masked + stream(hardware, "", size, size, size)
+        return scores + values + 2 * keyed + stream(hardware, "", 2 * size, size)
+    masked = stream(hardware, "", size, size) if causal else 0.0
+    return scores + values + masked + stream(hardware, "", size, size)
 
 
-def stream(hardware: Hardware, operator: str, bytes_read: float, bytes_written: float, elements: int,
-           backward: bool = False) -> float:  # fmt: skip
+def stream(hardware: Hardware, operator: str, bytes_read: float, bytes_written: float, backward: bool = False) -> float:
     """Seconds of an operator whose time is that of its bytes: (read + written) / (share x
     bandwidth), and a launch. `operator`: the name by which a profile may have it, or ""; it may
     have its backward apart."""
@@ -131,7 +130,7 @@ def update(hardware: Hardware, kind: str, elements: int) -> float:
     if measured is not None:
         return _launched(hardware, measured.at(elements))
     read, written = _UPDATES[kind]
-    return stream(hardware, kind, 4.0 * read * elements, 4.0 * written * elements, elements)
+    return stream(hardware, kind, 4.0 * read * elements, 4.0 * written * elements)
 
 
 def copy(hardware: Hardware, bytes: float) -> float:

@@ -46,7 +46,7 @@ class Prices:
                 more = (item.kernels - 1) * hardware.launch
                 operator = item.place.operator
                 back = item.phase not in (FORWARD, AGAIN)
-                return operators.stream(hardware, operator, item.read, item.written, item.elements, back) + more
+                return operators.stream(hardware, operator, item.read, item.written, back) + more
             case Copy():
                 return operators.copy(hardware, item.bytes)
             case Collective():
@@ -73,7 +73,7 @@ class Prices:
     def unpacked(self, gather: Gather) -> float:
         """Seconds of the copies that put in what is given, and take out what has come."""
         part = gather.whole - gather.bytes
-        return operators.stream(self.hardware, "copy", 2 * part + gather.whole, part + gather.whole, gather.whole)
+        return operators.stream(self.hardware, "copy", 2 * part + gather.whole, part + gather.whole)
 
     def update(self, update: Update) -> float:
         return operators.update(self.hardware, update.kind, update.elements)

@@ -74,7 +74,7 @@ class _Search:
         elif maker >= 0 and reduces_batch(self.plan, maker):
             self._keep(name, value, maker, at, summed_axes(self.plan, maker))
         else:
-            self._carry(name, value, maker, at)
+            self._carry(name, value, at)
 
     def _follow(self, name: str, maker: int) -> None:
         self.after.add(maker)
@@ -82,7 +82,7 @@ class _Search:
             if self.plan.graph.values[use.value].constant is None:
                 self.visit(name, use.value, form(use))
 
-    def _carry(self, name: str, value: int, maker: int, at: Form) -> None:
+    def _carry(self, name: str, value: int, at: Form) -> None:
         type = self.plan.graph.values[value].type
         if type.dims:
             raise _Refused("uses a tensor beside a reduction over the batch")

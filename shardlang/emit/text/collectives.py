@@ -86,7 +86,7 @@ def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh:
     A block of a dim is numbered by the coordinates on the axes that cut it, major first; the same
     number on the axes that cut it before gives the member. Pending, replicated and identical axes
     are matched likewise, part by part."""
-    parts = _parts(source, target, axes, mesh)
+    parts = _parts(source, target, axes)
     ranges = [range(mesh.axis_size(axis)) for axis in axes]
     members = [dict(zip(axes, place, strict=True)) for place in itertools.product(*ranges)]
     sources = tuple(_index(_holder(member, parts, mesh), axes, mesh) for member in members)
@@ -95,7 +95,7 @@ def permute_sources(source: Layout, target: Layout, axes: tuple[str, ...], mesh:
     return sources
 
 
-def _parts(source: Layout, target: Layout, axes: tuple[str, ...], mesh: Mesh) -> list[Part]:
+def _parts(source: Layout, target: Layout, axes: tuple[str, ...]) -> list[Part]:
     """Axes (before, after) of each dim and state, limited to the group; the identical axes last."""
     limited = [(_within(before, axes), _within(after, axes)) for before, after in _pairs(source, target)]
     used_before = {a for before, _ in limited for a in before}
