@@ -168,7 +168,7 @@ class Text:
         lines = {"": [found[""]]}
 
         def line(path: str) -> list[dict[str, None]]:
-            """What is in a place, and in each around it."""
+            """The paths in a place, and those in each place around it."""
             if path not in lines:
                 lines[path] = [*line(_around(path)), found.setdefault(path, {})]
             return lines[path]
