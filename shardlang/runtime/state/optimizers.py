@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from shardlang.errors import RunError
@@ -29,7 +28,12 @@ UNIT = 16
 
 def _padded(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors themselves; flat copies, padded with zeros, if no multiple of the unit."""
-    return [t if t.numel() % UNIT == 0 else F.pad(t.reshape(-1), (0, -t.numel() % UNIT)) for t in tensors]
+    return [t if t.numel() % UNIT == 0 else _filled_up(t) for t in tensors]
+
+
+def _filled_up(tensor: Tensor) -> Tensor:
+    # F.pad is four times as slow for the few elements that most of these have.
+    return torch.cat((tensor.reshape(-1), tensor.new_zeros(-tensor.numel() % UNIT)))
 
 
 class Slots:

@@ -208,9 +208,12 @@ class Gathers:
         self.units, self.step = units, step
         self.line = Line([units.get(kind, []) for kind in step])
 
-    @contextlib.contextmanager
-    def during(self, kind: Pass) -> Iterator[None]:
+    def during(self, kind: Pass) -> contextlib.AbstractContextManager[None]:
         """A pass: the next one of the step, or one that stands alone, such as an evaluation's."""
+        return self._during(kind) if self.units else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _during(self, kind: Pass) -> Iterator[None]:
         line = self.line
         if kind not in self.step[line.number + 1 : line.number + 2]:
             line = Line([self.units.get(kind, [])])

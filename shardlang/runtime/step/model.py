@@ -198,7 +198,7 @@ class Model:
             self.program.mesh, self.program.stage_axis, self.program.coordinates(tensor), stages,
         )  # fmt: skip
 
-    @property
+    @cached_property
     def sharded(self) -> list[ShardBucket]:
         """The buckets whose updated rows all ranks need: of ZeRO 1 and 2."""
         found = [bucket for bucket in self.buckets if isinstance(bucket, ShardBucket)]
@@ -214,12 +214,15 @@ class Model:
                 found[path] = _settled(bucket, found[path])
         return found
 
-    @contextlib.contextmanager
-    def forward_context(self, kind: Pass = ("F", 0)) -> Iterator[None]:
+    def forward_context(self, kind: Pass = ("F", 0)) -> contextlib.AbstractContextManager[None]:
         """To run forward in: parameters that ZeRO 3 has gathered are not kept for backward, nor is
         what the program drops."""
         dropping = bool(self.stored) or self.program.drops
-        with self.gathers.during(kind), dropped_between() if dropping else contextlib.nullcontext():
+        return self._dropping(kind) if dropping else self.gathers.during(kind)
+
+    @contextlib.contextmanager
+    def _dropping(self, kind: Pass) -> Iterator[None]:
+        with self.gathers.during(kind), dropped_between():
             yield
 
     def backward(self, loss: Tensor, last: bool = True) -> None:
@@ -234,19 +237,19 @@ class Model:
             self.gathers.release()
             self.reducer.finish()
 
-    @torch.no_grad()
     def update(self, step: int, total: int) -> bool:
         """One step of all optimizers, step from 1; clears the gradients. Whether there was one: not
         where gradients are too large for f16."""
-        fits = self.fits()
-        if fits:
-            if self.program.clip is not None:
-                self.clip(self.program.clip)
-            for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
-                with timed(hosted) if hosted else contextlib.nullcontext():
-                    optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
-            self.updated()
-        self.clear()
+        with torch.no_grad():
+            fits = self.fits()
+            if fits:
+                if self.program.clip is not None:
+                    self.clip(self.program.clip)
+                for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
+                    with timed(hosted) if hosted else contextlib.nullcontext():
+                        optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+                self.updated()
+            self.clear()
         return fits
 
     def fits(self) -> bool:
@@ -263,7 +266,8 @@ class Model:
 
     def updated(self) -> None:
         """Brings the rest up to date, once what is trained has been updated."""
-        self.refresh(path for path, leaf in self.leaves.items() if leaf.requires_grad)
+        if self.copies or self.sharded:
+            self.refresh(path for path, leaf in self.leaves.items() if leaf.requires_grad)
 
     def clear(self) -> None:
         """Forgets the gradients."""

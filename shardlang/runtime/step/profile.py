@@ -129,12 +129,12 @@ class Profile:
             self.steps, self.file = steps, trace_file(program.profile.to, world.rank)
             self.ranges = Ranges(program.profile.emitted)
 
-    @contextmanager
-    def step(self, number: int, log: Log) -> Iterator[None]:
+    def step(self, number: int, log: Log) -> AbstractContextManager[None]:
         """Around a step of training."""
-        if number not in self.steps:
-            yield
-            return
+        return self._step(number, log) if number in self.steps else nullcontext()
+
+    @contextmanager
+    def _step(self, number: int, log: Log) -> Iterator[None]:
         if number == self.steps.start:
             self.profiler = torch.profiler.profile()
             self.profiler.start()

@@ -54,6 +54,11 @@ class Totals:
             self.begin()
         return pending
 
+    @property
+    def held(self) -> int:
+        """How many batches are held back."""
+        return len(self._open.rows)
+
     def begin(self) -> None:
         """Starts what has been held back; every rank must call it."""
         begun, self._open = self._open, Sum(self)
@@ -134,10 +139,6 @@ class Pending:
 
     def __init__(self, of: Sum, row: int) -> None:
         self.sum, self.row = of, row
-
-    @property
-    def begun(self) -> bool:
-        return self.sum.total is not None
 
     def wait(self) -> dict[str, Any]:
         """name -> the sum, a float or list. Starts it if needed: every rank must call it."""

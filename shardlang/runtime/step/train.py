@@ -188,7 +188,7 @@ class Run(Stepper):
     def _step(self, epoch: int, batch: Batch) -> None:
         """One step. Its figures are summed while backward runs, with those of the next steps where
         these are short, and read a step later, so that nothing waits for them."""
-        held = sum(not figures.begun for *_, figures in self._waiting)
+        held = self.figures.held
         figures = self.passes.step(batch)
         with self.profile.part("update"):
             updated = self.model.update(self.step, self.total)
