@@ -237,19 +237,19 @@ class Model:
             self.gathers.release()
             self.reducer.finish()
 
+    @torch.no_grad()
     def update(self, step: int, total: int) -> bool:
         """One step of all optimizers, step from 1; clears the gradients. Whether there was one: not
         where gradients are too large for f16."""
-        with torch.no_grad():
-            fits = self.fits()
-            if fits:
-                if self.program.clip is not None:
-                    self.clip(self.program.clip)
-                for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
-                    with timed(hosted) if hosted else contextlib.nullcontext():
-                        optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
-                self.updated()
-            self.clear()
+        fits = self.fits()
+        if fits:
+            if self.program.clip is not None:
+                self.clip(self.program.clip)
+            for optimizer, hosted in zip(self.optimizers, self.hosted, strict=True):
+                with timed(hosted) if hosted else contextlib.nullcontext():
+                    optimizer.step(scheduled(optimizer.lr, self.program.lr_schedule, step, total))
+            self.updated()
+        self.clear()
         return fits
 
     def fits(self) -> bool:
