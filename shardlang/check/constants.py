@@ -20,6 +20,7 @@ LARGEST = 2**63
 _EXACT = 2**53
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge}
+_WHOLE: Mapping[str, Callable[[Any, Any], Any]] = {"//": python.floordiv, "%": python.mod}
 _SIMPLE: Mapping[str, Callable[[Any, Any], Any]] = {"+": python.add, "-": python.sub, "*": python.mul}
 
 
@@ -62,6 +63,8 @@ def _arithmetic(op: str, a: Any, b: Any) -> Any:
         return _power(a, b)
     if b == 0:
         return None
+    if op in _WHOLE:
+        return _WHOLE[op](a, b)
     return a / b if isinstance(a, float) or isinstance(b, float) else Fraction(a) / Fraction(b)
 
 
@@ -87,7 +90,7 @@ def combine(node: ast.Binary, left: Any, right: Any, sink: Sink) -> Any:
     except OverflowError:
         result = None
     if result is None or (isinstance(result, (int, Fraction)) and not -LARGEST <= result <= LARGEST):
-        why = "divides by zero" if op == "/" and b == 0 else "is not a number that can be used"
+        why = "divides by zero" if op in ("/", *_WHOLE) and b == 0 else "is not a number that can be used"
         sink.report("SH211", f"`{node.span.text}` {why}", node.span, f"{show(a)} {op} {show(b)}")
         return UNKNOWN
     return _tidy(result)

@@ -71,8 +71,9 @@ def signature(name: str, params: Sequence[Param], arrow: bool = False) -> str:
 
 
 def _param(param: Param) -> str:
-    if param.kind in ("tensors", "slices"):
-        return "x, y, ..." if param.kind == "tensors" else "dim = start..end, ..."
+    written = {"tensors": "x, y, ...", "slices": "dim = start..end, ...", "places": "dim = index"}
+    if param.kind in written:
+        return written[param.kind]
     shown = param.kind != "tensor" and param.default in (..., None)
     kind = f": {'dim' if param.kind == 'newdim' else param.kind}" if shown else ""
     return f"{param.name}{kind}{default(param)}"

@@ -66,7 +66,7 @@ def _note(node: Any, text: str, tight: Tight) -> None:
             _type(node, text, tight)
         case ast.Call():
             tight.called.add(text.index("(", node.callee.span.end))
-        case ast.Index():
+        case ast.Index() | ast.Pick():
             tight.called.add(text.index("[", node.value.span.end))
         case ast.Layer(count=count) if count is not None:
             tight.called.add(text.index("[", node.name.span.end))

@@ -38,6 +38,7 @@ class Param:
     number   int or float                               -> the Python value
     pair     an int, or a tuple of two ints             -> (int, int)
     slices   all further keywords `d = 0..4`            -> tuple of (Term, start, stop)
+    places   all further keywords `d = 3`               -> tuple of (Term, index)
     `default` REQUIRED means the argument must be given; a tensor with default None may be absent.
     """
 

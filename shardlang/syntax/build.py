@@ -26,7 +26,7 @@ class Builder:
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        own = {"segment": self._segment, "call": self._call, "piped": self._piped}
+        own = {"segment": self._segment, "call": self._call, "item": self._pick, "piped": self._piped}
         self.actions: dict[str, Callable[[Children, Span], Any]] = {**ACTIONS, **own}
 
     def _segment(self, c: Children, s: Span) -> ast.Segment:
@@ -48,6 +48,9 @@ class Builder:
         fields = tuple(a for a in args if isinstance(a, ast.Field))
         plain = tuple(a for a in args if not isinstance(a, ast.Keyword | ast.Field))
         return ast.Call(c[0], plain, keywords, fields, arrow, span=s)
+
+    def _pick(self, c: Children, s: Span) -> ast.Pick:
+        return ast.Pick(c[0], tuple(c[1:]), span=s)
 
     def _piped(self, c: Children, s: Span) -> ast.Pipe:
         _check_piped(c[1], self.sink)

@@ -82,6 +82,14 @@ class Index(Node):
 
 
 @node
+class Pick(Node):
+    """`value[seq = 0]`: an index, or a range, by dim."""
+
+    value: Expr
+    places: tuple[Keyword, ...]
+
+
+@node
 class Unary(Node):
     """`op` is one of `-`, `not`."""
 
@@ -91,7 +99,7 @@ class Unary(Node):
 
 @node
 class Binary(Node):
-    """`op` is one of `+ - * / @ ** == != < <= > >= and or`."""
+    """`op` is one of `+ - * / // % @ ** == != < <= > >= and or`."""
 
     op: str
     left: Expr

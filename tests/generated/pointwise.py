@@ -10,6 +10,7 @@ Piece = Callable[[Scope], Value | None]
 
 SAFE = {
     "relu": 1.0, "gelu": 1.0, "silu": 1.0, "tanh": 0.0, "sigmoid": 0.0, "sin": 0.0, "cos": 0.0, "abs": 1.0,
+    "erf": 0.0, "softplus": 1.0, "elu": 1.0,
 }  # fmt: skip
 
 
@@ -34,6 +35,7 @@ def guarded(s: Scope) -> Value | None:
         f"exp(tanh({n}))": 2.7, f"exp(-square({n}))": 1.0, f"log(square({n}) + 0.5)": 1 + x.size,
         f"square({n})": squared, f"sqrt(square({n}) + 0.1)": 1 + x.size, f"rsqrt(abs({n}) + 0.5)": 1.5,
         f"-{n}": x.size, f"{n} ** 2": squared, f"(square({n}) + 0.5) ** -0.5": 1.5, f"1.5 ** tanh({n})": 1.5,
+        f"(tanh({n}) + 2.0) % 10.0": 3.0,
         f"{n} / (square({n}) + 1.0)": 0.5, f"log(exp(tanh({n})) + 1.0)": 1.5, f"sqrt(exp(-abs({n})) + 0.2)": 1.2,
     }  # fmt: skip
     expression = s.rng.choice(list(given))
@@ -187,7 +189,8 @@ def chosen(s: Scope) -> Value | None:
     y, sign = s.alike(x), s.rng.choice(["<", "<=", ">", ">=", "==", "!="])
     other = s.rng.choice(["0.1", f"tanh({y.name})", "0"])
     # What is only compared gets no gradient, and so counts as unread.
-    condition = s.let(f"{x.name} {sign} {other}", x.dims, TRUTH)
+    text_of = s.rng.choice(["{a}", "{a}", "{a} and {b}", "{a} or not {b}", "not ({a} and {b})"])
+    condition = s.let(text_of.format(a=f"{x.name} {sign} {other}", b=f"{y.name} < 0.3"), x.dims, TRUTH)
     if s.rng.random() < 0.3:
         return s.let(f"{x.name} * cast({condition.name}, {RUN})", x.dims, FLOAT, x.size, x, condition)
     then = s.rng.choice([y.name, "0.5", f"sin({y.name})"])
@@ -213,7 +216,8 @@ def counted(s: Scope) -> Value | None:
     last = x.dims[-1]
     if len(last) > 1:
         return None
-    return s.let(f"{x.name} + 0.1 * cast(arange({text(last)}), {RUN})", x.dims, FLOAT, x.size + 1, x)
+    number = s.rng.choice(["{i}", "{i} % 3", "{i} // 2"]).format(i=f"arange({text(last)})")
+    return s.let(f"{x.name} + 0.1 * cast({number}, {RUN})", x.dims, FLOAT, x.size + 1, x)
 
 
 def best(s: Scope) -> Value | None:
@@ -285,7 +289,20 @@ def settled(s: Scope) -> Value | None:
     return s.let(f"{kind}({x.name}, over = {text(term)})", (*x.dims[:place], *x.dims[place + 1 :]), FLOAT, x.size, x)
 
 
+def picked(s: Scope) -> Value | None:
+    """One index of a dim, which the result lacks; beside a value of its dims, if there is one."""
+    x = s.pick(least=3)
+    rest = [] if x is None else [t for t in x.dims if len(t) == 1 and not s.batch(t)]
+    if x is None or not rest:
+        return None
+    term = s.rng.choice(rest)
+    index = s.rng.randint(-s.length(term), s.length(term) - 1)
+    one = s.let(f"{x.name}[{text(term)} = {index}]", tuple(t for t in x.dims if t != term), FLOAT, x.size, x)
+    wide = typed([() if t == term else t for t in x.dims])
+    return s.let(f"{x.name} + 0.5 * rearrange({one.name} -> {wide})", x.dims, FLOAT, 2 * x.size, x, one)
+
+
 PIECES: tuple[Piece, ...] = (
     smooth, smooth, guarded, guarded, guarded, chosen, chosen, scaled, pair, pair, affine, affine, shares, norm, norm,
-    batch_norm, reduced, centred, running, dropped, halted, counted, best, narrowed,
+    batch_norm, reduced, centred, running, dropped, halted, counted, best, narrowed, picked,
 )  # fmt: skip

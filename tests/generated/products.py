@@ -118,7 +118,7 @@ def fused(s: Scope) -> Value | None:
     queries = x.dims[-2]
     keys = [n for n in s.others(x.parts()) if s.size(n) == s.length(queries)]
     s.feature("fused attention")
-    k = v = x
+    scores, k, v = _scores(s, x, keys), x, x
     if keys and s.rng.random() < 0.5:
         dims = (*x.dims[:-2], (keys[0],), x.dims[-1])
         k = v = s.let(f"relabel({x.name} -> {typed(dims)})", dims, FLOAT, x.size, x)
@@ -126,7 +126,7 @@ def fused(s: Scope) -> Value | None:
         v = s.alike(x)
     scale = s.rng.choice(["", ", scale = 0.3", f", scale = {0.5 / max(1.0, x.size):.2g}"])
     causal = ", causal = true" if k is x and s.rng.random() < 0.5 else ""
-    call = f"attention({x.name}, {k.name}, {v.name}{causal}{scale}{_scores(s, x, keys)})"
+    call = f"attention({x.name}, {k.name}, {v.name}{causal}{scale}{scores})"
     return s.let(call, x.dims, FLOAT, 2 * v.size, x, k, v)
 
 
@@ -135,10 +135,10 @@ def _scores(s: Scope, x: Value, keys: list[str]) -> str:
     heads, queries, _ = x.dims[-3:]
     more = {"window": f"{s.rng.randint(1, s.length(queries))}", "softcap": "1.5", "p": s.rng.choice(["0.2", "0.5"])}
     more = {name: text for name, text in more.items() if s.rng.random() < 0.25}
-    if keys and not s.batch(queries) and s.rng.random() < 0.3:
+    if keys and not s.batch(queries) and s.rng.random() < 0.5:
         s.feature("bias of attention")
         more["bias"] = s.param((*([heads] if not s.batch(heads) and s.rng.random() < 0.5 else []), queries, (keys[0],)))
-    if not s.batch(heads) and s.rng.random() < 0.3:
+    if not s.batch(heads) and s.rng.random() < 0.7:
         s.feature("sinks of attention")
         more["sinks"] = s.param((heads,))
     return "".join(f", {name} = {text}" for name, text in more.items())
@@ -240,9 +240,9 @@ def repeated(s: Scope) -> Value | None:
         return None
     at = s.rng.randint(1, len(x.dims))
     dims = (*x.dims[:at], (new[0],), *x.dims[at:])
+    p = s.param(((new[0],), *x.dims[at:]))
     wide = s.let(f"expand({x.name} -> {typed(dims)})", dims, FLOAT, x.size, x)
-    return s.let(f"mean({wide.name} * {s.param(((new[0],), *x.dims[at:]))}, over = {new[0]})", x.dims, FLOAT, x.size,
-                 wide)  # fmt: skip
+    return s.let(f"mean({wide.name} * {p}, over = {new[0]})", x.dims, FLOAT, x.size, wide)
 
 
 def looked_up(s: Scope) -> Value | None:
@@ -259,7 +259,8 @@ def looked_up(s: Scope) -> Value | None:
     table = s.table(dims) if s.rng.random() < 0.3 else s.param(dims, again=0.7)
     # With what depends on the place: rows of one id twice would be ties all the way, and rounding would decide them.
     place = s.param((x.dims[-1], (names[0],)))
-    return s.let(f"embedding({x.name}, {table}) + {place}", (*x.dims, (names[0],)), FLOAT, 3.0, x)
+    padding = s.rng.choice(["", ", padding = 0", ", padding = 3"])
+    return s.let(f"embedding({x.name}, {table}{padding}) + {place}", (*x.dims, (names[0],)), FLOAT, 3.0, x)
 
 
 def head(s: Scope) -> Value | None:

@@ -62,6 +62,8 @@ def _static(value: Any, kind: str, dims: dict[str, Dim]) -> Any:
             return None if value is None else tuple(term(v, dims) for v in value.split())
         case "pair":
             return (value, value) if isinstance(value, int) else value
+        case "places":
+            return tuple((term(name, dims), index) for name, index in value.items())
         case "slices":
             return tuple((term(name, dims), *bounds) for name, bounds in value.items())
     return value

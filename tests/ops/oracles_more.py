@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tests.ops.oracle import Array, Oracle, drawn, oracle, truth
+from tests.ops.oracle import Array, Oracle, below, drawn, oracle, positive, truth
+
+PAIRS = (("b=4 h=6", "b h"), ("b=4 s=2 h=6", "h"), ("b=4 1 n=2*e=3", "s=2 n*e"))
+UNARY: dict[str, Callable[[Array], Array]] = {
+    "erf": np.vectorize(math.erf, otypes=[float]),
+    "softplus": lambda x: np.log(1.0 + np.exp(x)),
+    "elu": lambda x: np.where(x > 0, x, np.exp(x) - 1.0),
+}
+DIVIDED = {"floor_divide": np.floor_divide, "remainder": np.remainder}
 
 
 def attended(
@@ -39,6 +47,12 @@ def attended(
     return formula
 
 
+def trained(padding: int) -> dict[str, Any]:
+    """A lookup of whose table one row is not trained."""
+    made = {"means": lambda i, t: t[i], "smooth": lambda i, t: t[i] * (i != padding)[..., None]}
+    return {"padding": padding, "make": {0: below(8)}, **made}
+
+
 def attention(names: str, q: str, k: str, *further: str | None, **static: Any) -> Oracle:
     return oracle("attention", q, k, k, *further, means=attended(names, **static), make={3: truth} if "keep" in names
                   else {}, **static)  # fmt: skip
@@ -62,4 +76,16 @@ MORE = (
     attention("", "b=2 h=4 s=3 e=2", "b k=2 t=4 e", p=0.4),
     attention("keep bias sinks", "b=2 h=4 s=6 e=2", "b k=2 s e", "bool b s", "h s t=6", "h", causal=True, window=4,
               softcap=1.5, p=0.3),
-)
+    oracle("pick", "b=4 c=6", places={"c": 2}, means=lambda x: x[:, 2]),
+    oracle("pick", "c=6 b=4", places={"c": -1}, means=lambda x: x[-1]),
+    oracle("pick", "b=4 h=2*e=3 s=2", places={"h*e": 4}, means=lambda x: x[:, 4]),
+    oracle("embedding", "i64 b=4 s=2", "v=8 d=6", **trained(0)),
+    oracle("embedding", "i64 b=9", "v=8 h=2*e=2", **trained(5)),
+    *[oracle(n, s, means=f) for n, f in UNARY.items() for s in ("b=5", "b=4 h=6", "b=2 1 h=2*e=3")],
+    *[oracle(n, *p, means=f, make={0: positive, 1: positive}) for n, f in DIVIDED.items() for p in PAIRS],
+    *[oracle(n, *[f"i64 {s}" for s in PAIRS[0]], means=f, make={0: below(9), 1: lambda s: below(3)(s) + 1})
+      for n, f in DIVIDED.items()],
+    *[oracle(n, *[f"bool {s}" for s in p], means=f, make={0: truth, 1: truth})
+      for n, f in (("logical_and", np.logical_and), ("logical_or", np.logical_or)) for p in PAIRS],
+    *[oracle("logical_not", f"bool {s}", means=np.logical_not, make={0: truth}) for s in ("b=5", "b=4 h=6", "b=2 1")],
+)  # fmt: skip

@@ -65,6 +65,25 @@ MISTAKES: list[tuple[Any, str, str, str]] = [
         "a `rearrange` makes `s` a dim of its own first; then `mean(.., over = s)` removes it",
     ),
     (
+        ("pick", "b=4 h=2", {"places": {"h": 2}}),
+        "SH291",
+        "`pick` takes number 2 of `h` (2)",
+        "0 to 1, or -2 to -1, from the end",
+    ),
+    (("pick", "b=4 h=2", {"places": {"h": 0, "b": 0}}), "SH286", "`pick` is over one dim", "`over = b`, say"),
+    (
+        ("embedding", "i64 b=4", "v=8 d=2", {"padding": 8}),
+        "SH293",
+        "`padding` is 8, and `table` has `v` (8)",
+        "the row that has no gradient",
+    ),
+    (
+        ("logical_and", "bool b=4", "b"),
+        "SH281",
+        "`and` needs `right` to be a bool tensor, and it is f64[b]",
+        "`right != 0`",
+    ),
+    (
         ("attention", "b=2 s=4 e=2", "b s e", "b s e", {"window": 0}),
         "SH293",
         "`window` is 0",

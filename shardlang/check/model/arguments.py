@@ -5,7 +5,7 @@ Evaluates expressions through the frame; inferring types is left to `operators`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from typing import Any
@@ -23,6 +23,7 @@ from shardlang.syntax import ast
 from shardlang.types.dim import DTYPES, Term
 
 _TENSORS = ("tensor", "tensors")
+_BY_DIM = ("slices", "places")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,9 @@ def bind_operator(
     for param in operator.params:
         if param.kind in _TENSORS:
             continue
-        if param.kind == "slices":
-            bound.static[param.name] = _slices(slices, first, bound, frame)
+        if param.kind in _BY_DIM:
+            one = _range if param.kind == "slices" else _place
+            bound.static[param.name] = _by_dim(slices, one, first, bound, frame)
             continue
         argument = given.get(param.name)
         value = param.default if argument is None else _static(param, argument, first, frame)
@@ -108,7 +110,7 @@ def _line_up(
     given: dict[str, Argument] = {}
     rest: list[Argument] = []
     slices: list[ast.Keyword] = []
-    params = [p for p in operator.params if p.kind != "slices"]
+    params = [p for p in operator.params if p.kind not in _BY_DIM]
     last = next((at for at, p in enumerate(params) if p.kind == "tensors"), len(params) - 1)
     for at, argument in enumerate(positional):
         param = params[min(at, last)] if params else None
@@ -120,8 +122,8 @@ def _line_up(
             return None, rest, slices
         else:
             given[param.name] = argument
-    named = {p.name for p in operator.params if p.kind not in ("tensors", "slices")}
-    if any(p.kind == "slices" for p in operator.params):
+    named = {p.name for p in operator.params if p.kind not in ("tensors", *_BY_DIM)}
+    if any(p.kind in _BY_DIM for p in operator.params):
         slices = [k for k in keywords if k.name.text not in given and k.name.text not in named]
     if not by_name(operator.name, [k for k in keywords if k not in slices], named, given, frame):
         return None, rest, slices
@@ -220,24 +222,32 @@ def _operand(param: Param, argument: Argument | None, bound: Bound, span: Span, 
     bound.names.append(param.name)
 
 
-def _slices(keywords: Sequence[ast.Keyword], first: Mapping[str, Term], bound: Bound, frame: Frame) -> Any:
-    """`d = 0..4` -> (term, 0, 4)."""
+def _by_dim(
+    keywords: Sequence[ast.Keyword], one: Callable[[ast.Keyword, Frame], Any], first: Mapping[str, Term], bound: Bound,
+    frame: Frame,
+) -> Any:  # fmt: skip
+    """`d = 0..4` -> (term, 0, 4); of an index, `d = 3` -> (term, 3)."""
     found = []
-    sink = frame.context.sink
     for keyword in keywords:
-        term = named_term(keyword.name, first, frame)
-        node = keyword.value
-        if not isinstance(node, ast.Range):
-            sink.report("SH210", f"`{keyword.name.text}` needs a range", node.span, "here", help="write `0..4`")
+        term, value = named_term(keyword.name, first, frame), one(keyword, frame)
+        if term is None or UNKNOWN in value:
             bound.sound = False
-            continue
-        start = whole(frame.evaluate(node.start), node.start.span, sink, "the start of a range")
-        stop = whole(frame.evaluate(node.end), node.end.span, sink, "the end of a range")
-        if term is None or start is UNKNOWN or stop is UNKNOWN:
-            bound.sound = False
-            continue
-        found.append((term, start, stop))
+        else:
+            found.append((term, *value))
     return tuple(found)
+
+
+def _range(keyword: ast.Keyword, frame: Frame) -> tuple[Any, ...]:
+    node, sink = keyword.value, frame.context.sink
+    if not isinstance(node, ast.Range):
+        sink.report("SH210", f"`{keyword.name.text}` needs a range", node.span, "here", help="write `0..4`")
+        return (UNKNOWN,)
+    start = whole(frame.evaluate(node.start), node.start.span, sink, "the start of a range")
+    return start, whole(frame.evaluate(node.end), node.end.span, sink, "the end of a range")
+
+
+def _place(keyword: ast.Keyword, frame: Frame) -> tuple[Any, ...]:
+    return (whole(frame.evaluate(keyword.value), keyword.value.span, frame.context.sink, "an index"),)
 
 
 def _static(param: Param, argument: Argument, first: Mapping[str, Term], frame: Frame) -> Any:

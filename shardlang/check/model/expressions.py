@@ -16,6 +16,8 @@ from shardlang.check.model.types import unknown_yet
 from shardlang.check.values import UNKNOWN, FunctionDecl, Instance, LayerArray, Tensor, describe
 from shardlang.diagnostics.nearest import offer
 from shardlang.ops.declaration import SYMBOLS
+from shardlang.ops.families.lookups import PICK
+from shardlang.ops.families.shapes import SLICE
 from shardlang.patterns import SingleLayers, count
 from shardlang.source import Span
 from shardlang.syntax import ast
@@ -38,6 +40,8 @@ def evaluate(node: ast.Expr, frame: Frame) -> Any:
             return _attribute(node, frame)
         case ast.Index():
             return _index(node, frame)
+        case ast.Pick():
+            return _pick(node, frame)
         case ast.Unary():
             return _unary(node, frame)
         case ast.Conditional():
@@ -92,12 +96,14 @@ def _declare(name: str) -> str:
 
 def _binary(node: ast.Binary, frame: Frame) -> Any:
     op = node.op
-    if op in ("and", "or"):
-        left = truth(evaluate(node.left, frame), node.left.span, frame.context.sink)
+    left = evaluate(node.left, frame)
+    if op in ("and", "or") and not isinstance(left, Tensor):
+        left = truth(left, node.left.span, frame.context.sink)
         if left is UNKNOWN or left == (op == "or"):
             return left
-        return truth(evaluate(node.right, frame), node.right.span, frame.context.sink)
-    left, right = evaluate(node.left, frame), evaluate(node.right, frame)
+        right = evaluate(node.right, frame)
+        return right if _masks(right) else truth(right, node.right.span, frame.context.sink)
+    right = evaluate(node.right, frame)
     if isinstance(left, Tensor) or isinstance(right, Tensor) or op == "@":
         if left is UNKNOWN or right is UNKNOWN:
             return UNKNOWN
@@ -108,10 +114,14 @@ def _binary(node: ast.Binary, frame: Frame) -> Any:
     return combine(node, left, right, frame.context.sink)
 
 
+def _masks(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.type.dtype == "bool"
+
+
 def _unary(node: ast.Unary, frame: Frame) -> Any:
     value = evaluate(node.operand, frame)
     sink = frame.context.sink
-    if node.op == "not":
+    if node.op == "not" and not isinstance(value, Tensor):
         known = truth(value, node.operand.span, sink)
         return known if known is UNKNOWN else not known
     if isinstance(value, Tensor):
@@ -162,7 +172,7 @@ def _index(node: ast.Index, frame: Frame) -> Any:
     if owner is UNKNOWN or index is UNKNOWN:
         return UNKNOWN
     if not isinstance(owner, LayerArray):
-        help = "use `slice(x, d = 0..4)` for a part of a tensor" if isinstance(owner, Tensor) else ""
+        help = "name the dim: `x[d = 0]`, or `x[d = 0..4]` for a part" if isinstance(owner, Tensor) else ""
         fact = f"`{node.value.span.text}` is {describe(owner)} and has no index"
         return frame.wrong("SH214", fact, node.span, "here", help=help)
     layers = len(owner)
@@ -172,6 +182,19 @@ def _index(node: ast.Index, frame: Frame) -> Any:
         return owner[index]
     fact = f"`{owner.path}` has {layers} layer{'s' * (layers != 1)}, and this asks for {index}"
     return frame.wrong("SH215", fact, node.index.span, f"0 to {layers - 1} exist")
+
+
+def _pick(node: ast.Pick, frame: Frame) -> Any:
+    """`x[seq = 0, d = 0..4]`: of each dim an index, which removes it, or a range."""
+    value, name = evaluate(node.value, frame), node.value.span.text
+    if value is not UNKNOWN and not isinstance(value, Tensor):
+        return frame.wrong("SH214", f"`{name}` is {describe(value)} and has no dims", node.span, "here")
+    ranges = [place for place in node.places if isinstance(place.value, ast.Range)]
+    value = invoke(SLICE, (value, node.value.span), node.span, frame, ranges) if ranges else value
+    for place in node.places:
+        if value is not UNKNOWN and place not in ranges:
+            value = invoke(PICK, (value, node.value.span), node.span, frame, [place])
+    return value
 
 
 def _pipe(node: ast.Pipe, frame: Frame) -> Any:

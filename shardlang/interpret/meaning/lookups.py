@@ -29,6 +29,10 @@ def _embedding(call: Call, ids: Tensor, table: Tensor) -> Tensor:
     if table.shape[0] == 0:
         return table.sum() * table.new_zeros((*ids.shape, table.shape[1]))
     local, here = place(ids, call.start(rows), table.shape[0])
+    padding = call.attrs["padding"]
+    if padding is not None:
+        marks = torch.arange(table.shape[0]) + call.start(rows) == padding
+        table = torch.where(marks[:, None], table.detach(), table)
     return torch.where(here.unsqueeze(-1), table[local], torch.zeros((), dtype=table.dtype))
 
 
@@ -41,6 +45,15 @@ def _gather(call: Call, x: Tensor, index: Tensor) -> Tensor:
     else:
         found = torch.where(here, x.gather(dim, local), torch.zeros((), dtype=x.dtype))
     return found if call.attrs["keeps"] else found.squeeze(dim)
+
+
+def _pick(call: Call, x: Tensor) -> Tensor:
+    """The sum over the dim of what is at the index."""
+    dim = call.attrs["dim"]
+    start = call.start(call.rule.operands[0][dim])
+    marks = torch.arange(start, start + x.shape[dim]) == call.attrs["index"]
+    marks = marks.view([-1 if d == dim else 1 for d in range(x.dim())])
+    return torch.where(marks, x, torch.zeros((), dtype=x.dtype)).sum(dim).to(x.dtype)
 
 
 def _one_hot(call: Call, ids: Tensor) -> Tensor:
@@ -75,6 +88,7 @@ LOOKUPS: dict[str, Callable[..., Tensor]] = {
     "auc": _auc,
     "embedding": _embedding,
     "gather": _gather,
+    "pick": _pick,
     "one_hot": _one_hot,
     "arange": _arange,
     "dropout": lambda call, x: x * _kept(call, x, x.dim()),

@@ -52,7 +52,8 @@ def _extremum(pair: Callable[[Tensor, Tensor], Tensor], bound: str) -> Function:
 
 
 # What torch has under the same name.
-_TORCH = ("relu", "tanh", "sigmoid", "exp", "log", "sqrt", "abs", "sin", "cos", "eq", "ne", "lt", "le", "gt", "ge")
+_TORCH = ("relu", "tanh", "sigmoid", "exp", "log", "sqrt", "abs", "sin", "cos", "eq", "ne", "lt", "le", "gt", "ge",
+          "erf", "logical_and", "logical_or", "logical_not")  # fmt: skip
 ELEMENTWISE: dict[str, Function] = {
     **{name: _elementwise(getattr(torch, name)) for name in _TORCH},
     "add": _promoted(lambda a, b: a + b),
@@ -60,6 +61,10 @@ ELEMENTWISE: dict[str, Function] = {
     "mul": _promoted(lambda a, b: a * b),
     "div": _promoted(lambda a, b: a / b),
     "pow": _promoted(lambda a, b: a**b),
+    "floor_divide": _promoted(lambda a, b: torch.div(a, b, rounding_mode="floor").detach()),
+    "remainder": _promoted(lambda a, b: a - b * torch.div(a, b, rounding_mode="floor")),
+    "softplus": _elementwise(lambda a: torch.logaddexp(a, torch.zeros_like(a))),
+    "elu": _elementwise(lambda a: torch.where(a > 0, a, torch.expm1(torch.where(a > 0, 0.0, a)))),
     "neg": _elementwise(lambda a: -a),
     "gelu": _gelu,
     "silu": _elementwise(lambda a: a * torch.sigmoid(a)),

@@ -1,17 +1,19 @@
-"""Sums, products, quotients and powers of tensors and numbers, dims aligned from the right."""
+"""Sums, products, quotients, remainders and powers of tensors and numbers, dims aligned from the
+right."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardlang.ops.code import around, atom
+from shardlang.ops.code import Code, around, atom, infix, method
 from shardlang.ops.declaration import CallSite, Inference, Param, Precision, between, declare
 from shardlang.ops.factors import each_element, elementwise, promote, require
 from shardlang.ops.saved_activations import Local, Saved, nothing, others
+from shardlang.ops.site import OpSite
 from shardlang.ops.working_memory import Work, passing_alike, plain
 
 # How many operands of truth values torch refuses.
-_REFUSED = {"sub": 1, "pow": 2}
+_REFUSED = {"sub": 1, "pow": 2, "floor_divide": 1, "remainder": 1}
 _PAIR = (Param("left", "tensor"), Param("right", "tensor"))
 
 
@@ -48,10 +50,17 @@ def _power(local: Local) -> Saved:
 def _binary(
     name: str, symbol: str, through: tuple[tuple[int, ...], ...], doc: str, saved: Callable[[Local], Saved],
     floating: bool = False, precision: Precision = Precision.BESIDE, work: Callable[[Local], Work] = plain,
+    differentiable: bool = True, emit: Callable[[OpSite], Code] | None = None,
 ) -> None:  # fmt: skip
     example = f"(left: [..., d], right: [..., d]) -> [..., d] {{ left {symbol} right }}"
-    declare(name, _PAIR, _infer(through, floating), between(symbol), doc, example=example, numbers=True, saved=saved,
-            symbol=symbol, precision=precision, work=work)  # fmt: skip
+    declare(name, _PAIR, _infer(through, floating), emit or between(symbol), doc, example=example, numbers=True,
+            saved=saved, symbol=symbol, precision=precision, work=work, differentiable=differentiable)  # fmt: skip
+
+
+def _whole_quotient(site: OpSite) -> Code:
+    """torch has no derivative of what is rounded down."""
+    text = infix("//", *site.operands)
+    return method(text, "detach") if site.result_types[0].floating else text
 
 
 _binary("add", "+", ((0, 1),), "The sum of two values.", nothing, work=passing_alike)
@@ -59,6 +68,10 @@ _binary("sub", "-", ((0, 1),), "The difference of two values.", nothing)
 _binary("mul", "*", ((0,), (1,)), "The product of two values, element by element.", others)
 _binary("div", "/", ((0,),), "The quotient of two values, floating also for whole numbers.",
         lambda local: Saved((0, 1) if local.gradient[1] else (1,)), floating=True)
+_binary("floor_divide", "//", (), "The quotient of two values, rounded down.", nothing, differentiable=False,
+        emit=_whole_quotient)
+_binary("remainder", "%", (), "left - right * (left // right): it has the sign of right.",
+        lambda local: Saved((0, 1) if local.gradient[1] else ()))
 _binary("pow", "**", (), "The left value to the power of the right.", _power, precision=Precision.INSIDE)
 
 

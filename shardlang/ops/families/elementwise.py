@@ -32,6 +32,9 @@ _unary("relu", TORCH, "The greater of x and 0.", made, _any_number, _GIVEN)
 _unary("silu", F, "x * sigmoid(x).", first, precision=_GIVEN)
 _unary("tanh", TORCH, "The hyperbolic tangent.", made, precision=_GIVEN)
 _unary("sigmoid", TORCH, "1 / (1 + exp(-x)).", made, precision=_GIVEN)
+_unary("erf", TORCH, "The error function.", first)
+_unary("softplus", F, "log(1 + exp(x)).", first)
+_unary("elu", F, "x where it is greater than 0, elsewhere exp(x) - 1.", first)
 _unary("exp", TORCH, "e to the power of x.", made)
 _unary("log", TORCH, "The natural logarithm.", first)
 _unary("sqrt", TORCH, "The square root.", made)
@@ -78,6 +81,22 @@ _comparison("lt", "<", "Where left is less than right, as bool.")
 _comparison("le", "<=", "Where left is at most right, as bool.")
 _comparison("gt", ">", "Where left is greater than right, as bool.")
 _comparison("ge", ">=", "Where left is at least right, as bool.")
+
+
+def _truths(site: CallSite) -> Inference | None:
+    sound = all(require(site, at, "bool") for at in range(len(site.operands)))
+    return elementwise(site, "bool") if sound else None
+
+
+def _logical(name: str, symbol: str, params: tuple[Param, ...], example: str, doc: str) -> None:
+    declare(name, params, _truths, calls(TORCH, name), doc, example=example, differentiable=False, symbol=symbol,
+            precision=_GIVEN)  # fmt: skip
+
+
+_BOTH = "(left: bool[..., d], right: bool[..., d]) -> bool[..., d]"
+_logical("logical_and", "and", _PAIR, f"{_BOTH} {{ left and right }}", "Where both hold.")
+_logical("logical_or", "or", _PAIR, f"{_BOTH} {{ left or right }}", "Where either holds.")
+_logical("logical_not", "not", (_X,), "(x: bool[..., d]) -> bool[..., d] { not x }", "Where x does not hold.")
 
 
 def _compared(local: Local) -> Saved:

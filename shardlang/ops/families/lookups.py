@@ -1,20 +1,22 @@
-"""Lookups by index: embedding, gather, one_hot, arange.
+"""Lookups by index: embedding, gather, pick, one_hot, arange.
 
 Over a split dim a rank looks up what it has, and the sum is pending."""
 
 from __future__ import annotations
 
-from shardlang.ops.code import RT, TORCH, Code, F
+from shardlang.ops.code import RT, TORCH, Code, F, around, atom, infix
 from shardlang.ops.declaration import CallSite, Indexing, Inference, Param, Precision, declare
-from shardlang.ops.factors import Factors, quoted, require, same_dims
+from shardlang.ops.factors import Factors, quoted, require, same_dims, sized
 from shardlang.ops.families.reductions import single_position
 from shardlang.ops.rule import shared_axes
-from shardlang.ops.saved_activations import Local, Saved, elements, size
+from shardlang.ops.saved_activations import Aliasing, Local, Saved, elements, nothing, own, size
 from shardlang.ops.site import OpSite
 from shardlang.ops.streams import looked_up
-from shardlang.ops.texts import group_text, offset_text
+from shardlang.ops.texts import cut, group_text, offset_text
 from shardlang.ops.working_memory import Work
-from shardlang.types.dim import BYTES, TensorType, term_text
+from shardlang.types.dim import BYTES, TensorType, term_size, term_text
+
+PICK = "pick"
 
 
 def _infer_embedding(site: CallSite) -> Inference | None:
@@ -27,16 +29,31 @@ def _infer_embedding(site: CallSite) -> Inference | None:
             help="a table is `[rows, width]`: `embedding(ids, table)`",
         )  # fmt: skip
         return None
+    padding, size = site.static["padding"], term_size(table.dims[0])
+    if padding is not None and not 0 <= padding < (padding + 1 if size is None else size):
+        site.sink.report(
+            "SH293", f"`padding` is {padding}, and {quoted(site.names[1])} has {sized(table.dims[0])}", site.span,
+            labels=[(site.spans[1], str(table))], help="it is the row that has no gradient, from 0",
+        )  # fmt: skip
+        return None
     factors = Factors()
     # The places of ids over the dim of the rows, or of the width, are another index than these.
     (mine,), (rows,) = factors.by_place([ids.dims]), factors.by_place([table.dims])
     if len(rows[0]) == 1:
         factors.exchanged(rows[0][0])
     rule = factors.rule((mine, rows), ((*mine, rows[1]),), ((1,),))
-    return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule)
+    return Inference((TensorType(table.dtype, (*ids.dims, table.dims[1])),), rule, {"padding": padding})
 
 
 def _emit_embedding(site: OpSite) -> Code:
+    ids, padding = site.operands[0], site.attrs["padding"]
+    plain = not site.sparse and not group_text(site, site.rule.operands[1][0])
+    if padding is None or plain:
+        return _looked_up(site, {} if padding is None else {"padding_idx": padding})
+    return RT("without_gradient", _looked_up(site, {}), infix("==", ids, padding))
+
+
+def _looked_up(site: OpSite, padding: dict[str, int]) -> Code:
     ids, table = site.operands
     rows = site.rule.operands[1][0]
     if shared_axes(site.rule, site.axes):
@@ -44,7 +61,7 @@ def _emit_embedding(site: OpSite) -> Code:
     start = {"start": offset_text(site, rows)} if group_text(site, rows) else {}
     if site.sparse:
         return RT("sparse_embedding", ids, table, **start)
-    return RT("embedding", ids, table, **start) if start else F("embedding", ids, table)
+    return RT("embedding", ids, table, **start) if start else F("embedding", ids, table, **padding)
 
 
 def _emit_exchange(site: OpSite, ids: str, table: str, rows: int) -> Code:
@@ -61,9 +78,10 @@ def _places(local: Local, index: int) -> int:
 
 def _saved_embedding(local: Local) -> Saved:
     rows = local.rule.operands[1][0]
+    marks = elements(local.operands[0]) * BYTES["bool"] if local.attrs["padding"] is not None else 0
     if local.exchanged:  # the ids that this rank is asked for, and where each of its own is among those it asks for
-        return Saved(more=2 * elements(local.operands[0]) * BYTES["i64"])
-    return Saved(more=_places(local, 0)) if any(local.cut[f] for f in rows) else Saved((0,))
+        return Saved(more=2 * elements(local.operands[0]) * BYTES["i64"] + marks)
+    return Saved(more=_places(local, 0) + marks) if any(local.cut[f] for f in rows) else Saved((0,))
 
 
 def _work_embedding(local: Local) -> Work:
@@ -79,8 +97,9 @@ def _saved_gather(local: Local) -> Saved:
     return Saved((0,), more=_places(local, 1)) if local.shares((local.attrs["dim"],)) else Saved((0, 1))
 
 
-declare("embedding", (Param("ids", "tensor"), Param("table", "tensor")), _infer_embedding, _emit_embedding,
-        "The rows of a table by index.",
+declare("embedding", (Param("ids", "tensor"), Param("table", "tensor"), Param("padding", "int", None)),
+        _infer_embedding, _emit_embedding,
+        "The rows of a table by index. The row `padding` gets a gradient of 0.",
         example="(ids: i64[..., seq], table: [rows, width]) -> [..., seq, width] { embedding(ids, table) }",
         saved=_saved_embedding, work=_work_embedding, precision=Precision.LOW, indexes=Indexing(0, 1, 0),
         table=1, streams=looked_up)  # fmt: skip
@@ -134,6 +153,52 @@ declare(
     example="(x: [batch, classes], index: i64[batch]) -> [batch] { gather(x, index, over = classes) }",
     saved=_saved_gather, precision=Precision.GIVEN, indexes=Indexing(1, 0),
 )  # fmt: skip
+
+
+# --- pick ---------------------------------------------------------------------
+
+
+def _infer_pick(site: CallSite) -> Inference | None:
+    type, places = site.operands[0], site.static["places"]
+    at = single_position(site, [term for term, _ in places])
+    if at is None:
+        return None
+    index, size = places[0][1], term_size(type.dims[at])
+    if size is not None and not -size <= index < size:
+        site.sink.report(
+            "SH291", f"`pick` takes number {index} of {sized(type.dims[at])}", site.span,
+            labels=[(site.spans[0], str(type))], help=f"0 to {size - 1}, or -{size} to -1, from the end",
+        )  # fmt: skip
+        return None
+    factors = Factors()
+    dims = factors.dims(type.dims)
+    rule = factors.rule((dims,), (dims[:at] + dims[at + 1 :],), ((0,),))
+    attrs = {"dim": at, "index": index + (size or 0) * (index < 0)}
+    return Inference((TensorType(type.dtype, type.dims[:at] + type.dims[at + 1 :]),), rule, attrs)
+
+
+def _emit_pick(site: OpSite) -> Code:
+    x, dim, index = site.operands[0], site.attrs["dim"], site.attrs["index"]
+    if cut(site, 0, (dim,)):
+        return RT("pick", x, dim, index, start=offset_text(site, site.rule.operands[0][dim]))
+    return around("", atom(x), f"[{':, ' * dim}{index}]", primary=True)
+
+
+def _aliasing_pick(local: Local) -> Aliasing:
+    at = local.attrs["dim"]
+    if local.operands[0][at] != local.operand_types[0].shape[at]:
+        return own(local)
+    return Aliasing(True, tuple(d - (d > at) for d in local.order if d != at))
+
+
+declare(PICK, (Param("x", "tensor"), Param("places", "places")), _infer_pick, _emit_pick,
+        "The element at one index of a dim, also written `x[d = 3]`; the dim is gone in the result. A number below 0 "
+        "counts from the end.",
+        example="(x: [batch, seq, d]) -> [batch, d] { pick(x, seq = 0) }", saved=nothing, aliasing=_aliasing_pick,
+        moves=True, precision=Precision.GIVEN)  # fmt: skip
+
+
+# --- one_hot, arange -----------------------------------------------------------
 
 
 def _infer_one_hot(site: CallSite) -> Inference | None:

@@ -22,7 +22,7 @@ from shardlang.types.dim import BYTES, FLOATS, Dim, TensorType, Term, term_size,
 
 _X = Param("x", "tensor")
 _THROUGH = ((0,),)
-CAST = "cast"
+CAST, SLICE = "cast", "slice"
 DETACH = "detach"
 
 
@@ -299,8 +299,8 @@ def _emit_slice(site: OpSite) -> Code:
     return around("", atom(site.operands[0]), f"[{', '.join(index)}]")
 
 
-declare("slice", (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
-        "A range of a dim, its end exclusive; the dim is a new one in the result.",
+declare(SLICE, (_X, Param("slices", "slices")), _infer_slice, _emit_slice,
+        "A range of a dim, its end exclusive, also written `x[d = 0..4]`; the dim is a new one in the result.",
         example="(x: [batch, d]) { slice(x, d = 0..4) }", saved=nothing, aliasing=view, moves=True,
         precision=Precision.GIVEN)  # fmt: skip
 

@@ -3,7 +3,16 @@
 from shardlang.runtime.functions.attention import attention
 from shardlang.runtime.functions.context import even_attention, ring_attention
 from shardlang.runtime.functions.images import avg_pool2d, conv2d, max_pool2d
-from shardlang.runtime.functions.lookups import arange, dropout, dropout2d, embedding, gather, one_hot
+from shardlang.runtime.functions.lookups import (
+    arange,
+    dropout,
+    dropout2d,
+    embedding,
+    gather,
+    one_hot,
+    pick,
+    without_gradient,
+)
 from shardlang.runtime.functions.losses import chunked_cross_entropy, cross_entropy, nll_loss
 from shardlang.runtime.functions.normalisations import (
     batch_norm,
@@ -21,5 +30,6 @@ __all__ = [
     "amax", "amin", "arange", "argmax", "attention", "auc", "avg_pool2d", "batch_norm", "batch_norm_eval",
     "chunked_cross_entropy", "conv2d",
     "count", "cross_entropy", "dropout", "dropout2d", "embedding", "even_attention", "gather", "layer_norm", "linear",
-    "log_softmax", "max_pool2d", "nll_loss", "one_hot", "ring_attention", "rms_norm", "rotary", "softmax", "tally",
+    "log_softmax", "max_pool2d", "nll_loss", "one_hot", "pick", "ring_attention", "rms_norm", "rotary",
+    "softmax", "tally", "without_gradient",
 ]  # fmt: skip

@@ -51,6 +51,35 @@ def gather(x: Tensor, dim: int, index: Tensor, start: int | None = None) -> Tens
     return found.squeeze(dim) if lacks else found
 
 
+class _Without(Function):
+    """x, whose gradient is 0 where `marks` are true; backward keeps these."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, marks: Tensor) -> Tensor:
+        ctx.save_for_backward(marks)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (marks,) = ctx.saved_tensors
+        return gradient.masked_fill(marks.unsqueeze(-1), 0.0), None
+
+
+def without_gradient(rows: Tensor, marks: Tensor) -> Tensor:
+    """Rows [*marks, width], through which no gradient goes where `marks` are true."""
+    return _Without.apply(rows, marks)
+
+
+def pick(x: Tensor, dim: int, index: int, start: int) -> Tensor:
+    """x at `index` along `dim`, of which this is the part from `start`; zeros where it lies
+    elsewhere."""
+    at = index - start
+    if 0 <= at < x.shape[dim]:
+        return x.select(dim, at).clone()
+    nothing = x.narrow(dim, 0, 0)
+    return nothing.sum(dim) if x.is_floating_point() else nothing.sum(dim).to(x.dtype)
+
+
 def one_hot(ids: Tensor, size: int, start: int = 0) -> Tensor:
     """i64 [*ids, size]: 1 at the index, for the classes from `start`."""
     classes = random.places(start, size, ids.device)
