@@ -66,6 +66,7 @@ def test_values_follow_what_they_are_made_of() -> None:
             assert graph.values[value].kind is not Kind.RESULT or graph.producers[value] < op.id
     assert len({value.path for value in graph.values}) == len(graph.values)
     assert len(graph.addresses["mid.return"]) == 2  # `at mid: ..` covers both
+    assert {"train.loss", "train.loss[0]", "train.loss[1]"} <= graph.addresses.keys()
 
 
 def test_the_more_specific_loss_trains_a_parameter_and_a_plain_one_the_rest() -> None:

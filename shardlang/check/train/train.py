@@ -289,7 +289,7 @@ def _value(setting: ast.Setting, reading: _Reading) -> None:
 
 def _loss(setting: ast.Setting, reading: _Reading) -> int | None:
     """The value of the loss, or of one among several."""
-    value = _scalar(setting, reading, f"loss.{len(reading.losses) + 1}" if reading.several else "loss")
+    value = _scalar(setting, reading, f"loss[{len(reading.losses)}]" if reading.several else "loss")
     if value is not None and reading.several:
         reading.losses.append((setting, value.id))
     if setting.at:
